@@ -1,0 +1,451 @@
+"""The seams of Penstock: every Protocol that a plug-in may implement, with its laws.
+
+Read this file first. Each law is tested by a suite in `penstock.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.types import (
+    Action,
+    Batch,
+    Depth,
+    Extent,
+    Finding,
+    IntArray,
+    Location,
+    Manifest,
+    OpenOptions,
+    Sample,
+    Schema,
+    Sniff,
+    TokenArray,
+    Traits,
+)
+
+Buffer = bytes | bytearray | memoryview | NDArray[Any]
+
+T = TypeVar("T")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+
+# --- where bytes are ---------------------------------------------------------------------------------------------
+
+
+class Staged(Protocol):
+    """A file that nobody sees until `commit`.
+
+    Laws: invisible before `commit`; durable after it; after `abort`, or if the process dies, the old file
+    (or none) is there. `sync` makes the bytes durable and leaves them invisible, so that several files are
+    first all synced and then made visible one after another: see `Store.commit`.
+    """
+
+    path: str
+    """The final path."""
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written (always all of them)."""
+        ...
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written, such as a header."""
+        ...
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file, copied by the kernel where it can; returns bytes appended."""
+        ...
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        ...
+
+    def sync(self) -> None:
+        """Make the bytes durable, still invisible."""
+        ...
+
+    def commit(self) -> None:
+        """`sync`, then make visible under the final path, durably."""
+        ...
+
+    def abort(self) -> None:
+        """Drop it. A second call, or a call after `commit`, does nothing."""
+        ...
+
+
+class Store(Protocol):
+    """A place for files. Paths are those of the store: plain paths for the local one."""
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`; fewer only at the end of the file.
+
+        Raises:
+            NotFound: no such file.
+        """
+        ...
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated` where the file is shorter."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder of this name is there."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
+        ...
+
+    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
+        """Begin a file.
+
+        Raises:
+            ConfigError: the file exists and `overwrite` is false (asked again at commit).
+        """
+        ...
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Sync all, then make visible in the given order; the last is the one that makes a dataset visible."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove one file; raises `NotFound`."""
+        ...
+
+
+@runtime_checkable
+class SupportsMmap(Protocol):
+    """A store whose files can be mapped."""
+
+    def mmap(self, path: str) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the file, mapped read-only; empty for an empty file."""
+        ...
+
+
+class Derived(Protocol):
+    """Things computed once a host and mapped: decoded document starts, plans, permutations."""
+
+    def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The 1-d array stored under `key`, built under a lock where it is missing; read-only and mapped.
+
+        `key` is a digest of all that the array depends on: fingerprint, parameters, version.
+        """
+        ...
+
+
+# --- datasets ----------------------------------------------------------------------------------------------------
+
+
+class Source(Protocol[T_co]):
+    """A finite, ordered, indexed dataset.
+
+    Laws: `self[i]` is a pure function of `i`; `-len <= i < len`, else IndexError; row j of
+    `get_batch(indices)` equals `self[indices[j]]`; thread-safe; picklable; usable after fork.
+    """
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of the content; a copy elsewhere has the same one. Computed at first use, in at most 64 reads."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> T_co: ...
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k] (negative ones refused), in that order."""
+        ...
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """Sources that this one is made of, by name; empty for data on disk."""
+        ...
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON that describes how this source was made."""
+        ...
+
+
+class TokenSource(Source[Sample], Protocol):
+    """A source of documents that is also one long run of tokens.
+
+    `self[i]` is `{"tokens": array}`, the i-th document as stored (its EOS token included, if any).
+    """
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native unsigned dtype of the ids: uint8, uint16 or uint32."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        ...
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: token position of each document's first token, and `num_tokens` at the end.
+
+        May be computed at first use; windows and their labels never need it.
+        """
+        ...
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id that ends every document in the data; None where there is none or it is not known."""
+        ...
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)`; zero-copy and read-only where the format allows."""
+        ...
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row, as one vectorised copy; into `out` where given."""
+        ...
+
+
+@runtime_checkable
+class SupportsExtents(Protocol):
+    """Knows where each sample's bytes are."""
+
+    def extent(self, index: int, /) -> Extent:
+        """Place of sample `index`."""
+        ...
+
+
+@runtime_checkable
+class SupportsTokenExtents(Protocol):
+    """Knows where a range of tokens is."""
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`."""
+        ...
+
+
+@runtime_checkable
+class SupportsKeys(Protocol):
+    """Samples have keys."""
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this key; raises `NotFound`."""
+        ...
+
+    def key_of(self, index: int, /) -> str:
+        """Key of sample `index`."""
+        ...
+
+
+class SupportsBlocks(Protocol):
+    """Knows which samples are cheap to read together."""
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: first sample of each storage block (shard, tar, chunk), and `len` at the end."""
+        ...
+
+
+@runtime_checkable
+class SupportsDocumentFlags(Protocol):
+    """A token source that knows document starts inside a window without its EOS id (start bits, an index)."""
+
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        ...
+
+
+class Stream(Protocol[T_co]):
+    """An endless, addressable run of samples.
+
+    Laws: `self[p]` is a pure function of `p >= 0`; position `p` is lane `p mod lanes`, place `p // lanes`
+    in it; row j of `get_batch(positions)` equals `self[positions[j]]`.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """Number of sub-streams that positions are dealt to."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of everything that decides what each position holds: data, order, seed, lanes."""
+        ...
+
+    def __getitem__(self, position: int, /) -> T_co: ...
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        ...
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        ...
+
+    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
+        """What the stream draws from, by name."""
+        ...
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the stream can be made again."""
+        ...
+
+
+@runtime_checkable
+class SupportsSubstitutes(Protocol):
+    """A stream that can name a stand-in for an unreadable sample, drawn from the same child."""
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """Another position of the same child: a permutation keyed by (seed, position), at place `attempt`."""
+        ...
+
+
+class Order(Protocol):
+    """Position → index, as arithmetic.
+
+    Laws: a bijection on each epoch `[e·n, (e + 1)·n)`; O(1) memory; `order` and `order_one` agree;
+    outputs for given parameters never change under one `version`.
+    """
+
+    version: str
+    """Name of the arithmetic, such as `"feistel-1"`; part of every fingerprint and state."""
+
+    def order(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: index in `[0, n)` of each position."""
+        ...
+
+    def order_one(self, position: int, /) -> int:
+        """The same for one position, without arrays."""
+        ...
+
+    def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
+        """int64[k]: the positions in that epoch at which `indices` come."""
+        ...
+
+
+class Packing(Protocol):
+    """Documents → windows."""
+
+    def __call__(self, source: TokenSource, /) -> Source[Sample]:
+        """A source of windows over `source`."""
+        ...
+
+
+def is_token_source(source: object) -> TypeGuard[TokenSource]:
+    """Whether `source` is a TokenSource, without evaluating its properties."""
+    return callable(getattr(type(source), "gather", None))
+
+
+def is_stream(source: object) -> TypeGuard[Stream[Any]]:
+    """Whether `source` is an endless Stream rather than a finite Source."""
+    return callable(getattr(type(source), "locate", None)) and not hasattr(type(source), "__len__")
+
+
+# --- formats -----------------------------------------------------------------------------------------------------
+
+
+class Writer(Protocol):
+    """Makes one dataset.
+
+    Laws: bytes depend on (options, samples) alone; nothing is visible before `commit`; leaving the `with`
+    block by an exception aborts; `commit` happens once, a write after it is an error.
+    """
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one sample."""
+        ...
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add k samples given as columns."""
+        ...
+
+    def commit(self) -> Manifest:
+        """Make the dataset visible, durably."""
+        ...
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+@runtime_checkable
+class SupportsTokenParts(Protocol):
+    """A writer that takes finished runs of tokens from files, without passing them through Python."""
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+        """Append documents whose tokens lie back to back in a file, little-endian in the writer's width.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, or -1 when there is no token.
+        """
+        ...
+
+
+class Format(Protocol):
+    """One on-disk format. A module of `penstock.formats` exposes one as `FORMAT`."""
+
+    name: str
+    traits: Traits
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """Whether `path` looks like this format, from at most 64 KiB, and why."""
+        ...
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
+        """The dataset; raises a `FormatError` that says what is wrong."""
+        ...
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
+        """A writer; unknown options are a `ConfigError` that lists the known ones."""
+        ...
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> Iterable[Finding]:
+        """Findings; never writes, never raises for bad data."""
+        ...
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """What would be mended, and mends it when `write` is true, keeping a backup."""
+        ...
+
+
+# --- work --------------------------------------------------------------------------------------------------------
+
+
+class Executor(Protocol):
+    """Runs tasks.
+
+    Laws: results come in task order; the first error stops the work and is raised in the caller; a killed
+    worker is an error, never silence.
+    """
+
+    def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """`fn` of each task, in order."""
+        ...

@@ -1,0 +1,159 @@
+"""Every error that Penstock raises on purpose.
+
+```
+PenstockError                 base: code, exit_status, path, offset_bytes, found, expected, hint
+├── FormatError               the bytes on disk are not what their format says
+│   ├── Truncated             the file ends too early
+│   ├── Corrupt               a value contradicts another, or its format
+│   ├── Unsupported           valid, but a variant that Penstock does not read
+│   └── TooLarge              a size beyond the format's limits, or beyond what the file can hold
+├── NotFound                  no such file, sample or name (also FileNotFoundError and KeyError)
+├── ConfigError               an option or an argument that can't work (also ValueError)
+├── ResumeMismatch            a saved state does not belong to this stream
+├── UnsafeData                data that would run code or leave its folder
+├── MissingExtra              an optional package is not installed (also ImportError)
+└── PrepareError              a preparation could not go on; what it finished is kept
+```
+
+A message says what, where, found and expected, and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Base of all errors raised on purpose.
+
+    Attributes:
+        code: stable name of the kind of error, for scripts.
+        exit_status: what the command line ends with.
+        path: the file or folder, if there is one.
+        offset_bytes: place in the file, from its start.
+        found: what stands there.
+        expected: what should stand there.
+        hint: what to do about it.
+    """
+
+    code: ClassVar[str] = "penstock"
+    exit_status: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset_bytes: int | None = None,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = None if path is None else os.fspath(path)
+        self.offset_bytes = offset_bytes
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = "" if self.path is None else f"{self.path}: "
+        place = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
+        details = [
+            f"{label} {value}"
+            for label, value in (("found", self.found), ("expected", self.expected))
+            if value is not None
+        ]
+        text = f"{where}{self.what}{place}"
+        if details:
+            text += ": " + ", ".join(details)
+        return text if self.hint is None else f"{text}. {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders in preparations: keyword fields must survive pickling.
+        return (_rebuild, (type(self), self.what, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, object]) -> PenstockError:
+    error = kind(what)
+    error.__dict__.update(fields)
+    return error
+
+
+class FormatError(PenstockError):
+    """The bytes on disk are not what their format says."""
+
+    code = "format"
+    exit_status = 4
+
+
+class Truncated(FormatError):
+    """A file ends before its own header or index says so."""
+
+    code = "truncated"
+    exit_status = 5
+
+
+class Corrupt(FormatError):
+    """A value in a file contradicts another, or its format."""
+
+    code = "corrupt"
+    exit_status = 6
+
+
+class Unsupported(FormatError):
+    """A valid file of a variant that Penstock does not read, or an ability that a format lacks."""
+
+    code = "unsupported"
+    exit_status = 7
+
+
+class TooLarge(FormatError):
+    """A size or a value beyond the limits of the format, or beyond what the file can hold."""
+
+    code = "too-large"
+    exit_status = 8
+
+
+class NotFound(PenstockError, FileNotFoundError, KeyError):
+    """No such file, sample or name."""
+
+    code = "not-found"
+    exit_status = 9
+
+
+class ConfigError(PenstockError, ValueError):
+    """An option or an argument that can't work as given."""
+
+    code = "config"
+    exit_status = 10
+
+
+class ResumeMismatch(PenstockError):
+    """A saved state does not belong to this stream."""
+
+    code = "resume-mismatch"
+    exit_status = 11
+
+
+class UnsafeData(PenstockError):
+    """Data that would run code, leave its folder, or take more memory than it holds."""
+
+    code = "unsafe-data"
+    exit_status = 12
+
+
+class MissingExtra(PenstockError, ImportError):
+    """An optional package is not installed."""
+
+    code = "missing-extra"
+    exit_status = 13
+
+
+class PrepareError(PenstockError):
+    """A preparation could not go on. What it had finished is kept, and nothing half-made is visible."""
+
+    code = "prepare"
+    exit_status = 14

@@ -1,0 +1,191 @@
+"""Data that passes between layers: frozen, slotted, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray: TypeAlias = NDArray[np.int64]
+"""int64 array: positions, indices, offsets."""
+
+TokenArray: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""uint8, uint16 or uint32 array of token ids, in native byte order."""
+
+Sample: TypeAlias = dict[str, Any]
+"""One sample: field name → value."""
+
+Batch: TypeAlias = dict[str, Any]
+"""Columns: field name → array `[k, …]` where shapes agree, else a list of k values."""
+
+Severity: TypeAlias = Literal["error", "warning"]
+Depth: TypeAlias = Literal["quick", "sample", "full"]
+ReadMode: TypeAlias = Literal["auto", "mmap", "pread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a sample.
+
+    Attributes:
+        name: key in the sample.
+        kind: `"tokens"`, `"json"`, `"bytes"`, `"text"`, `"int"`, `"float"`, `"ndarray"`, `"image"`, …
+        dtype: numpy dtype name where it is one, else None.
+        shape: sizes, None for a free one; `()` for a scalar, None where unknown.
+    """
+
+    name: str
+    kind: str
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What samples of a source hold. `open` means that samples may have further fields (JSONL)."""
+
+    fields: tuple[Field, ...]
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where the bytes of a sample are: `path[offset_bytes : offset_bytes + length_bytes]`."""
+
+    path: str
+    offset_bytes: int
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `verify` found.
+
+    Attributes:
+        code: stable name, `"<format>.<what>"`.
+        severity: only `"error"` makes `verify` exit with 1.
+        path: file it stands in.
+        offset_bytes: place in that file, None where there is none.
+        found: what stands there.
+        expected: what should stand there.
+        fix: what to do, in words; a command where there is one.
+    """
+
+    code: str
+    severity: Severity
+    path: str
+    offset_bytes: int | None = None
+    found: str | None = None
+    expected: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change that `repair` makes, or would make."""
+
+    code: str
+    path: str
+    what: str
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where position `position` of a stream comes from.
+
+    Attributes:
+        position: the global position asked for.
+        path: names of the children gone through, outermost first.
+        epoch: pass over the innermost source, from 0.
+        index: `stream[position]` equals `source[index]` of the innermost source.
+        key: the sample's key, where its source has keys.
+        documents: for token windows `(document, start, stop)`: document numbers with the range of the
+            document's own tokens that the window holds; None where documents are not known.
+        extents: file ranges of the sample, where the source knows them.
+    """
+
+    position: int
+    path: tuple[str, ...]
+    epoch: int
+    index: int
+    key: str | None = None
+    documents: tuple[tuple[int, int, int], ...] | None = None
+    extents: tuple[Extent, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a committed dataset holds; the content of the side file.
+
+    Attributes:
+        format: format name.
+        num_samples: samples, documents or lines.
+        size_bytes: bytes of the data file(s).
+        num_tokens: tokens in all, for token formats.
+        max_token_id: largest id, for token formats that hold a token.
+        eos_id: id that ends a document, where the data hold one.
+        tokenizer: name of the tokenizer, and `tokenizer_digest` its digest.
+        digest: document digest, independent of the format (tokens only).
+        inputs: input path (relative) → digest.
+        block_digests: file name → xxh3-128 of each 64 MiB block.
+        options: options of the writer.
+        binding: short digest by which a side file is known to belong to its data.
+        tool: tool and version that wrote it.
+    """
+
+    format: str
+    num_samples: int
+    size_bytes: int
+    num_tokens: int | None = None
+    max_token_id: int | None = None
+    eos_id: int | None = None
+    tokenizer: str | None = None
+    tokenizer_digest: str | None = None
+    digest: str | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    block_digests: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    binding: str | None = None
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sniff:
+    """Whether a path looks like a format, and why."""
+
+    matches: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a format can do; the README's table is generated from these."""
+
+    write: bool = False
+    tokens: bool = False
+    keys: bool = False
+    splits: bool = False
+    remote: bool = False
+    verify: bool = False
+    repair: bool = False
+    suffixes: tuple[str, ...] = ()
+    made_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """Everything `penstock.open` may pass to a format; each format uses what applies to it."""
+
+    split: str | None = None
+    flavor: str = "modalities"
+    raw: bool = False
+    trust: bool = False
+    layout: str | None = None
+    vocab_size: int | None = None
+    eos_id: int | None = None
+    columns: tuple[str, ...] | None = None
+    read: ReadMode = "auto"
