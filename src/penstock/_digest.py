@@ -1,0 +1,21 @@
+"""Digests of parameters: short, stable, and never sums of seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def digest(*parts: Any) -> str:
+    """32 hex digits over plain JSON values; equal for equal values on every machine and version."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+
+
+def derive_key(seed: int, *context: int | str) -> int:
+    """A 64-bit key from a seed and its context (epoch, child, block, …).
+
+    Contexts are hashed, not added: seed 1 in epoch 0 and seed 0 in epoch 1 share nothing.
+    """
+    return int(digest("key", int(seed), *context)[:16], 16)
