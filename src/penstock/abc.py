@@ -102,6 +102,10 @@ class Store(Protocol):
         """Whether a file or a folder of this name is there."""
         ...
 
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder of this name is there."""
+        ...
+
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
         ...

@@ -1,0 +1,75 @@
+"""Penstock: the pipe between stored data and a training run.
+
+Everything here is imported at first use, so that `import penstock` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.check import repair as repair
+    from penstock.check import verify as verify
+    from penstock.convert import convert as convert
+    from penstock.formats import create as create
+    from penstock.formats import open_source as open
+    from penstock.load import Loader as Loader
+    from penstock.mix import Concat as Concat
+    from penstock.mix import Map as Map
+    from penstock.order import Sequential as Sequential
+    from penstock.order import Shuffle as Shuffle
+    from penstock.order import Skip as Skip
+    from penstock.order import Take as Take
+    from penstock.pack import Chunk as Chunk
+    from penstock.pack import Whole as Whole
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Chunk": "penstock.pack:Chunk",
+    "Concat": "penstock.mix:Concat",
+    "Loader": "penstock.load:Loader",
+    "Map": "penstock.mix:Map",
+    "Sequential": "penstock.order:Sequential",
+    "Shuffle": "penstock.order:Shuffle",
+    "Skip": "penstock.order:Skip",
+    "Take": "penstock.order:Take",
+    "Whole": "penstock.pack:Whole",
+    "convert": "penstock.convert:convert",
+    "create": "penstock.formats:create",
+    "open": "penstock.formats:open_source",
+    "repair": "penstock.check:repair",
+    "verify": "penstock.check:verify",
+}
+
+__all__ = [
+    "Chunk",
+    "Concat",
+    "Loader",
+    "Map",
+    "Sequential",
+    "Shuffle",
+    "Skip",
+    "Take",
+    "Whole",
+    "convert",
+    "create",
+    "open",
+    "repair",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    module, _, attribute = _WHERE[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    # A submodule of the same name (penstock.convert) must not shadow the function after its import.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""How a value becomes bytes: pure functions over buffers, no files."""

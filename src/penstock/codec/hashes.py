@@ -1,0 +1,111 @@
+"""Digests of content: xxh3-128 of blocks of bytes, and the document digest that no format changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Buffer
+
+BLOCK_BYTES = 1 << 26
+BLOCK_TOKENS = 1 << 24
+
+
+def hash_blocks(data: NDArray[np.uint8], block_bytes: int = BLOCK_BYTES) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of uint8[n_bytes], as hex; none for no bytes."""
+    view = byte_view(data)
+    return tuple(
+        xxhash.xxh3_128_hexdigest(view[start : start + block_bytes]) for start in range(0, len(view), block_bytes)
+    )
+
+
+class BlockHasher:
+    """The same as `hash_blocks`, fed piece by piece."""
+
+    __slots__ = ("_block_bytes", "_digests", "_filled_bytes", "_hasher")
+
+    def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
+        self._digests: list[str] = []
+        self._filled_bytes = 0
+        self._hasher = xxhash.xxh3_128()
+
+    def update(self, data: Buffer) -> None:
+        """Add the next bytes of the file."""
+        view = memoryview(
+            np.ascontiguousarray(data).reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
+        )
+        view = view.cast("B")
+        while view:
+            step_bytes = min(len(view), self._block_bytes - self._filled_bytes)
+            self._hasher.update(view[:step_bytes])
+            self._filled_bytes += step_bytes
+            view = view[step_bytes:]
+            if self._filled_bytes == self._block_bytes:
+                self._close_block()
+
+    def finish(self) -> tuple[str, ...]:
+        """Digest of each block, the last one short."""
+        if self._filled_bytes:
+            self._close_block()
+        return tuple(self._digests)
+
+    def _close_block(self) -> None:
+        self._digests.append(self._hasher.hexdigest())
+        self._hasher = xxhash.xxh3_128()
+        self._filled_bytes = 0
+
+
+def token_block_digest(tokens: NDArray[Any]) -> bytes:
+    """16 bytes over at most 2^24 ids, as little-endian uint32 whatever their width is."""
+    return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(tokens, "<u4")))
+
+
+class DocumentDigest:
+    """xxh3-128 over the digests of blocks of 2^24 uint32 ids and the document lengths (uint64, in tokens).
+
+    It depends on the documents alone: not on the format, the token width or how they were fed.
+    """
+
+    __slots__ = ("_blocks", "_lengths", "_pending", "_pending_tokens")
+
+    def __init__(self) -> None:
+        self._blocks = xxhash.xxh3_128()
+        self._lengths = xxhash.xxh3_128()
+        self._pending: list[NDArray[np.uint32]] = []
+        self._pending_tokens = 0
+
+    def update(self, tokens: NDArray[Any], doc_lengths: NDArray[Any]) -> None:
+        """Add uint[n] ids and the int64[k] lengths of the documents that end among them, in order."""
+        self.update_lengths(doc_lengths)
+        start = 0
+        while start < len(tokens):
+            step = min(len(tokens) - start, BLOCK_TOKENS - self._pending_tokens)
+            self._pending.append(np.array(tokens[start : start + step], "<u4"))
+            self._pending_tokens += step
+            start += step
+            if self._pending_tokens == BLOCK_TOKENS:
+                self._close_block()
+
+    def update_lengths(self, doc_lengths: NDArray[Any]) -> None:
+        """Add document lengths alone; used with `update_block` where blocks are hashed by several processes."""
+        self._lengths.update(byte_view(np.ascontiguousarray(doc_lengths, "<u8")))
+
+    def update_block(self, digest: bytes) -> None:
+        """Add the `token_block_digest` of the next whole block (or of the last, short one)."""
+        self._blocks.update(digest)
+
+    def hexdigest(self) -> str:
+        """32 hex digits; the digest can't be fed after it."""
+        if self._pending_tokens:
+            self._close_block()
+        return xxhash.xxh3_128_hexdigest(self._blocks.digest() + self._lengths.digest())
+
+    def _close_block(self) -> None:
+        self.update_block(token_block_digest(np.concatenate(self._pending)))
+        self._pending.clear()
+        self._pending_tokens = 0

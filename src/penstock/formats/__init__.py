@@ -1,0 +1,143 @@
+"""The registry: format name → module, sniffing, and the two verbs `open` and `create`.
+
+Built-in formats stand in a table; others come through the entry-point group `penstock.formats`, as
+`name = "package.module:FORMAT"`. A format's module is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from penstock.abc import Format, Source, Store, Writer
+from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.store.resolve import resolve
+from penstock.types import OpenOptions, ReadMode, Sample
+
+BUILT_IN: dict[str, str] = {
+    "jsonl": "penstock.formats.jsonl:FORMAT",
+    "pbin": "penstock.formats.pbin:FORMAT",
+}
+ENTRY_POINT_GROUP = "penstock.formats"
+
+
+def format_names() -> list[str]:
+    """All known format names, built-in ones first."""
+    return list(_targets())
+
+
+def get_format(name: str) -> Format:
+    """The format called `name`; raises `ConfigError` that lists the known ones."""
+    targets = _targets()
+    if name not in targets:
+        close = difflib.get_close_matches(name, targets, n=1)
+        raise ConfigError(
+            f"unknown format {name!r}",
+            hint=(f"Did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(targets),
+        )
+    module, _, attribute = targets[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or "FORMAT")
+
+
+def sniff(store: Store, path: str) -> Format:
+    """The format of what stands at `path`.
+
+    Formats whose suffix fits are asked first.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: no format recognises it; the message says why each one did not.
+    """
+    # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
+    reasons: list[str] = []
+    formats = [get_format(name) for name in format_names()]
+    for one in sorted(formats, key=lambda one: not path.endswith(one.traits.suffixes or ("\0",))):
+        sniffed = one.sniff(store, path)
+        if sniffed.matches:
+            return one
+        reasons.append(f"{one.name}: {sniffed.why}")
+    if not store.exists(path):
+        raise NotFound("no such file or folder", path=path, hint="Check the path")
+    raise Unsupported("no format recognises this", path=path, found="; ".join(reasons), hint="Name one with format=")
+
+
+def open_source(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    split: str | None = None,
+    flavor: str = "modalities",
+    raw: bool = False,
+    trust: bool = False,
+    layout: str | None = None,
+    vocab_size: int | None = None,
+    eos_id: int | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
+    read: ReadMode = "auto",
+) -> Source[Sample]:
+    """Open a dataset in any known format.
+
+    Opening reads no data before a sample, a fingerprint or a document is asked for.
+
+    Args:
+        path: file, folder or URL.
+        format: format name; found by sniffing where it is None.
+        split: split to open, for formats that have splits.
+        flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
+        raw: samples as stored bytes, for formats that decode.
+        trust: let code that comes with the data run.
+        layout: name of a historical layout, where sniffing it is ambiguous.
+        vocab_size: refuse ids from this number on, where the largest id is known.
+        eos_id: id that ends each document, where the data do not say.
+        columns: decode only these fields.
+        read: `"mmap"`, `"pread"`, or `"auto"`: mmap on local disks, pread on network file systems.
+
+    Raises:
+        NotFound: nothing is at `path`.
+        FormatError: the data are not what their format says.
+    """
+    store, root = resolve(path)
+    options = OpenOptions(
+        split=split,
+        flavor=flavor,
+        raw=raw,
+        trust=trust,
+        layout=layout,
+        vocab_size=vocab_size,
+        eos_id=eos_id,
+        columns=None if columns is None else tuple(columns),
+        read=read,
+    )
+    return (get_format(format) if format else sniff(store, root)).open(store, root, options)
+
+
+def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
+    """A writer for a new dataset; use it in a `with` block.
+
+    Args:
+        path: where the dataset will be; nothing is visible there before the block ends without an exception.
+        format: format name.
+        overwrite: replace what is there.
+        options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`.
+
+    Raises:
+        ConfigError: the output exists, or an option is unknown.
+        Unsupported: the format is read-only.
+    """
+    chosen = get_format(format)
+    if not chosen.traits.write:
+        raise Unsupported(f"the format {format!r} is read-only", path=path)
+    store, root = resolve(path)
+    return chosen.create(store, root, options, overwrite=overwrite)
+
+
+@cache
+def _targets() -> dict[str, str]:
+    found = dict(BUILT_IN)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        found.setdefault(point.name, point.value)
+    return found

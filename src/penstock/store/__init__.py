@@ -1,0 +1,8 @@
+"""Where bytes are: local files, memory, and what is computed once a host."""
+
+from penstock.store.derived import DerivedCache, cache_folder
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.store.resolve import resolve
+
+__all__ = ["DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"]

@@ -1,0 +1,41 @@
+"""Fingerprints of data: a few reads at any size, and the same for a copy elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import xxhash
+
+from penstock.abc import Store
+
+_PLACE_BYTES = 4096
+_PLACES = 4
+_FILES = 16
+
+
+def sample_fingerprint(store: Store, format_name: str, index: bytes, files: Sequence[tuple[str, str]]) -> str:
+    """32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
+
+    Args:
+        store: where the files are.
+        format_name: keeps equal bytes of different formats apart.
+        index: the format's own index or header, as the format's rule says.
+        files: `(name, path)`: the name is hashed and must not depend on where the data lie; the path is read.
+    """
+    hasher = xxhash.xxh3_128(format_name.encode())
+    hasher.update(xxhash.xxh3_128_digest(index))
+    chosen = sorted(files, key=lambda file: xxhash.xxh3_128_digest(file[0].encode("utf-8", "surrogateescape")))[:_FILES]
+    for name, path in chosen:
+        size_bytes = store.size(path)
+        hasher.update(f"\n{name}\n{size_bytes}\n".encode("utf-8", "surrogateescape"))
+        for start_bytes in _places(xxhash.xxh3_64_intdigest(hasher.digest()), size_bytes):
+            hasher.update(store.get(path, start_bytes, _PLACE_BYTES))
+    return hasher.hexdigest()
+
+
+def _places(seed: int, size_bytes: int) -> list[int]:
+    if size_bytes <= _PLACE_BYTES * _PLACES:
+        return [place * _PLACE_BYTES for place in range(-(-size_bytes // _PLACE_BYTES))]
+    return sorted(
+        xxhash.xxh3_64_intdigest(bytes([place]), seed) % (size_bytes - _PLACE_BYTES) for place in range(_PLACES)
+    )

@@ -1,0 +1,390 @@
+"""Local files: reads, maps, and the one place that makes bytes durable.
+
+A staged file lives beside its final path as `.<name>.<8 hex>.staged`, held under `flock` by its writer. A commit is
+flush → fsync(file) → link or rename → fsync(folder). A process that dies leaves at most such a staged file, never a
+half-written final one; the next `stage` of the same path removes leftovers whose owner is gone.
+
+Every system call goes through the `os` module handed to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
+tear or kill at any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap as _mmap
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Staged
+from penstock.errors import ConfigError, NotFound, Truncated
+
+STAGED_SUFFIX = ".staged"
+_COALESCE_BYTES = 1 << 20
+_COPY_BYTES = 1 << 26
+_NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+_NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class LocalStore:
+    """Files of this machine. Stateless: safe in threads, after fork, and picklable with the real `os`."""
+
+    __slots__ = ("_os",)
+
+    def __init__(self, os_module: Any = os) -> None:
+        self._os = os_module
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LocalStore, ()) if self._os is os else (LocalStore, (self._os,))
+
+    def __repr__(self) -> str:
+        return "LocalStore()"
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        with self._opened(path) as fd:
+            left_bytes = max(0, self._os.fstat(fd).st_size - start_bytes)
+            return self._pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`, over one open file; raises `Truncated`."""
+        with self._opened(path) as fd:
+            found = [self._pread(fd, start, stop - start) for start, stop in ranges]
+        for (start, stop), data in zip(ranges, found, strict=True):
+            if len(data) != stop - start:
+                raise Truncated(
+                    "the file ends inside a range",
+                    path=path,
+                    offset_bytes=start,
+                    found=f"{len(data)} bytes",
+                    expected=f"{stop - start} bytes",
+                )
+        return found
+
+    def mmap(self, path: str) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
+        with self._opened(path) as fd:
+            if self._os.fstat(fd).st_size == 0:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(_mmap.mmap(fd, 0, access=_mmap.ACCESS_READ), np.uint8)
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`, also for a folder."""
+        try:
+            status = self._os.stat(path)
+        except FileNotFoundError:
+            raise _not_found(path) from None
+        if stat.S_ISDIR(status.st_mode):
+            raise NotFound("this is a folder, not a file", path=path)
+        return status.st_size
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder of this name is there."""
+        return os.path.lexists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether `path` is a folder."""
+        return os.path.isdir(path)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
+        if not os.path.isdir(prefix):
+            raise _not_found(prefix)
+        found = [
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(prefix)
+            for name in names
+            if not is_staged_name(name)
+        ]
+        yield from sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, prefix)))
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
+        """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        if not overwrite and os.path.lexists(path):
+            raise output_exists(path)
+        return LocalStaged(self._os, path, overwrite=overwrite)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
+        for one in staged:
+            one.sync()
+        for one in staged:
+            one.commit()
+
+    def delete(self, path: str) -> None:
+        """Remove one file; raises `NotFound`."""
+        try:
+            self._os.unlink(path)
+        except FileNotFoundError:
+            raise _not_found(path) from None
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Generator[int]:
+        try:
+            fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _not_found(path) from None
+        try:
+            yield fd
+        finally:
+            self._os.close(fd)
+
+    def _pread(self, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+        data: bytes = self._os.pread(fd, length_bytes, start_bytes)
+        if len(data) == length_bytes or not data:
+            return data
+        pieces = [data]
+        have_bytes = len(data)
+        while have_bytes < length_bytes:
+            piece = self._os.pread(fd, length_bytes - have_bytes, start_bytes + have_bytes)
+            if not piece:
+                break
+            pieces.append(piece)
+            have_bytes += len(piece)
+        return b"".join(pieces)
+
+
+class LocalStaged:
+    """One staged local file; see `penstock.abc.Staged`. Not for use by several threads at once."""
+
+    __slots__ = ("_fd", "_folders", "_os", "_overwrite", "_pending", "_size_bytes", "_temp", "path")
+
+    def __init__(self, os_module: Any, path: str, *, overwrite: bool) -> None:
+        self.path = path
+        self._os = os_module
+        self._overwrite = overwrite
+        self._pending = bytearray()
+        self._size_bytes = 0
+        folder, name = os.path.split(os.path.abspath(path))
+        self._folders = _make_folders(os_module, folder)
+        self._fd = -1
+        self._temp = ""
+        try:
+            _remove_leftovers(os_module, folder, name)
+            temp = os.path.join(folder, _staged_name(name))
+            self._fd = os_module.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            self._temp = temp
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        view = byte_view(data)
+        if len(view) < _COALESCE_BYTES:
+            self._pending += view
+            if len(self._pending) >= _COALESCE_BYTES:
+                self._flush()
+        else:
+            self._flush()
+            self._write_all(view)
+        return len(view)
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written."""
+        self._flush()
+        view = byte_view(data)
+        while view:
+            written = self._os.pwrite(self._fd, view, offset_bytes)
+            view, offset_bytes = view[written:], offset_bytes + written
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
+        self._flush()
+        source = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if length_bytes is None:
+                length_bytes = int(self._os.fstat(source).st_size) - start_bytes
+            copied_bytes = _copy_range(self._os, source, self._fd, start_bytes, length_bytes)
+        finally:
+            self._os.close(source)
+        self._size_bytes += copied_bytes
+        if copied_bytes != length_bytes:
+            raise Truncated(
+                "the file ends inside a range",
+                path=path,
+                offset_bytes=start_bytes,
+                found=f"{copied_bytes} bytes",
+                expected=f"{length_bytes} bytes",
+            )
+        return copied_bytes
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return self._size_bytes + len(self._pending)
+
+    def sync(self) -> None:
+        """Make the bytes durable, still invisible."""
+        self._flush()
+        self._os.fsync(self._fd)
+
+    def commit(self) -> None:
+        """Sync, then make visible under the final path, durably."""
+        try:
+            self.sync()
+            self._publish()
+        except BaseException:
+            self.abort()
+            raise
+        self._temp = ""
+        self._close()
+        _sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
+        for folder in self._folders:
+            _sync_folder(self._os, os.path.dirname(folder))
+
+    def abort(self) -> None:
+        """Drop it, and the folders that were made for it; does nothing a second time."""
+        if self._temp:
+            with contextlib.suppress(OSError):
+                self._os.unlink(self._temp)
+            self._temp = ""
+            for folder in reversed(self._folders):
+                with contextlib.suppress(OSError):
+                    self._os.rmdir(folder)
+        self._close()
+
+    def _publish(self) -> None:
+        if self._overwrite:
+            self._os.rename(self._temp, self.path)
+            return
+        try:
+            # A link fails where the name is taken: nothing that appeared meanwhile is overwritten.
+            self._os.link(self._temp, self.path)
+        except FileExistsError:
+            raise output_exists(self.path) from None
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            if os.path.lexists(self.path):
+                raise output_exists(self.path) from None
+            self._os.rename(self._temp, self.path)
+            return
+        self._os.unlink(self._temp)
+
+    def _flush(self) -> None:
+        if self._pending:
+            pending, self._pending = self._pending, bytearray()
+            self._write_all(memoryview(pending))
+
+    def _write_all(self, view: memoryview) -> None:
+        while view:
+            written = self._os.write(self._fd, view)
+            self._size_bytes += written
+            view = view[written:]
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._os.close(fd)
+
+
+@contextlib.contextmanager
+def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
+    """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
+
+    Yields:
+        Whether the lock was had; always true with `wait`.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        had = True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            had = False
+        yield had
+    finally:
+        os.close(fd)
+
+
+def output_exists(path: str) -> ConfigError:
+    """The error for an output that is there already."""
+    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether a file name is that of a staged file."""
+    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+
+
+def _not_found(path: str) -> NotFound:
+    return NotFound("no such file or folder", path=path, hint="Check the path")
+
+
+def _staged_name(name: str) -> str:
+    # Cut so that a long final name still leaves room below the usual 255 bytes.
+    return f".{os.fsdecode(os.fsencode(name)[:200])}.{secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def _make_folders(os_module: Any, folder: str) -> list[str]:
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.insert(0, folder)
+        folder = os.path.dirname(folder)
+    for one in missing:
+        with contextlib.suppress(FileExistsError):
+            os_module.mkdir(one)
+    return missing
+
+
+def _remove_leftovers(os_module: Any, folder: str, name: str) -> None:
+    start = f".{os.fsdecode(os.fsencode(name)[:200])}."
+    for entry in os.listdir(folder):
+        if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
+            continue
+        path = os.path.join(folder, entry)
+        with contextlib.suppress(OSError):
+            fd = os_module.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                os_module.unlink(path)
+            finally:
+                os_module.close(fd)
+
+
+def _sync_folder(os_module: Any, folder: str) -> None:
+    fd = os_module.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os_module.fsync(fd)
+    finally:
+        os_module.close(fd)
+
+
+def _copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
+    copied_bytes = 0
+    in_kernel = True
+    while copied_bytes < length_bytes:
+        step_bytes = min(_COPY_BYTES, length_bytes - copied_bytes)
+        if in_kernel:
+            try:
+                moved = os_module.copy_file_range(source, target, step_bytes, start_bytes + copied_bytes)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+                in_kernel = False
+                continue
+        else:
+            view = memoryview(os_module.pread(source, min(step_bytes, _COALESCE_BYTES), start_bytes + copied_bytes))
+            moved = len(view)
+            while view:
+                view = view[os_module.write(target, view) :]
+        if moved == 0:
+            break
+        copied_bytes += moved
+    return copied_bytes

@@ -1,0 +1,138 @@
+"""A store in a dict, for tests and small things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Staged
+from penstock.errors import NotFound, Truncated
+from penstock.store.local import LocalStore, output_exists
+
+
+class MemoryStore:
+    """Files in a dict: path → bytes."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+        self.files: dict[str, bytes] = {} if files is None else files
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        data = self._file(path)
+        return data[start_bytes:] if length_bytes is None else data[start_bytes : start_bytes + length_bytes]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        data = self._file(path)
+        for start, stop in ranges:
+            if stop > len(data):
+                raise Truncated("the file ends inside a range", path=path, offset_bytes=start, expected=f"byte {stop}")
+        return [data[start:stop] for start, stop in ranges]
+
+    def mmap(self, path: str) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the file, read-only."""
+        return np.frombuffer(self._file(path), np.uint8)
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`."""
+        return len(self._file(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder of this name is there."""
+        return path in self.files or self.is_folder(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a file lies under `path`."""
+        return any(name.startswith(path.rstrip("/") + "/") for name in self.files)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under the folder `prefix`, in byte order of their paths."""
+        if not self.is_folder(prefix):
+            raise NotFound("no such file or folder", path=prefix)
+        start = prefix.rstrip("/") + "/"
+        yield from sorted((name for name in self.files if name.startswith(start)), key=str.encode)
+
+    def stage(self, path: str, *, overwrite: bool = False) -> MemoryStaged:
+        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        if not overwrite and path in self.files:
+            raise output_exists(path)
+        return MemoryStaged(self.files, path, overwrite=overwrite)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Publish in order."""
+        for one in staged:
+            one.commit()
+
+    def delete(self, path: str) -> None:
+        """Remove one file; raises `NotFound`."""
+        self._file(path)
+        del self.files[path]
+
+    def _file(self, path: str) -> bytes:
+        try:
+            return self.files[path]
+        except KeyError:
+            raise NotFound("no such file or folder", path=path) from None
+
+
+class MemoryStaged:
+    """One staged file of a `MemoryStore`; see `penstock.abc.Staged`."""
+
+    __slots__ = ("_data", "_files", "_overwrite", "path")
+
+    def __init__(self, files: dict[str, bytes], path: str, *, overwrite: bool) -> None:
+        self.path = path
+        self._files = files
+        self._overwrite = overwrite
+        self._data: bytearray | None = bytearray()
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        view = byte_view(data)
+        self._open += view
+        return len(view)
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written."""
+        view = byte_view(data)
+        self._open[offset_bytes : offset_bytes + len(view)] = view
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file, or of a file of this store; raises `Truncated`."""
+        store = MemoryStore(self._files) if path in self._files else LocalStore()
+        stop_bytes = store.size(path) if length_bytes is None else start_bytes + length_bytes
+        return self.write(store.get_ranges(path, [(start_bytes, stop_bytes)])[0])
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return len(self._open)
+
+    def sync(self) -> None:
+        """Nothing to do in memory."""
+
+    def commit(self) -> None:
+        """Make visible."""
+        if not self._overwrite and self.path in self._files:
+            self.abort()
+            raise output_exists(self.path)
+        self._files[self.path] = bytes(self._open)
+        self._data = None
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._data = None
+
+    @property
+    def _open(self) -> bytearray:
+        if self._data is None:
+            raise ValueError(f"{self.path}: the staged file is committed or aborted")
+        return self._data
+
+    @_open.setter
+    def _open(self, data: bytearray) -> None:
+        self._data = data

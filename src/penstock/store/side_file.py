@@ -1,0 +1,52 @@
+"""The side file: what a writer of ours knows about its data and the format has no room for.
+
+`<file>.penstock` beside a file, `.penstock` in a folder, `<group>.penstock` beside a zarr group: one JSON document,
+a `Manifest`. It is never needed to open data, and it counts only while its `binding` fits the data beside it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+from penstock.abc import Store
+from penstock.errors import NotFound
+from penstock.types import Manifest
+
+_EDGE_BYTES = 4096
+_MOST_BYTES = 1 << 28
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a side file."""
+    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+
+
+def decode_manifest(data: bytes) -> Manifest | None:
+    """The manifest in a side file; None where it is not one."""
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def file_binding(store: Store, path: str) -> str:
+    """Short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
+    size_bytes = store.size(path)
+    hasher = xxhash.xxh3_128(size_bytes.to_bytes(8, "little"))
+    hasher.update(store.get(path, 0, _EDGE_BYTES))
+    hasher.update(store.get(path, max(0, size_bytes - _EDGE_BYTES), _EDGE_BYTES))
+    return hasher.hexdigest()
+
+
+def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
+    """The manifest beside a data file; None where there is none, or where it does not belong to these data."""
+    try:
+        if store.size(side_path) > _MOST_BYTES:
+            return None
+        manifest = decode_manifest(store.get(side_path))
+        if manifest is None or manifest.binding != file_binding(store, data_path):
+            return None
+    except NotFound:
+        return None
+    return manifest
