@@ -321,6 +321,37 @@ class SupportsSubstitutes(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsResolve(Protocol):
+    """A stream that does its arithmetic ahead: thousands of positions in one call, read later in batches.
+
+    Law: `get_resolved(resolve(positions))` equals `get_batch(positions)`, for any split of the positions.
+    """
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: one ticket a position, such as the index in the source; reads no data."""
+        ...
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for, in that order."""
+        ...
+
+
+@runtime_checkable
+class SupportsHorizon(Protocol):
+    """A stream that knows what its first positions depend on: a run may resume where only a later part differs."""
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`, for `stop >= 1`.
+
+        Returns:
+            The stream's own parameters as plain JSON, without its children's recipes, cut down to what matters
+            before `stop`; empty where the stream so far hands on one child as it is. And the children read
+            there: name → a number that all of the child's positions read so far are below.
+        """
+        ...
+
+
 class Order(Protocol):
     """Position → index, as arithmetic.
 
