@@ -1,0 +1,91 @@
+"""What commands print: one JSON document, or text for people; progress on a terminal only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import click
+
+_PATIENCE_SECONDS = 1.0
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
+def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
+    """Print `data` as one JSON document, or `text`."""
+    if as_json:
+        click.echo(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+    else:
+        click.echo(text if isinstance(text, str) else text())
+
+
+def note(message: str) -> None:
+    """A line for people, on standard error."""
+    click.echo(message, err=True)
+
+
+def human_bytes(size_bytes: float) -> str:
+    """`1.5 GB`, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size_bytes) < 1000 or unit == "TB":
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    raise ValueError("unreachable")
+
+
+def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
+    """Left-aligned columns; numbers to the right."""
+    lines = ([header] if header else []) + rows
+    if not lines:
+        return ""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+
+    def cell(text: str, width: int) -> str:
+        return text.rjust(width) if text[:1].isdigit() and not text.count("/") else text.ljust(width)
+
+    return "\n".join("  ".join(map(cell, line, widths)).rstrip() for line in lines)
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Callable[[int, str], None]]:
+    """A progress bar on a terminal, after a second; nothing into a pipe.
+
+    Yields:
+        `advance(done, extra)`: what is done so far (absolute), and a short text such as `"3.1 M tokens"`.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, extra: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]}  {task.fields[extra]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(label, total=total, rate="", extra="")
+
+    def advance(done: int, extra: str = "") -> None:
+        seconds = time.monotonic() - started
+        if seconds < _PATIENCE_SECONDS:
+            return
+        if not bar.live.is_started:
+            bar.start()
+        rate = f"{human_bytes(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"
+        bar.update(task, completed=done, rate=rate, extra=extra)
+
+    try:
+        yield advance
+    finally:
+        if bar.live.is_started:
+            bar.stop()

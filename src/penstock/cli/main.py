@@ -1,0 +1,99 @@
+"""`penstock`: finds the command, runs it, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import click
+
+from penstock import __version__, errors
+
+COMMANDS: dict[str, str] = {
+    "demo": "The main job on real input that every machine has.",
+    "index": "Make the raw index of a JSONL file.",
+    "pack": "Tokenise and pack; killed and run again, it goes on.",
+    "convert": "Convert a dataset to another format or layout.",
+    "info": "What a dataset is: counts, sizes, schema.",
+    "head": "Show the first samples.",
+    "verify": "Check a dataset; each finding says what to do.",
+    "repair": "Mend known damage; only lists it without --write.",
+}
+_INTERRUPTED = 130
+
+
+class LazyCommands(click.Group):
+    """Lists commands without importing them: `--help` must not pay for numpy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(status), what) for status, what in exit_codes()])
+
+
+def exit_codes() -> Iterator[tuple[int, str]]:
+    """Every exit status with its meaning."""
+    yield 0, "done, or clean"
+    yield 1, "verify found an error"
+    yield 2, "wrong usage"
+    kinds = [errors.PenstockError]
+    while kinds:
+        kind = kinds.pop(0)
+        yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.').lower()}"
+        kinds[:0] = kind.__subclasses__()
+    yield 15, "the system refused: rights, disk full, input or output"
+    yield _INTERRUPTED, "interrupted"
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="penstock")
+@click.option("--debug", is_flag=True, envvar="PENSTOCK_DEBUG", help="Show tracebacks.")
+def cli(debug: bool) -> None:
+    """Prepare, store, check, convert and feed LLM and multimodal training data."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The entry point: runs a command and exits with its status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if "--debug" in arguments[:1] or os.environ.get("PENSTOCK_DEBUG"):
+        sys.exit(cli.main(arguments, standalone_mode=False) or 0)
+    try:
+        status = cli.main(arguments, prog_name="penstock", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        status = 2
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except click.Abort:
+        status = _INTERRUPTED
+    except errors.PenstockError as error:
+        status = _fail(str(error), error.exit_status)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 0
+    except KeyboardInterrupt:
+        status = _fail("interrupted", _INTERRUPTED)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        status = _fail(f"{where}{error.strerror or error}", 15)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> int:
+    click.echo(f"penstock: {message}", err=True)
+    return status
