@@ -22,6 +22,7 @@ from penstock.types import (
     Location,
     Manifest,
     OpenOptions,
+    Place,
     Sample,
     Schema,
     Sniff,
@@ -253,6 +254,15 @@ class SupportsKeys(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsPlaces(Protocol):
+    """Tells where a sample comes from in one call: windows, and sources that are made of others."""
+
+    def place_of(self, index: int, /) -> Place:
+        """Key, documents and file ranges of sample `index`, as far as they are known; reads indexes only."""
+        ...
+
+
 class SupportsBlocks(Protocol):
     """Knows which samples are cheap to read together."""
 
@@ -442,6 +452,20 @@ class SupportsTokenParts(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsDocumentRuns(Protocol):
+    """A writer that takes many documents as one run of tokens: the way of `convert`, `merge` and `shuffle`."""
+
+    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Append documents that lie back to back.
+
+        Args:
+            tokens: uint[n_tokens], any unsigned dtype.
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+        """
+        ...
+
+
 class Format(Protocol):
     """One on-disk format. A module of `penstock.formats` exposes one as `FORMAT`."""
 
@@ -468,6 +492,15 @@ class Format(Protocol):
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
         """What would be mended, and mends it when `write` is true, keeping a backup."""
+        ...
+
+
+@runtime_checkable
+class SupportsManifest(Protocol):
+    """A format that can make the side file for data that another tool wrote."""
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+        """Write the side file; returns its path."""
         ...
 
 

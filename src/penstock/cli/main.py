@@ -53,7 +53,7 @@ def exit_codes() -> Iterator[tuple[int, str]]:
     kinds = [errors.PenstockError]
     while kinds:
         kind = kinds.pop(0)
-        yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.').lower()}"
+        yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}"
         kinds[:0] = kind.__subclasses__()
     yield 15, "the system refused: rights, disk full, input or output"
     yield _INTERRUPTED, "interrupted"

@@ -36,10 +36,7 @@ class BlockHasher:
 
     def update(self, data: Buffer) -> None:
         """Add the next bytes of the file."""
-        view = memoryview(
-            np.ascontiguousarray(data).reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
-        )
-        view = view.cast("B")
+        view = byte_view(data)
         while view:
             step_bytes = min(len(view), self._block_bytes - self._filled_bytes)
             self._hasher.update(view[:step_bytes])

@@ -1,0 +1,66 @@
+"""`penstock head PATH`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, json_option
+
+_LINE_CHARACTERS = 200
+_JSON_TOKENS = 4096
+
+
+@click.command()
+@click.argument("path")
+@click.option("-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="Samples to show.")
+@click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
+@json_option
+def command(
+    path: str, count: int, format_name: str | None, layout: str | None, tokenizer: str | None, as_json: bool
+) -> None:
+    """Show the first samples."""
+    from penstock.formats import open_source
+
+    source = open_source(path, format=format_name, layout=layout)
+    decode = _decoder(tokenizer)
+    samples = [{"index": i} | _plain(source[i], decode) for i in range(min(count, len(source)))]
+    lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
+    emit({"path": path, "samples": samples}, as_json=as_json, text=lines or f"{path}: no samples")
+
+
+def _decoder(tokenizer: str | None) -> Any:
+    if tokenizer is None:
+        return None
+    from penstock.prepare.tokenize import load_decoder
+
+    return load_decoder(tokenizer)
+
+
+def _plain(sample: Any, decode: Any) -> dict[str, Any]:
+    found = {name: _plain_value(value) for name, value in sample.items()}
+    if decode is not None and "tokens" in sample:
+        found["text"] = decode(sample["tokens"])
+    return found
+
+
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
+        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
+    if isinstance(value, (bytes, bytearray)):
+        return f"<{len(value)} bytes>"
+    return value
+
+
+def _shorten(sample: dict[str, Any]) -> str:
+    import json
+
+    shown = {
+        name: value for name, value in sample.items() if name != "index" and not ("text" in sample and name == "tokens")
+    }
+    text = json.dumps(shown, ensure_ascii=False, default=str)
+    return text if len(text) <= _LINE_CHARACTERS else text[: _LINE_CHARACTERS - 1] + "…"

@@ -1,0 +1,51 @@
+"""`penstock verify PATH`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, json_option
+
+
+@click.command()
+@click.argument("path")
+@click.option("--depth", type=click.Choice(["quick", "sample", "full"]), default="sample", show_default=True)
+@click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--vocab-size", type=int, help="Ids from here on are an error.")
+@click.option("--eos-id", type=int, help="Id that ends each document.")
+@click.option("--write-manifest", is_flag=True, help="If sound: leave a side file with counts and digests.")
+@json_option
+def command(path: str, depth: Any, format_name: str | None, write_manifest: bool, as_json: bool, **options: Any) -> int:
+    """Check a dataset: each finding with its place and what to do. Exits with 1 for an error."""
+    import msgspec
+
+    from penstock.check import verify
+    from penstock.check.verify import write_side_file
+
+    findings = verify(path, depth=depth, format=format_name, **options)
+    errors = sum(one.severity == "error" for one in findings)
+    side_path = None
+    if write_manifest and not errors:
+        side_path = write_side_file(path, format=format_name, **options)
+
+    def text() -> str:
+        lines = [_line(one) for one in findings]
+        verdict = f"{path}: clean at depth {depth}" if not findings else f"{path}: {errors} errors, "
+        verdict += f"{len(findings) - errors} warnings" if findings else ""
+        return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
+
+    data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}
+    emit(data | ({"side_file": side_path} if side_path else {}), as_json=as_json, text=text)
+    return 1 if errors else 0
+
+
+def _line(one: Any) -> str:
+    place = "" if one.offset_bytes is None else f" at byte {one.offset_bytes}"
+    line = f"{one.severity}: {one.code}: {one.path}{place}"
+    for label, value in (("found", one.found), ("expected", one.expected), ("fix", one.fix)):
+        if value is not None:
+            line += f"\n    {label}: {value}"
+    return line
