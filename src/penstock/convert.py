@@ -60,11 +60,11 @@ def convert(
 
     Raises:
         Unsupported: the target's format can't hold these samples.
-        Corrupt: what was written does not read back as what was read; nothing is left.
+        Corrupt: what was written does not read back as what was read; the target must not be used.
     """
     to = to or _format_of_suffix(os.fspath(target))
     opened = open_source(source, format=format, **options)
-    advance = progress or (lambda done, text: None)
+    advance = progress or _ignore
     if is_token_source(opened) != get_format(to).traits.tokens:
         raise Unsupported(
             f"{to} can't hold these samples", path=source, hint="Tokens go to token formats: use pack first"
@@ -140,6 +140,10 @@ def _convert_samples(
             for index in range(first, min(first + _BATCH_SAMPLES, len(source))):
                 writer.write(source[index])
             advance(min(first + _BATCH_SAMPLES, len(source)), "")
+
+
+def _ignore(done: int, text: str) -> None:
+    """No progress asked for."""
 
 
 def _format_of_suffix(target: str) -> str:
