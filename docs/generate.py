@@ -1,0 +1,111 @@
+"""Writes the parts of the documentation that come from the code: run it after a change, a test compares.
+
+python docs/generate.py          # README tables, docs/cli.md, docs/errors.md
+python docs/generate.py --check  # says what is out of date, exit 1
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from penstock import errors
+from penstock.cli.main import COMMANDS, cli, exit_codes
+from penstock.formats import BUILT_IN, get_format
+
+ROOT = Path(__file__).parent.parent
+ABILITIES = ("read", "write", "tokens", "keys", "splits", "remote", "verify", "repair")
+
+
+def main() -> int:
+    stale = [path for path, text in generated().items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"out of date: {path.relative_to(ROOT)} (run python docs/generate.py)")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(generated()[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+def generated() -> dict[Path, str]:
+    """Path → what it must hold."""
+    readme = ROOT / "README.md"
+    text = replace_section(readme.read_text(), "formats", format_table())
+    text = replace_section(text, "measured", measured_table())
+    return {readme: text, ROOT / "docs/cli.md": cli_page(), ROOT / "docs/errors.md": errors_page()}
+
+
+def replace_section(text: str, name: str, body: str) -> str:
+    """`text` with what stands between the two comments of `name` replaced."""
+    pattern = re.compile(rf"(<!-- {name}: generated -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+    return pattern.sub(lambda match: match[1] + body + match[2], text)
+
+
+def format_table() -> str:
+    """Format × ability, from each format's own traits."""
+    lines = ["| format | made by | " + " | ".join(ABILITIES) + " |", "|---|---|" + ":-:|" * len(ABILITIES)]
+    for name in BUILT_IN:
+        traits = get_format(name).traits
+        cells = ("●" if ability == "read" or getattr(traits, ability) else "" for ability in ABILITIES)
+        lines.append(f"| [`{name}`](docs/formats/{name}.md) | {traits.made_by} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def measured_table() -> str:
+    """The measured rows, from `bench/results.json`."""
+    path = ROOT / "bench/results.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    lines = ["| question | Penstock | beside | ratio | aim |", "|---|---|---|---|---|"]
+    for row in rows:
+        lines.append("| " + " | ".join(str(row[key]) for key in ("question", "ours", "peer", "ratio", "target")) + " |")
+    return "\n".join(lines)
+
+
+def cli_page() -> str:
+    """Every command's own help."""
+    parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
+    parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
+    return "\n".join(parts)
+
+
+def walk(group: click.Group, names: Iterator[str] | dict[str, str]) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in names:
+        command = group.get_command(context, name)
+        if command is None:
+            raise SystemExit(f"no command {name}")
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", one) for inner, one in walk(command, command.list_commands(context)))
+
+
+def help_of(command: click.Command, name: str, parent: str | None) -> str:
+    info = f"{parent} {name}" if parent else name
+    context = click.Context(command, info_name=info, terminal_width=100, max_content_width=100)
+    return f"## `{info}`\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+def errors_page() -> str:
+    """The exception tree with codes and exit statuses."""
+    lines = ["# Errors\n\nGenerated from `penstock.errors`.\n\n```text"]
+    lines += (errors.__doc__ or "").split("```")[1].strip("\n").splitlines()
+    lines += ["```\n", "| error | code | exit status |", "|---|---|---|"]
+    kinds = [errors.PenstockError]
+    while kinds:
+        kind = kinds.pop(0)
+        lines.append(f"| `{kind.__name__}` | `{kind.code}` | {kind.exit_status} |")
+        kinds[:0] = kind.__subclasses__()
+    lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
+    lines += [f"| {status} | {what} |" for status, what in exit_codes()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
