@@ -369,8 +369,10 @@ class Order(Protocol):
     outputs for given parameters never change under one `version`.
     """
 
-    version: str
-    """Name of the arithmetic, such as `"feistel-1"`; part of every fingerprint and state."""
+    @property
+    def version(self) -> str:
+        """Name of the arithmetic, such as `"feistel-1"`; part of every fingerprint and state."""
+        ...
 
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in `[0, n)` of each position."""

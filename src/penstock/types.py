@@ -118,6 +118,21 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """What is known of where a sample comes from.
+
+    Attributes:
+        key: the sample's key, where its source has keys.
+        documents: for token windows `(document, start, stop)`, as in `Location`.
+        extents: file ranges of the sample, where the source knows them.
+    """
+
+    key: str | None = None
+    documents: tuple[tuple[int, int, int], ...] | None = None
+    extents: tuple[Extent, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What a committed dataset holds; the content of the side file.
 

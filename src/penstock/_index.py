@@ -1,0 +1,73 @@
+"""Indices and positions as they come from callers, checked once at the border."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.types import IntArray
+
+
+def as_index(index: int, length: int) -> int:
+    """The place that `index` means in a sequence of `length` items; negative ones count from the end.
+
+    Raises:
+        IndexError: outside `[-length, length)`.
+    """
+    place = operator.index(index)
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of range for {length} samples")
+    return place + length if place < 0 else place
+
+
+def as_indices(indices: Sequence[int] | IntArray, length: int) -> IntArray:
+    """int64[k]: indices of a batch, each in `[0, length)`.
+
+    Raises:
+        IndexError: one is negative, or `length` or more.
+    """
+    array = _as_int64(indices)
+    if array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= length:
+            raise IndexError(f"index {low if low < 0 else high} is out of range for {length} samples")
+    return array
+
+
+def as_position(position: int) -> int:
+    """A position of an endless stream.
+
+    Raises:
+        IndexError: it is negative.
+    """
+    place = operator.index(position)
+    if place < 0:
+        raise IndexError(f"position {place} is negative")
+    return place
+
+
+def as_positions(positions: Sequence[int] | IntArray) -> IntArray:
+    """int64[k]: positions of an endless stream.
+
+    Raises:
+        IndexError: one is negative.
+    """
+    array = _as_int64(positions)
+    if array.size and (low := int(array.min())) < 0:
+        raise IndexError(f"position {low} is negative")
+    return array
+
+
+def _as_int64(values: Sequence[int] | NDArray[Any]) -> IntArray:
+    array = np.asarray(values)
+    if array.dtype == np.int64 and array.ndim == 1:
+        return array
+    if array.ndim != 1:
+        raise TypeError(f"expected a one-dimensional run of integers, found shape {array.shape}")
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"expected integers, found {array.dtype}")
+    return array.astype(np.int64)

@@ -1,0 +1,68 @@
+"""How the positions of an epoch fall into lanes, and where each lane stands on the epoch's tape.
+
+Position p is lane `p mod lanes`. The *tape* of an epoch is its n samples in some order; lane after lane takes a
+contiguous part of it, exactly as long as the number of positions that the epoch gives to that lane. So whatever
+the order of the tape, positions and places on the tape are in one-to-one relation, for every n and every number
+of lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import ConfigError
+from penstock.types import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlaces:
+    """Where positions of one epoch are: int64[k] each.
+
+    Attributes:
+        start: place on the tape at which the position's lane begins.
+        place: place inside the lane's part of the tape.
+        size: length of the lane's part.
+        lane: the lane.
+    """
+
+    start: IntArray
+    place: IntArray
+    size: IntArray
+    lane: IntArray
+
+
+def check_lanes(lanes: int) -> None:
+    """Refuse a number of lanes below 1."""
+    if lanes < 1:
+        raise ConfigError("a stream has at least one lane", found=lanes, expected="1 or more")
+
+
+def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:
+    """Where `positions` (int64[k], of any epochs) stand in their lanes, for epochs of `size` samples."""
+    within = positions % size
+    first_lane = (positions - within) % lanes
+    lane = positions % lanes
+    start = _starts(lane, first_lane, size, lanes)
+    return LanePlaces(start, within // lanes, _starts(lane + 1, first_lane, size, lanes) - start, lane)
+
+
+def tape_starts(epoch: int, size: int, lanes: int) -> IntArray:
+    """int64[lanes + 1]: where each lane begins on the tape of `epoch`, and `size` at the end."""
+    first_lane = np.full(lanes + 1, epoch * size % lanes, dtype=np.int64)
+    return _starts(np.arange(lanes + 1, dtype=np.int64), first_lane, size, lanes)
+
+
+def positions_at(lane: IntArray, place: IntArray, epoch: int, size: int, lanes: int) -> IntArray:
+    """int64[k]: the positions of `epoch` that are `place` in `lane`."""
+    begin = epoch * size
+    return begin + (lane - begin % lanes) % lanes + place * lanes
+
+
+def _starts(lane: IntArray, first_lane: IntArray, size: int, lanes: int) -> IntArray:
+    # An epoch begins in lane `first_lane`, so the `size % lanes` lanes from there on, in a circle, have one more.
+    share, extra = divmod(size, lanes)
+    ahead = lane - first_lane
+    longer = np.clip(ahead, 0, extra) + np.clip(ahead + lanes, 0, extra) - np.clip(lanes - first_lane, 0, extra)
+    return lane * share + longer

@@ -1,0 +1,142 @@
+"""An endless stream over one source, by an order: what `Shuffle` and `Sequential` make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock._digest import derive_key, digest
+from penstock._index import as_position, as_positions
+from penstock._places import place_of
+from penstock._tree import line, tree
+from penstock.abc import Order, Source
+from penstock.errors import ConfigError
+from penstock.order.permutation import permute_one
+from penstock.types import Batch, IntArray, Location, Schema
+
+T = TypeVar("T")
+
+
+class SizedOrder(Order, Protocol):
+    """An order that knows its epoch and can be written down."""
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch."""
+        ...
+
+    def params(self) -> dict[str, Any]:
+        """Everything that decides the order besides `size`, as plain JSON."""
+        ...
+
+
+class OrderedStream(Generic[T]):
+    """Position p holds `source[order(p)]`, for ever: epoch `p // len(source)`.
+
+    Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is.
+
+    Attributes:
+        name: how it prints, and its kind in a recipe.
+        source: where samples come from.
+        size: samples of an epoch.
+        version: the order's arithmetic.
+    """
+
+    def __init__(self, name: str, source: Source[T], order: SizedOrder, lanes: int) -> None:
+        self.name = name
+        self.source = source
+        self.size = order.size
+        self.version = order.version
+        self._order = order
+        self._lanes = lanes
+        self._fingerprint: str | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of sub-streams that positions are dealt to."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold: as the source."""
+        return self.source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, the order and its version, and the lanes."""
+        if self._fingerprint is None:
+            self._fingerprint = digest(
+                "ordered", self.version, self.size, self._order.params(), self._lanes, self.source.fingerprint
+            )
+        return self._fingerprint
+
+    def __getitem__(self, position: int, /) -> T:
+        return self.source[self._order.order_one(position)]
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.source.get_batch(self._order.order(as_positions(positions)))
+
+    def order(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: index in the source at each position."""
+        return self._order.order(positions)
+
+    def order_one(self, position: int, /) -> int:
+        """Index in the source at `position`."""
+        return self._order.order_one(position)
+
+    def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
+        """int64[k]: the positions in `epoch` at which `indices` come."""
+        return self._order.inverse(indices, epoch)
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        position = as_position(position)
+        index = self._order.order_one(position)
+        place = place_of(self.source, index)
+        return Location(position, (), position // self.size, index, place.key, place.documents, place.extents)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """A position of the same epoch whose sample stands in for the one at `position`.
+
+        Args:
+            position: the position that can't be read.
+            attempt: 0 for the first stand-in; each of the `size - 1` others comes up once.
+
+        Raises:
+            ConfigError: there is no further sample to stand in.
+        """
+        position = as_position(position)
+        if not 0 <= attempt < self.size - 1:
+            raise ConfigError("no sample is left that could stand in", found=f"attempt {attempt}, {self.size} samples")
+        begin = position - position % self.size
+        place = permute_one(attempt, self.size - 1, derive_key(0, "substitute", self._seed(), position))
+        return begin + place + (place >= position - begin)
+
+    def children(self) -> Mapping[str, Source[T]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the stream can be made again."""
+        return {
+            "kind": self.name.lower(),
+            "version": self.version,
+            **self._order.params(),
+            "lanes": self._lanes,
+            "source": self.source.recipe(),
+        }
+
+    def summary(self) -> str:
+        """One line: name, parameters, samples of an epoch."""
+        params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
+        return line(self.name, params, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _seed(self) -> int:
+        return int(self._order.params().get("seed", 0))

@@ -1,0 +1,141 @@
+"""From runs of tokens to what a model trains on: inputs, targets, masks, segments. Whole batches at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.types import Batch, Field, IntArray, Sample, TokenArray
+
+BoolArray = NDArray[np.bool_]
+
+
+def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True) -> BoolArray:
+    """bool[k, n]: whether each token of `blocks` (uint[k, n]) follows an EOS token.
+
+    Args:
+        blocks: windows of tokens.
+        eos_id: the id that ends a document.
+        first: bool[k] for the first token of each window, whose predecessor `blocks` does not hold.
+    """
+    starts = np.empty(blocks.shape, dtype=np.bool_)
+    np.equal(blocks[:, :-1], eos_id, out=starts[:, 1:])
+    starts[:, 0] = first
+    return starts
+
+
+def shifted(blocks: TokenArray, starts: BoolArray) -> Batch:
+    """Columns of k windows of L tokens, each token's target being the next one.
+
+    Args:
+        blocks: uint[k, L + 1].
+        starts: bool[k, L + 1]: whether each token is the first of a document.
+
+    Returns:
+        tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], false where the target opens another document;
+        and the columns of `segments`.
+    """
+    inputs = blocks[:, :-1]
+    return {
+        "tokens": inputs,
+        "inputs": inputs,
+        "targets": blocks[:, 1:],
+        "loss_mask": ~starts[:, 1:],
+        **segments(starts[:, :-1]),
+    }
+
+
+def start_zero(blocks: TokenArray, starts: BoolArray) -> Batch:
+    """Columns of k windows of L tokens, each of which is a target; the input before a document's first token is 0.
+
+    Args:
+        blocks: uint[k, L].
+        starts: bool[k, L]: whether each token is the first of a document.
+
+    Returns:
+        tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], all true; is_seq_start bool[k, L] = `starts`;
+        and the columns of `segments`.
+    """
+    inputs = np.zeros_like(blocks)
+    np.multiply(blocks[:, :-1], ~starts[:, 1:], out=inputs[:, 1:])
+    return {
+        "tokens": blocks,
+        "inputs": inputs,
+        "targets": blocks,
+        "loss_mask": np.ones(blocks.shape, dtype=np.bool_),
+        "is_seq_start": starts,
+        **segments(starts),
+    }
+
+
+def segments(starts: BoolArray, used: IntArray | None = None) -> Batch:
+    """Where documents lie in k windows of L tokens. The first token of a window always begins a segment.
+
+    Args:
+        starts: bool[k, L]: whether each token is the first of a document.
+        used: int64[k]: tokens before the padding; all L by default.
+
+    Returns:
+        segment_ids int32[k, L] from 1, 0 on padding; positions int32[k, L] from 0 in each segment, 0 on padding;
+        cu_seqlens: a list of int32[n + 1], segment borders without the padding; max_seqlen int32[k].
+    """
+    rows, length = starts.shape
+    columns = np.arange(length, dtype=np.int32)
+    begins = starts.copy()
+    begins[:, 0] = True
+    if used is not None:
+        begins &= columns < used[:, None]
+        begins |= columns == used[:, None]  # the padding is a last segment, blanked below
+    flat = np.flatnonzero(begins)
+    row = flat // length
+    counts = np.bincount(row, minlength=rows)
+    row_first = np.cumsum(counts) - counts
+    first_columns = (flat - row * length).astype(np.int32)
+    ids = (np.arange(1, len(flat) + 1) - row_first[row]).astype(np.int32)
+    sizes = np.diff(flat, append=rows * length)
+    if used is not None:
+        ids[first_columns >= used[row]] = 0
+    segment_ids = np.repeat(ids, sizes).reshape(rows, length)
+    positions = columns - np.repeat(first_columns, sizes).reshape(rows, length)
+    if used is not None:
+        positions[columns >= used[:, None]] = 0
+    ends = np.full(rows, length) if used is None else used
+    real = ids > 0
+    cu_seqlens = _borders(first_columns[real], row[real], ends)
+    return {
+        "segment_ids": segment_ids,
+        "positions": positions,
+        "cu_seqlens": cu_seqlens,
+        "max_seqlen": np.array([np.diff(borders).max(initial=0) for borders in cu_seqlens], dtype=np.int32),
+    }
+
+
+def _borders(columns: NDArray[np.int32], row: IntArray, ends: IntArray) -> list[NDArray[np.int32]]:
+    """A list of int32[n + 1]: for each row the columns at which its segments begin, and its end."""
+    rows = np.arange(len(ends))
+    joined = np.empty(len(columns) + len(ends), dtype=np.int32)
+    joined[np.arange(len(columns)) + row] = columns
+    stops = np.cumsum(np.bincount(row, minlength=len(ends))) + rows
+    joined[stops] = ends
+    return np.split(joined, stops[:-1] + 1)
+
+
+def first_row(batch: Batch) -> Sample:
+    """The sample of a batch of one."""
+    sample = {name: column[0] for name, column in batch.items()}
+    if "max_seqlen" in sample:
+        sample["max_seqlen"] = int(sample["max_seqlen"])
+    return sample
+
+
+def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
+    """Schema of labelled windows of `length` tokens."""
+    shape = (length,)
+    window = (("tokens", dtype), ("inputs", dtype), ("targets", dtype), ("loss_mask", "bool"))
+    window += (("is_seq_start", "bool"),) if start_zero else ()
+    window += (("segment_ids", "int32"), ("positions", "int32"))
+    return (
+        *(Field(name, "tokens" if kind == dtype else "ndarray", kind, shape) for name, kind in window),
+        Field("cu_seqlens", "ndarray", "int32", (None,)),
+        Field("max_seqlen", "int", "int32", ()),
+    )

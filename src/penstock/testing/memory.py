@@ -1,0 +1,203 @@
+"""Datasets in memory, for tests and for trying things out: they obey the same laws as files do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source
+from penstock.errors import ConfigError
+from penstock.types import Batch, Field, IntArray, Sample, Schema, TokenArray
+
+
+class MemorySource:
+    """A source over a list of samples.
+
+    Args:
+        samples: dicts; not copied.
+        schema: what they hold; open and empty by default.
+    """
+
+    def __init__(self, samples: Sequence[Sample], schema: Schema | None = None) -> None:
+        self._samples = samples
+        self._schema = Schema((), open=True) if schema is None else schema
+        self._fingerprint: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """As given."""
+        return self._schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all samples."""
+        if self._fingerprint is None:
+            self._fingerprint = digest("memory", [_plain(sample) for sample in self._samples])
+        return self._fingerprint
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._samples[as_index(index, len(self))]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack([self._samples[i] for i in as_indices(indices, len(self)).tolist()])
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Says what it was; it can't be made again from this."""
+        return {"kind": "memory", "samples": len(self), "fingerprint": self.fingerprint}
+
+    def summary(self) -> str:
+        """One line: the number of samples."""
+        return line("MemorySource", {"samples": len(self)}, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class MemoryTokens:
+    """A token source over a list of documents, kept as they are given.
+
+    Args:
+        documents: token ids of each; an EOS token only where it is written out.
+        eos_id: the id that ends every document, if they have one.
+        dtype: `"uint8"`, `"uint16"` or `"uint32"`; the narrowest that fits by default.
+        tokenizer_digest: of the tokenizer that made the ids, if it matters.
+
+    Raises:
+        ConfigError: an id that `dtype` does not hold.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[ArrayLike],
+        eos_id: int | None = None,
+        dtype: str | None = None,
+        tokenizer_digest: str | None = None,
+    ) -> None:
+        arrays = [np.asarray(document, dtype=np.int64) for document in documents]
+        ids = np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+        kind = np.dtype(_narrowest(ids, eos_id) if dtype is None else dtype)
+        if ids.size and not 0 <= ids.min() <= ids.max() <= np.iinfo(kind).max:
+            raise ConfigError("a token id does not fit", found=f"{ids.min()} to {ids.max()}", expected=str(kind))
+        self._tokens: TokenArray = ids.astype(kind)
+        self._doc_starts: IntArray = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
+        self._eos_id = eos_id
+        self.tokenizer_digest = tokenizer_digest
+        for array in (self._tokens, self._doc_starts):
+            array.flags.writeable = False
+
+    @property
+    def schema(self) -> Schema:
+        """One field: `tokens`."""
+        return Schema((Field("tokens", "tokens", str(self.dtype), (None,)),))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of tokens, document starts and EOS id."""
+        content = hashlib.blake2b(self._tokens.tobytes() + self._doc_starts.tobytes(), digest_size=16).hexdigest()
+        return digest("memory-tokens", str(self.dtype), self._eos_id, content)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self._tokens.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return len(self._tokens)
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        return self._doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """As given."""
+        return self._eos_id
+
+    def __len__(self) -> int:
+        return len(self._doc_starts) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        index = as_index(index, len(self))
+        return {"tokens": self._tokens[self._doc_starts[index] : self._doc_starts[index + 1]]}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the documents at `indices`: int64[k], in that order."""
+        return stack([self[i] for i in as_indices(indices, len(self)).tolist()])
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)`; a read-only view."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        return self._tokens[start:stop]
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        starts = as_indices(starts, self.num_tokens - length + 1)
+        windows = np.lib.stride_tricks.sliding_window_view(self._tokens, length)
+        if out is None:
+            return windows[starts]
+        out[...] = windows[starts]
+        return out
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Says what it was; it can't be made again from this."""
+        return {"kind": "memory-tokens", "fingerprint": self.fingerprint}
+
+    def summary(self) -> str:
+        """One line: documents and tokens."""
+        return line("MemoryTokens", {"documents": len(self), "tokens": self.num_tokens, "dtype": self.dtype})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+def _narrowest(ids: IntArray, eos_id: int | None) -> str:
+    largest = max(int(ids.max()) if ids.size else 0, 0 if eos_id is None else eos_id)
+    return "uint8" if largest < 1 << 8 else "uint16" if largest < 1 << 16 else "uint32"
+
+
+def _plain(value: Any) -> Any:
+    """`value` as plain JSON, with a mark of its type where JSON has none."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return [str(value.dtype), list(value.shape), np.ascontiguousarray(value).tobytes().hex()]
+    if isinstance(value, (bytes, bytearray)):
+        return ["bytes", bytes(value).hex()]
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return [type(value).__qualname__, repr(value)]
+    return value
