@@ -77,6 +77,14 @@ class OrderedStream(Generic[T]):
         """Columns of the samples at `positions`: int64[k], in that order."""
         return self.source.get_batch(self._order.order(as_positions(positions)))
 
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: index in the source at each position, for `get_resolved`."""
+        return self._order.order(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples at indices that `resolve` gave."""
+        return self.source.get_batch(tickets)
+
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in the source at each position."""
         return self._order.order(positions)

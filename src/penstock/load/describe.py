@@ -1,0 +1,149 @@
+"""What a stream depends on, told apart by child: the part of a state that notices another stream.
+
+A stream is a tree. Chains of single children count as one thing; a child is named by the branches above it, so
+`Shuffle(Chunk(file))` has one child, its file, and `Blend({"books": …, "web": …})` has `books` and `web`, whatever is
+wrapped around the blend. Digests are of content and parameters, never of paths: a copy elsewhere is the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._digest import digest
+from penstock.abc import SupportsHorizon
+
+_DIGEST_CHARS = 12
+# One entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, 64 in all.
+_KEY_CHARS = 64 - 8 - _DIGEST_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the positions `[0, stop)` of a stream depend on.
+
+    Attributes:
+        order: names of the arithmetic that gives positions their indices, such as `"feistel-1"`.
+        recipe: short digest of the parameters above the named children.
+        children: place in the tree → short digest of everything below it that is no named child itself.
+        reads: place in the tree → the child's own positions read before `stop`, where that is known.
+    """
+
+    order: str
+    recipe: str
+    children: Mapping[str, str]
+    reads: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Draft:
+    versions: set[str]
+    children: dict[str, str]
+    reads: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """From a node down to where it branches or ends: own parameters on the way, and what is below."""
+
+    parameters: list[Any]
+    name: str
+    end: Any
+    stop: int | None
+    branches: dict[str, tuple[Any, int | None]]
+
+
+def describe(data: Any, stop: int) -> Description:
+    """Describe a stream or source as far as its positions `[0, stop)` depend on it.
+
+    Reads fingerprints, so it may take up to 64 reads of each file the first time.
+    """
+    draft = _Draft(set(), {}, {})
+    # A state of no samples still tells whose state it is.
+    chain = _follow(data, "source", max(stop, 1), draft)
+    if chain.branches:
+        _add_branches(chain, "", draft)
+    else:
+        _add(chain.name, [], chain, draft)
+    return Description("+".join(sorted(draft.versions)), short(chain.parameters), draft.children, draft.reads)
+
+
+def short(value: Any) -> str:
+    """12 hex digits of plain JSON."""
+    return digest(value)[:_DIGEST_CHARS]
+
+
+def _add_branches(chain: _Chain, prefix: str, draft: _Draft) -> None:
+    for name, (node, stop) in chain.branches.items():
+        place = f"{prefix}{name}"
+        below = _follow(node, name, stop, draft)
+        if below.branches:
+            draft.children[_key(place)] = short(below.parameters)
+            _add_branches(below, f"{place}/", draft)
+        else:
+            _add(place, below.parameters, below, draft)
+
+
+def _add(place: str, parameters: list[Any], chain: _Chain, draft: _Draft) -> None:
+    key = _key(place)
+    draft.children[key] = short([parameters, chain.end.fingerprint])
+    if chain.stop is not None:
+        draft.reads[key] = chain.stop
+
+
+def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
+    parameters: list[Any] = []
+    while True:
+        own, below = _split(node, stop)
+        if own is None or not below:
+            return _Chain(parameters, name, node, stop, {})
+        draft.versions.update(_versions(own))
+        if own:
+            parameters.append(own)
+        single = len(below) == 1 and (not own or len(node.children()) == 1)
+        if not single:
+            return _Chain(parameters, name, node, stop, below)
+        [(name, (node, stop))] = below.items()
+
+
+def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int | None]]]:
+    """A node's own parameters and its children, each with the end of what is read of it; None: can't be told apart."""
+    children: Mapping[str, Any] = node.children()
+    if stop is not None and isinstance(node, SupportsHorizon):
+        own, reached = node.horizon(stop)
+        return own, {name: (children[name], max(1, count)) for name, count in reached.items()}
+    recipes = [child.recipe() for child in children.values()]
+    own, found = _without(node.recipe(), recipes)
+    if found < len(recipes):
+        return None, {}
+    # Which positions of its children such a node has read is not known: all of each child counts.
+    return own, {name: (child, None) for name, child in children.items()}
+
+
+def _without(value: Any, recipes: list[Any]) -> tuple[Any, int]:
+    """`value` with each of the recipes in it left out, and how many that were."""
+    if any(value == recipe for recipe in recipes):
+        return "child", 1
+    if isinstance(value, Mapping):
+        pairs = {str(key): _without(item, recipes) for key, item in value.items()}
+        return {key: item for key, (item, _) in pairs.items()}, sum(found for _, found in pairs.values())
+    if isinstance(value, (list, tuple)):
+        items = [_without(item, recipes) for item in value]
+        return [item for item, _ in items], sum(found for _, found in items)
+    return value, 0
+
+
+def _versions(own: Mapping[str, Any]) -> set[str]:
+    """The arithmetic named in a node's own parameters."""
+    version = own.get("version")
+    return {version} if isinstance(version, str) else set()
+
+
+def _key(place: str) -> str:
+    """The place as it stands in a state: itself, or its start and a digest where it would be long."""
+    # JSON writes quotes, and all that is outside ASCII, as several characters.
+    plain = "".join(char for char in place if char.isascii() and char.isprintable() and char not in '"\\')
+    if plain == place and len(place) <= _KEY_CHARS:
+        return place
+    return f"{plain[: _KEY_CHARS - 9]}~{digest(place)[:8]}"

@@ -1,0 +1,54 @@
+"""Which global positions each step of a run reads, through every change of its shape.
+
+A run is a list of stretches. In a stretch from `first_step` on, step s reads the global positions
+`[consumed + (s - first_step) · global_batch, + global_batch)`, until the next stretch begins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Stretch(NamedTuple):
+    """Steps of one shape."""
+
+    first_step: int
+    consumed: int
+    global_batch: int
+    world: int
+
+    def consumed_at(self, step: int) -> int:
+        """Global samples consumed before `step`."""
+        return self.consumed + (step - self.first_step) * self.global_batch
+
+
+History: TypeAlias = tuple[Stretch, ...]
+
+
+def begin(start: int, global_batch: int, world: int) -> History:
+    """A run that has consumed `start` samples, in batches of this size as far as they are whole."""
+    return (Stretch(0, start % global_batch, global_batch, world),)
+
+
+def stretch_of(history: History, step: int) -> Stretch:
+    """The stretch that `step` lies in."""
+    return next((stretch for stretch in reversed(history) if stretch.first_step <= step), history[0])
+
+
+def step_at(history: History, consumed: int) -> int | None:
+    """The step at which `consumed` samples are consumed, by the last stretch; None where that is inside a step."""
+    last = history[-1]
+    steps, rest = divmod(consumed - last.consumed, last.global_batch)
+    return None if rest or steps < 0 else last.first_step + steps
+
+
+def go_on(history: History, step: int, global_batch: int, world: int) -> History:
+    """The same run up to `step`, and from there on in this shape."""
+    consumed = stretch_of(history, step).consumed_at(step)
+    kept = tuple(stretch for stretch in history if stretch.first_step < step) or history[:1]
+    last = kept[-1]
+    if (last.global_batch, last.world) == (global_batch, world):
+        return kept
+    if last.first_step == step:
+        kept = kept[:-1]
+    return (*kept, Stretch(step, consumed, global_batch, world))

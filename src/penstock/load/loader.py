@@ -1,0 +1,334 @@
+"""The loader: a rank's batches of a stream, from any place on, with a state of a few bytes."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from penstock.abc import Source, Stream
+from penstock.errors import ConfigError
+from penstock.load import history as runs
+from penstock.load import state as states
+from penstock.load.collate import Collate, collate_columns
+from penstock.load.describe import describe
+from penstock.load.options import LIMIT, Options, Tail, samples_per_iteration
+from penstock.load.prefetch import Pipeline, PipelineFactory, Threads
+from penstock.load.ranks import data_parallel
+from penstock.load.read import OnError, ReadTask, read_batches
+from penstock.types import IntArray
+
+_log = logging.getLogger("penstock")
+
+
+class Loader:
+    """Batches of this data-parallel rank, endless over a stream, or one pass over a source.
+
+    The global batch of a step is the next `global_batch` positions; rank r of W gets those with `p ≡ r (mod W)`, in
+    order. So every world size, micro-batch and number of workers gives the same global batches, and a run may change
+    all of them, and its batch size, when it resumes. Nothing is replayed: starting anywhere costs the same.
+
+    Iterators go on from the loader's place: a second `iter(loader)` continues where the first one stopped. After a
+    pass has come to its end, the next one begins anew. An iterator's threads end with it.
+
+    Memory: `workers · prefetch + 1` batches, and 1 MiB of orders a worker.
+
+    Args:
+        data: a stream; or a source, with `tail`.
+        global_batch: samples of a step over all ranks: a multiple of world × micro_batch.
+        rank: data-parallel rank; by default of `mesh` or `group`, or else from RANK and WORLD_SIZE.
+        world: number of data-parallel ranks.
+        micro_batch: samples of an iteration of this rank; by default all of the rank's samples of a step.
+        start: global samples already consumed; the step is counted as if all of them had come in such batches.
+        workers: threads that read ahead; 0 reads in the calling thread.
+        prefetch: batches that each of them may be ahead.
+        tail: for a source: `"pad"` fills the last batch with repeats from the start whose `valid` is False,
+            `"drop"` leaves it out. Each batch then has `valid`, bool[k].
+        collate: makes what is handed out from a batch of columns; runs in the workers.
+        on_error: `"substitute"` replaces a sample that can't be read (a `FormatError`) by another of its child and adds
+            `substituted`, bool[k], to each batch. Input and output errors are tried again, then raised, in any case.
+        substitute_limit: the largest share of a child's positions that may be replaced; see `Substitutions`.
+        mesh: one-dimensional torch DeviceMesh to take rank and world from.
+        group: torch ProcessGroup to take rank and world from.
+        pipeline: reads ahead in another way than by threads.
+
+    Raises:
+        ConfigError: arguments that don't fit each other.
+    """
+
+    def __init__(
+        self,
+        data: Stream[Any] | Source[Any],
+        global_batch: int,
+        *,
+        rank: int | None = None,
+        world: int | None = None,
+        micro_batch: int | None = None,
+        start: int = 0,
+        workers: int = 2,
+        prefetch: int = 2,
+        tail: Tail | None = None,
+        collate: Collate | None = None,
+        on_error: OnError = "raise",
+        substitute_limit: float = 0.01,
+        mesh: Any = None,
+        group: Any = None,
+        pipeline: PipelineFactory | None = None,
+    ) -> None:
+        rank, world = data_parallel(rank, world, mesh, group)
+        global_batch = operator.index(global_batch)
+        self._options = Options(
+            data=data,
+            global_batch=global_batch,
+            rank=rank,
+            world=world,
+            micro_batch=samples_per_iteration(global_batch, world, micro_batch),
+            tail=tail,
+            collate=collate_columns if collate is None else collate,
+            on_error=on_error,
+            substitute_limit=substitute_limit,
+        )
+        self._pipeline = _read_ahead(workers, prefetch) if pipeline is None else pipeline
+        self._accepted: tuple[tuple[int, str, str, str], ...] = ()
+        start = operator.index(start)
+        if not 0 <= start < LIMIT:
+            raise ConfigError("start is a number of samples", found=start, expected=f"0 to {LIMIT - 1}")
+        self._history = runs.begin(start, global_batch, world)
+        self._first_step, self._first_consumed = start // global_batch, start
+        self._cursor = Cursor(self._task_from(start))
+        if self.left_out:
+            _log.info("tail='drop' leaves out the last %d of %d samples", self.left_out, self._num_samples)
+
+    @property
+    def rank(self) -> int:
+        """Data-parallel rank."""
+        return self._options.rank
+
+    @property
+    def world(self) -> int:
+        """Number of data-parallel ranks."""
+        return self._options.world
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step, all ranks together."""
+        return self._options.global_batch
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of an iteration of this rank."""
+        return self._options.micro_batch
+
+    @property
+    def step(self) -> int:
+        """Steps handed out whole; the number of the next step."""
+        return self._first_step + self._cursor.number // self._options.micro_batches
+
+    @property
+    def consumed(self) -> int:
+        """Global samples of the steps handed out whole: what is read ahead doesn't count."""
+        return self._first_consumed + self._cursor.number // self._options.micro_batches * self.global_batch
+
+    @property
+    def history(self) -> runs.History:
+        """The shapes that the run has had: (first_step, consumed, global_batch, world) each."""
+        return self._history
+
+    @property
+    def left_out(self) -> int:
+        """Samples at the end that `tail="drop"` leaves out."""
+        if self._options.tail != "drop":
+            return 0
+        return max(0, self._num_samples - self._first_consumed) % self.global_batch
+
+    def __len__(self) -> int:
+        """Steps of the whole pass, the same on every rank; TypeError for an endless stream."""
+        if self._options.tail is None:
+            raise TypeError("a loader over an endless stream has no length")
+        return self._first_step + self._steps_from(self._first_consumed)
+
+    def __iter__(self) -> Batches:
+        if self._cursor.ended:
+            self._begin(runs.begin(0, self.global_batch, self.world), 0)
+        return Batches(self._cursor, self._pipeline)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Loader  global_batch={self.global_batch} rank={self.rank}/{self.world} micro_batch={self.micro_batch} "
+            f"step={self.step} consumed={self.consumed}>"
+        )
+
+    def positions(self, step: int) -> IntArray:
+        """int64[global_batch]: the global positions of `step`, all ranks together, by the shape the run had then."""
+        step = _checked_step(step)
+        stretch = runs.stretch_of(self._history, step)
+        start = stretch.consumed_at(step)
+        return np.arange(start, start + stretch.global_batch, dtype=np.int64)
+
+    def seek(self, step: int) -> None:
+        """Go on with `step`, in the shape of now. A running iterator follows at once.
+
+        Raises:
+            ConfigError: the step is negative, or beyond the end of the pass.
+        """
+        step = _checked_step(step)
+        if self._options.tail is not None and step > len(self):
+            raise ConfigError("no such step in this pass", found=step, expected=f"0 to {len(self)}")
+        self._begin(runs.go_on(self._history, step, self.global_batch, self.world), step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, as plain JSON, equal on every rank: at most 64 bytes a child and 40 a change of shape.
+
+        Between micro-batches of a step, it is the step's beginning.
+        """
+        consumed = self.consumed
+        return states.encode(describe(self._options.data, consumed), consumed, self._history, self._accepted)
+
+    def load_state_dict(self, state: dict[str, Any], accept: Iterable[str] = ()) -> list[str]:
+        """Go on where `state` was taken, in the shape of now. A running iterator follows at once.
+
+        What differs from the saved stream only after the consumed samples is taken as it is.
+
+        Args:
+            state: what `state_dict` gave, on any rank, world size, batch size and number of workers.
+            accept: differences to go on with: a child's place in the tree, `"recipe"` or `"order"`.
+
+        Returns:
+            One sentence for each accepted difference: what it leaves out or repeats. They are logged, too.
+
+        Raises:
+            ResumeMismatch: the stream is another one, and the difference is not accepted; or this is no state.
+        """
+        saved = states.decode(state)
+        description = describe(self._options.data, saved.consumed)
+        found = states.check(states.compare(saved, description), accept, description.children)
+        account = [states.account(difference, saved.consumed, description.reads) for difference in found]
+        for line in account:
+            _log.warning("%s", line)
+        taken = tuple((saved.consumed, one.name, one.old, one.new) for one in found)
+        self._accepted = (*saved.accepted, *taken)
+        self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step)
+        return account
+
+    @property
+    def _num_samples(self) -> int:
+        return len(self._options.data)
+
+    def _steps_from(self, consumed: int) -> int:
+        left = max(0, self._num_samples - consumed)
+        return left // self.global_batch if self._options.tail == "drop" else -(-left // self.global_batch)
+
+    def _begin(self, history: runs.History, step: int) -> None:
+        """Make `step` the next one."""
+        consumed = runs.stretch_of(history, step).consumed_at(step)
+        self._history, self._first_step, self._first_consumed = history, step, consumed
+        cursor = self._cursor
+        cursor.task, cursor.number, cursor.ended = self._task_from(consumed), 0, False
+
+    def _task_from(self, consumed: int) -> ReadTask:
+        """This rank's reading from `consumed` global samples on."""
+        options = self._options
+        one_pass = options.tail is not None
+        return ReadTask(
+            data=options.data,
+            # The first position from `consumed` on that is this rank's: p ≡ rank (mod world).
+            first_position=consumed + (options.rank - consumed) % options.world,
+            stride=options.world,
+            batch_size=options.micro_batch,
+            num_batches=self._steps_from(consumed) * options.micro_batches if one_pass else None,
+            num_samples=self._num_samples if one_pass else None,
+            collate=options.collate,
+            on_error=options.on_error,
+            substitute_limit=options.substitute_limit,
+        )
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The loader's place, shared by its iterators.
+
+    Attributes:
+        task: what is read since the loader was last moved; another object after each move.
+        number: of the next batch in it.
+        ended: an iterator has come to the end of the pass.
+    """
+
+    task: ReadTask
+    number: int = 0
+    ended: bool = False
+
+
+class Batches(Iterator[Any]):
+    """An iterator over a loader's batches; it follows the loader wherever that goes."""
+
+    def __init__(self, cursor: Cursor, pipeline: PipelineFactory) -> None:
+        self._cursor = cursor
+        self._factory = pipeline
+        self._running: Pipeline | None = None
+        # What the running pipeline gives next, and to which process.
+        self._task: ReadTask | None = None
+        self._number = 0
+        self._pid = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        cursor = self._cursor
+        task = cursor.task
+        if task.num_batches is not None and cursor.number >= task.num_batches:
+            self.close()
+            cursor.ended = True
+            raise StopIteration
+        running = self._running
+        if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
+            running = self._restart()
+        try:
+            batch = next(running)
+        except BaseException:
+            # The loader stays where it is, so that the same batch can be asked for again.
+            self.close()
+            raise
+        self._number = cursor.number = cursor.number + 1
+        return batch
+
+    def close(self) -> None:
+        """End the threads; the next batch would start new ones."""
+        running, self._running = self._running, None
+        # After a fork, threads and their locks belong to the parent.
+        if running is not None and self._pid == os.getpid():
+            running.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _restart(self) -> Pipeline:
+        self.close()
+        self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
+        self._running = self._factory(self._task, self._number)
+        return self._running
+
+
+def _read_ahead(workers: int, prefetch: int) -> PipelineFactory:
+    workers, prefetch = operator.index(workers), operator.index(prefetch)
+    if workers < 0 or prefetch < 1:
+        raise ConfigError(
+            "there are no such workers",
+            found=f"workers={workers}, prefetch={prefetch}",
+            expected="workers of 0 or more, prefetch of 1 or more",
+        )
+    if workers == 0:
+        return lambda task, first: read_batches(task, first, 1)
+    return lambda task, first: Threads(task, first, workers, prefetch)
+
+
+def _checked_step(step: int) -> int:
+    step = operator.index(step)
+    if not 0 <= step < LIMIT:
+        raise ConfigError("there is no such step", found=step, expected=f"0 to {LIMIT - 1}")
+    return step

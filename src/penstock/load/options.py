@@ -1,0 +1,98 @@
+"""A loader's arguments, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.abc import SupportsSubstitutes, is_stream
+from penstock.errors import ConfigError
+from penstock.load.collate import Collate
+from penstock.load.read import OnError
+
+Tail = Literal["pad", "drop"]
+
+# Positions stay far enough below 2^63 that no sum of them overflows.
+LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a loader was asked for.
+
+    Attributes:
+        data: a stream, or a source where `tail` is given.
+        global_batch: samples of a step, all ranks together.
+        rank: data-parallel rank.
+        world: number of data-parallel ranks.
+        micro_batch: samples of an iteration of this rank.
+        tail: what happens to the last, short batch of a pass.
+        collate: makes what is handed out from columns.
+        on_error: what happens to a sample that can't be read.
+        substitute_limit: share of a child's positions that may be replaced.
+    """
+
+    data: Any
+    global_batch: int
+    rank: int
+    world: int
+    micro_batch: int
+    tail: Tail | None
+    collate: Collate
+    on_error: OnError
+    substitute_limit: float
+
+    def __post_init__(self) -> None:
+        _check_tail(self.data, self.tail)
+        if self.on_error not in ("raise", "substitute"):
+            raise ConfigError("no such on_error", found=repr(self.on_error), expected="'raise' or 'substitute'")
+        if self.on_error == "substitute" and not isinstance(self.data, SupportsSubstitutes):
+            raise ConfigError(
+                "nothing can stand in for an unreadable sample here",
+                found=f"a {type(self.data).__name__}, which names no substitutes",
+                hint="In one pass every sample comes once: use on_error='raise', or an endless stream such as Shuffle",
+            )
+        if not 0 <= self.substitute_limit <= 1:
+            raise ConfigError("substitute_limit is a share", found=self.substitute_limit, expected="0 to 1")
+
+    @property
+    def micro_batches(self) -> int:
+        """Iterations of this rank in a step."""
+        return self.global_batch // (self.world * self.micro_batch)
+
+
+def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None) -> int:
+    """`micro_batch`, or all of a rank's samples of a step where it is None.
+
+    Raises:
+        ConfigError: `global_batch` is no multiple of world × micro_batch; it lists the nearest that are.
+    """
+    if micro_batch is not None and micro_batch < 1:
+        raise ConfigError("micro_batch is a number of samples", found=micro_batch, expected="1 or more")
+    unit = world * (micro_batch or 1)
+    if global_batch < 1 or global_batch % unit:
+        below = global_batch // unit * unit
+        name = "world" if micro_batch is None else f"world × micro_batch = {world} × {micro_batch}"
+        raise ConfigError(
+            f"global_batch must be a multiple of {name} = {unit}",
+            found=global_batch,
+            expected=" or ".join(str(value) for value in (below, below + unit) if value >= unit),
+        )
+    return global_batch // world if micro_batch is None else micro_batch
+
+
+def _check_tail(data: Any, tail: str | None) -> None:
+    if tail not in (None, "pad", "drop"):
+        raise ConfigError("no such tail", found=repr(tail), expected="'pad' or 'drop'")
+    if is_stream(data) and tail is not None:
+        raise ConfigError(
+            "an endless stream has no tail",
+            found=f"tail={tail!r}",
+            hint="Give a source for one pass, or leave tail out",
+        )
+    if not is_stream(data) and tail is None:
+        raise ConfigError(
+            "one pass over a source needs to know what happens to its last, short batch",
+            expected="tail='pad' (repeats, marked by valid=False) or tail='drop'",
+            hint="For training without end give a stream, such as Shuffle(source, seed) or Sequential(source)",
+        )

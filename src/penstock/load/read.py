@@ -1,0 +1,148 @@
+"""Reads a rank's batches one after another: positions and orders ahead, then one read a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.abc import SupportsResolve
+from penstock.errors import ConfigError, FormatError, NotFound
+from penstock.load.collate import Collate
+from penstock.load.substitute import Substitutions
+from penstock.types import Batch, IntArray
+
+OnError = Literal["raise", "substitute"]
+
+# Orders are computed for this many positions at once: few at first, so that the first batch comes at once.
+_FIRST_AHEAD = 1 << 10
+_MOST_AHEAD = 1 << 16
+
+# Waits before input and output errors are tried again.
+_RETRY_WAITS_S = (0.05, 0.25, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Everything that decides a rank's batches from one place of a run on. Picklable where `data` and `collate` are.
+
+    The rank's samples have the positions `first_position + stride · k`; batch number u holds those with
+    `batch_size · u <= k < batch_size · (u + 1)`, whatever micro-batches and workers there are.
+
+    Attributes:
+        data: a stream, or a source for one pass.
+        first_position: global position of the rank's first sample.
+        stride: world size.
+        batch_size: samples of a batch of this rank.
+        num_batches: where the pass ends; None for an endless stream.
+        num_samples: length of the source in a pass, where positions from there on are repeats; None for a stream.
+        collate: makes what is handed out from a batch of columns.
+        on_error: what happens to a sample that can't be read.
+        substitute_limit: see `Substitutions`.
+    """
+
+    data: Any
+    first_position: int
+    stride: int
+    batch_size: int
+    num_batches: int | None
+    num_samples: int | None
+    collate: Collate
+    on_error: OnError
+    substitute_limit: float
+
+
+def read_batches(task: ReadTask, first: int, step: int, wait: Callable[[float], object] = time.sleep) -> Generator[Any]:
+    """Batches number `first, first + step, …` of the task; memory: 1 MiB of orders and one batch.
+
+    Args:
+        task: what to read.
+        first: number of the first batch.
+        step: number of workers that share the task.
+        wait: sleeps for so many seconds; where it returns true, nothing is tried again.
+    """
+    batch_of = _reader(task, wait)
+    resolve = task.data.resolve if isinstance(task.data, SupportsResolve) else None
+    within = np.arange(task.batch_size, dtype=np.int64)
+    ahead = _FIRST_AHEAD
+    number = first
+    while task.num_batches is None or number < task.num_batches:
+        count = max(1, ahead // task.batch_size)
+        if task.num_batches is not None:
+            count = min(count, -(-(task.num_batches - number) // step))
+        numbers = number + step * np.arange(count, dtype=np.int64)
+        positions = task.first_position + task.stride * (numbers[:, None] * task.batch_size + within)
+        tickets = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
+        for row in range(count):
+            yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)
+            number += step
+        ahead = min(ahead * 2, _MOST_AHEAD)
+
+
+def _reader(task: ReadTask, wait: Callable[[float], object]) -> Callable[[IntArray, IntArray, int], Any]:
+    """A function of a batch's positions, what they resolve to, and the number of samples read before."""
+    collate = task.collate
+    read = _retrying(task.data.get_batch, wait)
+    if task.num_samples is not None:
+        num_samples = task.num_samples
+
+        def of_source(positions: IntArray, _tickets: IntArray, _num_read: int) -> Any:
+            batch = read(positions % num_samples)
+            return collate(_with(batch, "valid", positions < num_samples))
+
+        return of_source
+    read_resolved = _retrying(task.data.get_resolved, wait) if isinstance(task.data, SupportsResolve) else read
+    if task.on_error == "raise":
+
+        def of_stream(_positions: IntArray, tickets: IntArray, _num_read: int) -> Any:
+            return collate(read_resolved(tickets))
+
+        return of_stream
+    substitutions = Substitutions(task.data, task.substitute_limit)
+
+    def mended(positions: IntArray, tickets: IntArray, num_read: int) -> Any:
+        try:
+            batch, replaced = read_resolved(tickets), np.zeros(positions.shape, np.bool_)
+        except FormatError:
+            batch, replaced = substitutions.mend(positions, read, num_read)
+        return collate(_with(batch, "substituted", replaced))
+
+    return mended
+
+
+def _with(batch: Batch, name: str, column: Any) -> Batch:
+    if name in batch:
+        raise ConfigError(
+            f"the samples have a field {name!r}, which the loader adds to each batch",
+            hint="Rename that field with Map",
+        )
+    return {**batch, name: column}
+
+
+def _retrying(read: Callable[[IntArray], Batch], wait: Callable[[float], object]) -> Callable[[IntArray], Batch]:
+    """`read`, tried again after input and output errors: a time-out never changes data."""
+
+    def attempt(places: IntArray) -> Batch:
+        try:
+            return read(places)
+        except OSError as error:
+            return _again(read, places, error, wait)
+
+    return attempt
+
+
+def _again(
+    read: Callable[[IntArray], Batch], places: IntArray, error: OSError, wait: Callable[[float], object]
+) -> Batch:
+    for wait_s in _RETRY_WAITS_S:
+        # A file that is not there will not come back.
+        if isinstance(error, NotFound) or wait(wait_s):
+            break
+        try:
+            return read(places)
+        except OSError as latest:
+            error = latest
+    raise error

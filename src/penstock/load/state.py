@@ -1,0 +1,196 @@
+"""A loader's state: plain JSON, written, read, and held against the stream that it is to go on with.
+
+```
+{"version": 1, "order": "feistel-1", "consumed": 819200, "children": {"books": "9f2c…"}, "recipe": "41d0…",
+ "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]]}
+```
+A history entry is `[first_step, consumed, global_batch, world]`. Differences that were accepted are kept under
+`accepted` as `[consumed, what, old digest, new digest]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.load.describe import Description
+from penstock.load.history import History, Stretch, step_at
+
+VERSION = 1
+_KEYS = ("order", "consumed", "children", "recipe", "history")
+_NONE = "none"
+_ABOVE = {
+    "recipe": "parameters above the sources: seed, weights, lanes, ranges",
+    "order": "the arithmetic of positions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state as it was read.
+
+    Attributes:
+        order: see `Description`.
+        recipe: see `Description`.
+        children: see `Description`.
+        consumed: global samples handed out.
+        step: steps finished.
+        history: the run's stretches.
+        accepted: differences taken before: (consumed, what, old, new).
+    """
+
+    order: str
+    recipe: str
+    children: Mapping[str, str]
+    consumed: int
+    step: int
+    history: History
+    accepted: tuple[tuple[int, str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which a state and a stream differ.
+
+    Attributes:
+        name: a child's place in the tree, or `"order"` or `"recipe"`.
+        old: digest in the state, `"none"` where the stream had no such child.
+        new: digest of the stream at hand, likewise.
+    """
+
+    name: str
+    old: str
+    new: str
+
+
+def encode(description: Description, consumed: int, history: History, accepted: Iterable[tuple[Any, ...]]) -> Any:
+    """The state as plain JSON."""
+    state: dict[str, Any] = {
+        "version": VERSION,
+        "order": description.order,
+        "consumed": consumed,
+        "children": dict(description.children),
+        "recipe": description.recipe,
+        "history": [list(stretch) for stretch in history],
+    }
+    if taken := [list(entry) for entry in accepted]:
+        state["accepted"] = taken
+    return state
+
+
+def decode(state: Any) -> State:
+    """Check a state's form.
+
+    Raises:
+        ResumeMismatch: it is none of this version's.
+    """
+    if not isinstance(state, Mapping):
+        raise _malformed(f"a {type(state).__name__}", "the dict that state_dict() gave")
+    if state.get("version") != VERSION:
+        raise _malformed(f"version {state.get('version')!r}", f"version {VERSION}")
+    missing = [key for key in _KEYS if key not in state]
+    if missing:
+        raise _malformed(f"no {', '.join(missing)}", ", ".join(_KEYS))
+    consumed, children = state["consumed"], state["children"]
+    if not _is_count(consumed) or not isinstance(children, Mapping):
+        raise _malformed(f"consumed {consumed!r}", "a count of samples, and children by name")
+    history = _decode_history(state["history"])
+    step = step_at(history, consumed)
+    if step is None:
+        raise _malformed(f"{consumed} samples consumed", f"whole steps of the history's last entry {history[-1]}")
+    accepted = tuple((int(at), str(name), str(old), str(new)) for at, name, old, new in state.get("accepted", ()))
+    return State(str(state["order"]), str(state["recipe"]), dict(children), consumed, step, history, accepted)
+
+
+def compare(state: State, description: Description) -> list[Difference]:
+    """In what the stream at hand differs from the state's; nothing where it goes on as it was."""
+    old, new = state.children, description.children
+    names = [*old, *(name for name in new if name not in old)]
+    found = [Difference(name, old.get(name, _NONE), new.get(name, _NONE)) for name in names]
+    found.append(Difference("recipe", state.recipe, description.recipe))
+    found.append(Difference("order", state.order, description.order))
+    return [difference for difference in found if difference.old != difference.new]
+
+
+def check(differences: Iterable[Difference], accept: Iterable[str], known: Iterable[str]) -> list[Difference]:
+    """The differences, all of them accepted.
+
+    Args:
+        differences: what `compare` found.
+        accept: a child's place in the tree, its last part or a part of the tree above it, or `"recipe"`, `"order"`.
+        known: every name that may be accepted.
+
+    Raises:
+        ResumeMismatch: one is not accepted; it is named.
+        ConfigError: `accept` names what is not there.
+    """
+    found, names = list(differences), list(accept)
+    known = [*known, *(difference.name for difference in found), *_ABOVE]
+    for name in names:
+        if not any(_covers(name, place) for place in known):
+            raise ConfigError(
+                "accept= names what is not there",
+                found=repr(name),
+                expected="one of " + ", ".join(dict.fromkeys(known)),
+            )
+    refused = [difference for difference in found if not any(_covers(name, difference.name) for name in names)]
+    if refused:
+        raise ResumeMismatch(
+            "the state is of another stream; different: " + ", ".join(_title(one.name) for one in refused),
+            found=", ".join(f"{one.name} {one.new}" for one in refused),
+            expected=", ".join(f"{one.name} {one.old}" for one in refused),
+            hint=f"Give accept={[one.name for one in refused]} to go on with what is there now",
+        )
+    return found
+
+
+def account(difference: Difference, consumed: int, reads: Mapping[str, int]) -> str:
+    """What going on with an accepted difference means, in a sentence or two."""
+    name, old, new = difference.name, difference.old, difference.new
+    if name in _ABOVE:
+        return (
+            f"{_title(name)} changed after {consumed} samples ({old} → {new}): from here on samples are dealt to "
+            "positions anew, so some of the running epochs are repeated and some left out"
+        )
+    if new == _NONE:
+        return f"{name} ({old}) was read in the first {consumed} samples and is gone: the rest of it is left out"
+    if old == _NONE:
+        return f"{name} ({new}) is new after {consumed} samples: its samples at earlier positions are left out"
+    read = f"its first {reads[name]} positions" if name in reads else f"its part of the first {consumed} samples"
+    return (
+        f"{name} changed after {consumed} samples ({old} → {new}): {read} came from the old data; samples of the new "
+        "data at those positions are left out in the running epoch, and those that the old data had too may be repeated"
+    )
+
+
+def _title(name: str) -> str:
+    return f"{name} ({_ABOVE[name]})" if name in _ABOVE else name
+
+
+def _covers(name: str, place: str) -> bool:
+    return place == name or place.startswith(f"{name}/") or place.endswith(f"/{name}")
+
+
+def _decode_history(value: Any) -> History:
+    rows = value if isinstance(value, list) else []
+    fits = all(isinstance(row, (list, tuple)) and len(row) == 4 and all(map(_is_count, row)) for row in rows)
+    if not rows or not fits:
+        raise _malformed("another history", "a list of [first_step, consumed, global_batch, world]")
+    history = tuple(Stretch(*row) for row in rows)
+    if history[0].first_step or any(stretch.global_batch < 1 or stretch.world < 1 for stretch in history):
+        raise _malformed(f"a history that begins with {list(history[0])}", "step 0 and batches of at least 1")
+    for before, after in pairwise(history):
+        if after.first_step <= before.first_step or after.consumed != before.consumed_at(after.first_step):
+            raise _malformed(f"{list(after)} in the history", f"what follows from {list(before)}")
+    return history
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _malformed(found: str, expected: str) -> ResumeMismatch:
+    return ResumeMismatch("this is not a state that can be loaded", found=found, expected=expected)
