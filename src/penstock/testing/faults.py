@@ -1,0 +1,140 @@
+"""Stores that go wrong on purpose: they fail, tear, fill up or kill at the n-th file operation.
+
+`LocalStore` makes every system call through an `os` module that it is handed. `FaultyOs` is such a module. So one loop
+covers every place at which a writer can be interrupted:
+
+    total = count_operations(lambda store: write_dataset(store))
+    for n in range(1, total + 1):
+        with pytest.raises(OSError):
+            write_dataset(FaultStore(n, "raise"))
+        ...  # the old dataset, the whole new one, or nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno as _errno
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Literal
+from unittest import mock
+
+from penstock.store import local
+from penstock.store.local import LocalStore
+
+FaultMode = Literal["raise", "tear", "short", "enospc", "kill", "tear-kill"]
+"""What happens at the n-th operation.
+
+- `raise`: it fails with `errno` and does nothing (a `close` does close).
+- `tear`: a write writes its first half, then fails with `errno`; anything else as `raise`.
+- `short`: a read or a write moves half of what was asked and says so: no error, a caller has to go on.
+- `enospc`: the disk is full from here on: whatever needs space fails, the rest works.
+- `kill`, `tear-kill`: as `raise` and `tear`, but the process is killed in place of the error.
+"""
+
+_MOVING = {"write": 1, "pwrite": 1, "copy_file_range": 2, "pread": 1, "read": 1}  # name → which argument is the amount
+_WRITING = frozenset({"write", "pwrite", "copy_file_range"})
+_SPACE = _WRITING | {"mkdir", "link", "symlink", "ftruncate", "posix_fallocate"}
+_CHANGING = frozenset({"fsync", "fdatasync", "rename", "replace", "unlink", "remove", "rmdir"})
+COUNTED = frozenset(_MOVING) | _SPACE | _CHANGING | {"open", "close"}
+"""The functions of `os` that count as file operations; everything else passes through."""
+
+
+class FaultyOs:
+    """The `os` module, going wrong at one file operation.
+
+    Args:
+        fail_at: which operation, counted from 1; 0 for none: it only counts.
+        mode: what happens there.
+        errno: the error of `raise` and `tear`.
+
+    Attributes:
+        operations: file operations asked for so far.
+    """
+
+    def __init__(self, fail_at: int = 0, mode: FaultMode = "raise", errno: int = _errno.EIO) -> None:
+        self.fail_at = fail_at
+        self.mode: FaultMode = mode
+        self.errno = errno
+        self.operations = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The copy in another process counts for itself, from 0.
+        return (FaultyOs, (self.fail_at, self.mode, self.errno))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = getattr(os, name)
+        return functools.partial(self._call, name, value) if name in COUNTED else value
+
+    def _call(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            self.operations += 1
+            place = self.operations
+        if self.mode == "enospc" and self.fail_at and place >= self.fail_at and _takes_space(name, args):
+            raise OSError(_errno.ENOSPC, os.strerror(_errno.ENOSPC), f"{name}, operation {place}")
+        if place != self.fail_at or self.mode == "enospc":
+            return call(*args, **kwargs)
+        if self.mode == "short":
+            return call(*_halved(name, args), **kwargs) if name in _MOVING else call(*args, **kwargs)
+        if self.mode.startswith("tear") and name in _WRITING:
+            call(*_halved(name, args), **kwargs)
+        if self.mode.endswith("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "close":
+            call(*args, **kwargs)
+        raise OSError(self.errno, os.strerror(self.errno), f"{name}, operation {place}")
+
+
+class FaultStore(LocalStore):
+    """A local store over a `FaultyOs`; arguments as there. Maps and path look-ups are not operations."""
+
+    __slots__ = ("faults",)
+
+    def __init__(self, fail_at: int = 0, mode: FaultMode = "raise", errno: int = _errno.EIO) -> None:
+        self.faults = FaultyOs(fail_at, mode, errno)
+        super().__init__(self.faults)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FaultStore, (self.faults.fail_at, self.faults.mode, self.faults.errno))
+
+    def __repr__(self) -> str:
+        return f"FaultStore(fail_at={self.faults.fail_at}, mode={self.faults.mode!r})"
+
+    @property
+    def operations(self) -> int:
+        """File operations asked for so far."""
+        return self.faults.operations
+
+
+def count_operations(work: Callable[[FaultStore], object]) -> int:
+    """How many file operations `work(store)` does when nothing goes wrong."""
+    store = FaultStore()
+    work(store)
+    return store.operations
+
+
+@contextlib.contextmanager
+def faults_everywhere(faults: FaultyOs) -> Generator[FaultyOs]:
+    """Inside the block every new `LocalStore()` of this process goes through `faults`, locks included.
+
+    For code that opens its own store, such as `penstock.create` and `penstock.prepare`. Not for use by several threads.
+    """
+    with mock.patch.object(LocalStore.__init__, "__defaults__", (faults,)), mock.patch.object(local, "os", faults):
+        yield faults
+
+
+def _takes_space(name: str, args: tuple[Any, ...]) -> bool:
+    return name in _SPACE or (name == "open" and len(args) > 1 and bool(args[1] & os.O_CREAT))
+
+
+def _halved(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    place = _MOVING[name]
+    amount = args[place]
+    half = max(1, amount // 2) if isinstance(amount, int) else memoryview(amount)[: max(1, len(amount) // 2)]
+    return (*args[:place], half, *args[place + 1 :])

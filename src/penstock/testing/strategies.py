@@ -1,0 +1,99 @@
+"""Hypothesis strategies for what Penstock reads and writes, and one way to run a law over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from penstock.types import Sample, TokenArray
+
+EXAMPLES = 20
+
+
+def for_all(*strategies: SearchStrategy[Any], examples: int = EXAMPLES) -> Callable[[Callable[..., None]], None]:
+    """Run the decorated function at once, on examples of `strategies`: the same ones in every run.
+
+    For laws in suites, where the strategy belongs to the class that inherits the law.
+    """
+
+    def run(law: Callable[..., None]) -> None:
+        settings(
+            max_examples=examples,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=tuple(HealthCheck),  # pyright: ignore[reportArgumentType]
+        )(given(*strategies)(law))()
+
+    return run
+
+
+@st.composite
+def token_documents(
+    draw: st.DrawFn,
+    *,
+    max_id: int = 65_535,
+    dtype: str = "uint16",
+    min_docs: int = 0,
+    max_docs: int = 12,
+    max_tokens: int = 40,
+    min_tokens: int = 0,
+    eos_id: int | None = None,
+) -> list[TokenArray]:
+    """Documents as uint[n_tokens], the smallest and the largest id among them; with `eos_id` each ends in it once."""
+    ids = st.one_of(st.sampled_from([0, max_id]), st.integers(0, max_id))
+    if eos_id is not None:
+        ids = ids.filter(lambda token: token != eos_id)
+    ends = [] if eos_id is None else [eos_id]
+    lists = draw(
+        st.lists(st.lists(ids, min_size=min_tokens, max_size=max_tokens), min_size=min_docs, max_size=max_docs)
+    )
+    return [np.array([*tokens, *ends], dtype=dtype) for tokens in lists]
+
+
+def token_samples(**options: Any) -> SearchStrategy[list[Sample]]:
+    """Samples of a token source: `{"tokens": uint[n_tokens]}`; options of `token_documents`."""
+    return token_documents(**options).map(lambda documents: [{"tokens": document} for document in documents])
+
+
+def texts(max_size: int = 30) -> SearchStrategy[str]:
+    """Text of any script, with the line ends and separators that are not `\\n`, and without lone surrogates."""
+    odd = st.sampled_from(["", "\r", "\r\n", "\u2028", "\x85", "\ufeff", '"', "\\", "\x00", "😀", "\n"])
+    return st.one_of(odd, st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size))
+
+
+def json_values() -> SearchStrategy[Any]:
+    """Values that come back from JSON as they went in."""
+    plain = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(1 << 53), 1 << 53),
+        st.floats(allow_nan=False, allow_infinity=False),
+        texts(),
+    )
+    return st.recursive(plain, _containers, max_leaves=6)
+
+
+def json_samples(min_size: int = 0, max_size: int = 12) -> SearchStrategy[list[Sample]]:
+    """Samples of a JSONL file: objects with a `text` and now and then other fields."""
+    more = st.dictionaries(texts(8), json_values(), max_size=2)
+    return st.lists(st.builds(_with_text, more, texts()), min_size=min_size, max_size=max_size)
+
+
+def positions(limit: int, max_size: int = 50) -> SearchStrategy[Any]:
+    """int64[k]: positions or indices in `[0, limit)`, with repeats, the first and the last among them."""
+    one = st.one_of(st.sampled_from([0, limit - 1, limit // 2]), st.integers(0, limit - 1))
+    return st.lists(one, max_size=max_size).map(lambda values: np.array(values, dtype=np.int64))
+
+
+def _containers(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    return st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts(8), inner, max_size=3))
+
+
+def _with_text(more: Sample, text: str) -> Sample:
+    return {**more, "text": text}
