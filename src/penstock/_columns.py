@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.types import Batch, Sample
 
@@ -37,3 +38,26 @@ def column(values: Sequence[Any]) -> Any:
     elif kind is int and min(values) >= -(1 << 63) and max(values) < 1 << 63:
         return np.array(values, dtype=np.int64)
     return list(values)
+
+
+def scatter(parts: Sequence[tuple[NDArray[np.intp], Batch]], rows: int) -> Batch:
+    """One batch of `rows` samples from batches and the rows of each: an array where all parts agree, else a list."""
+    names = dict.fromkeys(name for _, batch in parts for name in batch)
+    return {name: _scattered([(at, batch.get(name)) for at, batch in parts], rows) for name in names}
+
+
+def _scattered(parts: Sequence[tuple[NDArray[np.intp], Any]], rows: int) -> Any:
+    first = parts[0][1]
+    if isinstance(first, np.ndarray) and all(
+        isinstance(part, np.ndarray) and part.dtype == first.dtype and part.shape[1:] == first.shape[1:]
+        for _, part in parts
+    ):
+        joined = np.empty((rows, *first.shape[1:]), dtype=first.dtype)
+        for at, part in parts:
+            joined[at] = part
+        return joined
+    values: list[Any] = [None] * rows
+    for at, part in parts:
+        for row, value in zip(at.tolist(), [None] * len(at) if part is None else part, strict=True):
+            values[row] = value
+    return values

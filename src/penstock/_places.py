@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.abc import Source, SupportsExtents, SupportsKeys, SupportsPlaces
-from penstock.types import Place
+from penstock.abc import Source, SupportsExtents, SupportsKeys, SupportsPlaces, SupportsTokenExtents
+from penstock.types import Extent, Place
 
 
 def place_of(source: Source[Any], index: int) -> Place:
@@ -16,3 +16,8 @@ def place_of(source: Source[Any], index: int) -> Place:
         key=source.key_of(index) if isinstance(source, SupportsKeys) else None,
         extents=(source.extent(index),) if isinstance(source, SupportsExtents) else None,
     )
+
+
+def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:
+    """File ranges that hold tokens `[start, stop)`; None where `source` does not know them."""
+    return (source.token_extent(start, stop) or None) if isinstance(source, SupportsTokenExtents) else None

@@ -1,7 +1,11 @@
-"""Position → index, as arithmetic: endless streams over finite sources."""
+"""Position → index, as arithmetic: endless streams over finite sources, and parts of both."""
 
+from penstock.order.blocks import BlockOrder
+from penstock.order.ordered import OrderedStream
 from penstock.order.permutation import GlobalOrder
 from penstock.order.sequential import Sequential, SequentialOrder
 from penstock.order.shuffle import Shuffle
+from penstock.order.skip import Skip
+from penstock.order.take import Take
 
-__all__ = ["GlobalOrder", "Sequential", "SequentialOrder", "Shuffle"]
+__all__ = ["BlockOrder", "GlobalOrder", "OrderedStream", "Sequential", "SequentialOrder", "Shuffle", "Skip", "Take"]

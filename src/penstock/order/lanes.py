@@ -48,6 +48,14 @@ def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:
     return LanePlaces(start, within // lanes, _starts(lane + 1, first_lane, size, lanes) - start, lane)
 
 
+def lane_place_one(position: int, size: int, lanes: int) -> tuple[int, int, int, int]:
+    """`lane_places` for one position: start, place, size, lane."""
+    within = position % size
+    lane, first_lane = position % lanes, (position - within) % lanes
+    start = _start_one(lane, first_lane, size, lanes)
+    return start, within // lanes, _start_one(lane + 1, first_lane, size, lanes) - start, lane
+
+
 def tape_starts(epoch: int, size: int, lanes: int) -> IntArray:
     """int64[lanes + 1]: where each lane begins on the tape of `epoch`, and `size` at the end."""
     first_lane = np.full(lanes + 1, epoch * size % lanes, dtype=np.int64)
@@ -64,5 +72,12 @@ def _starts(lane: IntArray, first_lane: IntArray, size: int, lanes: int) -> IntA
     # An epoch begins in lane `first_lane`, so the `size % lanes` lanes from there on, in a circle, have one more.
     share, extra = divmod(size, lanes)
     ahead = lane - first_lane
-    longer = np.clip(ahead, 0, extra) + np.clip(ahead + lanes, 0, extra) - np.clip(lanes - first_lane, 0, extra)
+    longer = np.clip(ahead, 0, extra) + np.clip(ahead + lanes, 0, extra) - np.minimum(lanes - first_lane, extra)
+    return lane * share + longer
+
+
+def _start_one(lane: int, first_lane: int, size: int, lanes: int) -> int:
+    share, extra = divmod(size, lanes)
+    ahead = lane - first_lane
+    longer = min(max(ahead, 0), extra) + min(max(ahead + lanes, 0), extra) - min(lanes - first_lane, extra)
     return lane * share + longer

@@ -95,9 +95,10 @@ def unpermute_one(value: int, n: int, key: int) -> int:
             return value
 
 
-def subkeys(key: int, counters: IntArray) -> U64Array:
-    """uint64[k]: a key for each counter (epoch, lane, window, …), hashed from `key`."""
-    return _mix(_mix(counters.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(HASH_1)) ^ np.uint64(key))
+def subkeys(key: Keys, counters: IntArray) -> U64Array:
+    """uint64[k]: a key for each counter (epoch, lane, window, …), hashed from its key."""
+    base = np.uint64(key) if isinstance(key, int) else key
+    return _mix(_mix(counters.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(HASH_1)) ^ base)
 
 
 def subkey(key: int, counter: int) -> int:
@@ -117,9 +118,11 @@ class GlobalOrder:
     size: int
     seed: int
     version: str = field(default=VERSION, init=False)
+    _base: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_size(self.size)
+        object.__setattr__(self, "_base", derive_key(self.seed, "shuffle"))
 
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in `[0, size)` at each position."""
@@ -130,7 +133,7 @@ class GlobalOrder:
         if first == last:
             return permute(positions - first * self.size, self.size, self._key(first))
         epochs = positions // self.size
-        return permute(positions - epochs * self.size, self.size, subkeys(self._base(), epochs))
+        return permute(positions - epochs * self.size, self.size, subkeys(self._base, epochs))
 
     def order_one(self, position: int, /) -> int:
         """Index at `position`."""
@@ -144,13 +147,10 @@ class GlobalOrder:
 
     def params(self) -> dict[str, Any]:
         """Everything that decides the order besides `size`, as plain JSON."""
-        return {"seed": self.seed}
-
-    def _base(self) -> int:
-        return derive_key(self.seed, "shuffle")
+        return {"mode": "global", "seed": self.seed}
 
     def _key(self, epoch: int) -> int:
-        return subkey(self._base(), epoch)
+        return subkey(self._base, epoch)
 
 
 def check_size(size: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._index import as_indices, as_position, as_positions
 from penstock.abc import Source
-from penstock.order.lanes import check_lanes, lane_places, positions_at, tape_starts
+from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts
 from penstock.order.ordered import OrderedStream, T
 from penstock.order.permutation import check_size
 from penstock.types import IntArray
@@ -44,9 +44,8 @@ class SequentialOrder:
 
     def order_one(self, position: int, /) -> int:
         """Index at `position`."""
-        if self.lanes == 1:
-            return as_position(position) % self.size
-        return int(self.order(np.array([position], dtype=np.int64))[0])
+        start, place, _, _ = lane_place_one(as_position(position), self.size, self.lanes)
+        return start + place
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
         """int64[k]: positions in `epoch` at which `indices` come."""

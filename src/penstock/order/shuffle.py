@@ -7,17 +7,47 @@ from typing import Literal
 
 from penstock.abc import Source
 from penstock.errors import ConfigError
+from penstock.order.blocks import OPEN_BLOCKS, BlockOrder, blocks_of
 from penstock.order.lanes import check_lanes
 from penstock.order.ordered import OrderedStream, T
-from penstock.order.permutation import GlobalOrder
+from penstock.order.permutation import GlobalOrder, check_size
 
 Mode = Literal["global", "blocks"]
 
 
-def Shuffle(source: Source[T], seed: int, *, mode: Mode | None = None, lanes: int = 1) -> OrderedStream[T]:
+def Shuffle(
+    source: Source[T],
+    seed: int,
+    *,
+    mode: Mode | None = None,
+    lanes: int = 1,
+    open_blocks: int = OPEN_BLOCKS,
+    block_size: int | None = None,
+) -> OrderedStream[T]:
+    """An endless stream of `source`, every epoch in another order.
+
+    `mode="global"` permutes all samples: best mixing, any sample may come next. `mode="blocks"` permutes the
+    source's storage blocks and mixes a few of them at a time, so that each block is read about once an epoch; with
+    lanes, each lane has blocks of its own. See `BlockOrder`.
+
+    Args:
+        source: at least one sample.
+        seed: any integer.
+        mode: by default what the source prefers (remote and compressed data: blocks), else global.
+        lanes: number of sub-streams that positions are dealt to: position p is in lane `p mod lanes`.
+        open_blocks: blocks mixed at a time, in mode blocks.
+        block_size: samples of a block, in mode blocks; by default the source's own blocks, else 4,096.
+
+    Raises:
+        ConfigError: the source is empty, or an option that can't work.
+    """
     check_lanes(lanes)
+    check_size(len(source))
     seed = operator.index(seed)
-    chosen = mode if mode is not None else getattr(source, "preferred_mode", "global")
+    chosen = getattr(source, "preferred_mode", "global") if mode is None else mode
     if chosen == "global":
         return OrderedStream("Shuffle", source, GlobalOrder(len(source), seed), lanes)
+    if chosen == "blocks":
+        order = BlockOrder(blocks_of(source, block_size), seed, lanes, open_blocks)
+        return OrderedStream("Shuffle", source, order, lanes)
     raise ConfigError("unknown mode of shuffling", found=repr(chosen), expected="'global' or 'blocks'")

@@ -14,8 +14,9 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._places import token_extents
 from penstock._tree import line, tree
-from penstock.abc import Source, SupportsTokenExtents, TokenSource
+from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
@@ -136,8 +137,7 @@ class Windows:
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a window's tokens."""
         start, stop = self._range(index)
-        extents = self.source.token_extent(start, stop) if isinstance(self.source, SupportsTokenExtents) else None
-        return Place(documents=self.documents_of(index), extents=extents)
+        return Place(documents=self.documents_of(index), extents=token_extents(self.source, start, stop))
 
     def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """`(document, start, stop)` for each document in the window: the range of its own tokens held there."""

@@ -1,0 +1,300 @@
+"""Several sources as one, end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import scatter
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import place_of, token_extents
+from penstock._tree import line, tree
+from penstock.abc import Source, TokenSource, is_token_source
+from penstock.errors import ConfigError
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
+
+T = TypeVar("T")
+V = TypeVar("V", bound=np.generic)
+
+
+@overload  # every token source is also a Source[Sample]: the first match is meant
+def Concat(  # pyright: ignore[reportOverlappingOverload]
+    sources: Sequence[TokenSource], *, mixed_tokenizers: bool = False
+) -> ConcatTokens: ...
+@overload
+def Concat(sources: Sequence[Source[Sample]], *, mixed_tokenizers: bool = False) -> ConcatSource: ...
+def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatSource | ConcatTokens:
+    """The samples of all `sources`, one source after another; of token sources, a token source.
+
+    Args:
+        sources: at least one; all with the same schema.
+        mixed_tokenizers: take token sources whose tokenizers are known to differ.
+
+    Raises:
+        ConfigError: no source, different schemas or token widths, or different tokenizers.
+    """
+    if not sources:
+        raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
+    if all(is_token_source(source) for source in sources):
+        if not mixed_tokenizers:
+            _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
+        _check_equal("token widths", [str(source.dtype) for source in sources])
+        return ConcatTokens(tuple(sources), ConcatSource(tuple(sources)))
+    _check_equal("schemas", [source.schema for source in sources])
+    return ConcatSource(tuple(sources))
+
+
+class ConcatSource:
+    """What `Concat` makes of sources of samples."""
+
+    def __init__(self, sources: tuple[Source[Sample], ...]) -> None:
+        self.sources = sources
+        self._starts = _running([len(source) for source in sources])
+
+    @property
+    def schema(self) -> Schema:
+        """As that of each source."""
+        return self.sources[0].schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the sources' fingerprints, in order."""
+        return digest("concat", [source.fingerprint for source in self.sources])
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: by blocks where one of the sources prefers that."""
+        modes = [getattr(source, "preferred_mode", "global") for source in self.sources]
+        return "blocks" if "blocks" in modes else "global"
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the storage blocks of all sources."""
+        own = [blocks_of(source)[:-1] + begin for source, begin in zip(self.sources, self._starts, strict=False)]
+        return np.concatenate([*own, self._starts[-1:]])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        child, within = self._child(index)
+        return self.sources[child][within]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order. One call to each source that has some."""
+        indices = as_indices(indices, len(self))
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        parts: list[tuple[NDArray[np.intp], Batch]] = []
+        for child in np.unique(owner).tolist():
+            at = np.flatnonzero(owner == child)
+            within = indices[at] - self._starts[child]
+            parts.append((at, self.sources[child].get_batch(within)))
+        return parts[0][1] if len(parts) == 1 else scatter(parts, len(indices))
+
+    def place_of(self, index: int, /) -> Place:
+        """What the sample's own source knows of it; document numbers are that source's."""
+        child, within = self._child(index)
+        return place_of(self.sources[child], within)
+
+    def children(self) -> Mapping[str, Source[Sample]]:
+        """The sources, named "0", "1", …"""
+        return {str(child): source for child, source in enumerate(self.sources)}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        return {"kind": "concat", "sources": [source.recipe() for source in self.sources]}
+
+    def summary(self) -> str:
+        """One line: sources and samples."""
+        return line("Concat", {"sources": len(self.sources), "samples": len(self)})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _child(self, index: int) -> tuple[int, int]:
+        place = as_index(index, len(self))
+        child = int(np.searchsorted(self._starts, place, side="right")) - 1
+        return child, place - int(self._starts[child])
+
+
+class ConcatTokens:
+    """What `Concat` makes of token sources: all their documents, and one run of all their tokens.
+
+    Memory: 8 bytes a document once `doc_starts` was asked for.
+    """
+
+    def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:
+        self.sources = sources
+        self._rows = rows
+        self._token_starts = _running([source.num_tokens for source in sources])
+        self._doc_starts: IntArray | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """As that of each source."""
+        return self._rows.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the sources' fingerprints, in order."""
+        return self._rows.fingerprint
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default."""
+        return self._rows.preferred_mode
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the storage blocks of all sources."""
+        return self._rows.block_starts
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self.sources[0].dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return int(self._token_starts[-1])
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        if self._doc_starts is None:
+            own = [
+                source.doc_starts[:-1] + begin for source, begin in zip(self.sources, self._token_starts, strict=False)
+            ]
+            self._doc_starts = np.concatenate([*own, self._token_starts[-1:]])
+        return self._doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """The sources' EOS id; None where they differ or one does not know."""
+        ids = {source.eos_id for source in self.sources}
+        return ids.pop() if len(ids) == 1 else None
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """The sources' tokenizer; None where they differ or one does not know."""
+        digests = {getattr(source, "tokenizer_digest", None) for source in self.sources}
+        return digests.pop() if len(digests) == 1 else None
+
+    @property
+    def gather_starts(self) -> Callable[[IntArray, int], NDArray[np.bool_]] | None:
+        """As `SupportsDocumentFlags.gather_starts`; None unless every source has it."""
+        flags: list[Any] = [getattr(source, "gather_starts", None) for source in self.sources]
+        if None in flags:
+            return None
+        return lambda starts, length: self._gather(flags, starts, np.empty((len(starts), length), dtype=np.bool_))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._rows[index]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the documents at `indices`: int64[k], in that order."""
+        return self._rows.get_batch(indices)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)`; a copy only where they cross a border."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        pieces = [self.sources[child].tokens(low, high) for child, low, high in self._pieces(start, stop)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, dtype=self.dtype), *pieces])
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given; one call to each source."""
+        if out is None:
+            out = np.empty((len(starts), length), dtype=self.dtype)
+        return self._gather([source.gather for source in self.sources], starts, out)
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`; empty where a source does not know them."""
+        found = [token_extents(self.sources[child], low, high) for child, low, high in self._pieces(start, stop)]
+        return () if None in found else tuple(extent for extents in found for extent in extents or ())
+
+    def place_of(self, index: int, /) -> Place:
+        """What the document's own source knows of it."""
+        return self._rows.place_of(index)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The sources, named "0", "1", …"""
+        return self._rows.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        mixed = {} if self.tokenizer_digest is not None else {"mixed_tokenizers": True}
+        return {**self._rows.recipe(), **mixed}
+
+    def summary(self) -> str:
+        """One line: sources, documents and tokens."""
+        params = {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
+        return line("Concat", params)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_doc_starts": None}
+
+    def _gather(
+        self, readers: Sequence[Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
+    ) -> NDArray[V]:
+        """Rows of `out` read by the sources' own readers; rows that cross a border piece by piece."""
+        length = out.shape[1]
+        starts = as_indices(starts, self.num_tokens - length + 1)
+        first = np.searchsorted(self._token_starts, starts, side="right") - 1
+        crossing = starts + length > self._token_starts[first + 1]
+        for child in np.unique(first[~crossing]).tolist():
+            rows = np.flatnonzero((first == child) & ~crossing)
+            out[rows] = readers[child](starts[rows] - self._token_starts[child], length)
+        for row in np.flatnonzero(crossing).tolist():
+            filled = 0
+            for child, low, high in self._pieces(int(starts[row]), int(starts[row]) + length):
+                out[row, filled : filled + high - low] = readers[child](np.array([low]), high - low)[0]
+                filled += high - low
+        return out
+
+    def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """`(child, start, stop)` of each source with tokens in `[start, stop)`, counted from its own first token."""
+        first = int(np.searchsorted(self._token_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._token_starts, stop, side="left"))
+        bounds = self._token_starts[first : last + 1].tolist()
+        return [
+            (first + i, max(start - low, 0), min(stop, high) - low)
+            for i, (low, high) in enumerate(pairwise(bounds))
+            if low < high
+        ]
+
+
+def _running(sizes: Sequence[int]) -> IntArray:
+    """int64[len(sizes) + 1]: where each begins, and their sum."""
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _check_equal(what: str, values: Sequence[Any]) -> None:
+    """Refuse values that are known and differ."""
+    for child, value in enumerate(values):
+        if value is not None and any(other is not None and other != value for other in values[:child]):
+            raise ConfigError(
+                f"sources with different {what} can't be concatenated",
+                found=f"{value} in source {child}",
+                expected=str(next(other for other in values if other is not None)),
+                hint="Pass mixed_tokenizers=True if that is meant" if what == "tokenizers" else None,
+            )

@@ -1,0 +1,174 @@
+"""A function over samples, applied as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices, as_positions
+from penstock._places import place_of
+from penstock._tree import line, tree
+from penstock.abc import Source, Stream, SupportsSubstitutes, is_stream
+from penstock.errors import ConfigError
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
+
+SampleFn = Callable[[Any], Sample]
+
+
+@overload
+def Map(x: Stream[Any], fn: SampleFn, name: str | None = None) -> MappedStream: ...
+@overload
+def Map(x: Source[Any], fn: SampleFn, name: str | None = None) -> MappedSource: ...
+def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> MappedSource | MappedStream:
+    """`fn` of each sample of a source or a stream.
+
+    Args:
+        x: what is read.
+        fn: sample → sample; a pure function, and picklable where `x` is to be pickled.
+        name: says which function it is, in fingerprints and recipes; `module:qualname` by default. Change it when
+            the function's results change.
+
+    Raises:
+        ConfigError: `fn` has no name of its own (a partial, an object) and none is given.
+    """
+    if name is None:
+        qualname: str | None = getattr(fn, "__qualname__", None)
+        if qualname is None:
+            raise ConfigError(
+                "the function has no name by which a saved state could know it",
+                found=type(fn).__name__,
+                hint="Pass name=, and change it when the function's results change",
+            )
+        name = f"{fn.__module__}:{qualname}"
+    return MappedStream(x, fn, name) if is_stream(x) else MappedSource(x, fn, name)  # pyright: ignore[reportArgumentType]
+
+
+class MappedSource:
+    """What `Map` makes of a source. Samples are read one at a time, so that `fn` sees them as they are."""
+
+    def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
+        self.source = source
+        self.fn = fn
+        self.name = name
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what `fn` returns is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and the function's name."""
+        return digest("map", self.name, self.source.fingerprint)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks."""
+        return blocks_of(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self.fn(self.source[as_index(index, len(self))])
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack([self.fn(self.source[index]) for index in as_indices(indices, len(self)).tolist()])
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.source, as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the function's name, and the source."""
+        return {"kind": "map", "fn": self.name, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: the function's name."""
+        return line("Map", {"fn": self.name})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class MappedStream:
+    """What `Map` makes of a stream. Samples are read one at a time, so that `fn` sees them as they are."""
+
+    def __init__(self, stream: Stream[Any], fn: SampleFn, name: str) -> None:
+        self.stream = stream
+        self.fn = fn
+        self.name = name
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.stream.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what `fn` returns is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the function's name."""
+        return digest("map", self.name, self.stream.fingerprint)
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self.fn(self.stream[position])
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return stack([self.fn(self.stream[position]) for position in as_positions(positions).tolist()])
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from: as the stream says."""
+        return self.stream.locate(position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """As the stream's.
+
+        Raises:
+            ConfigError: the stream names no stand-ins, or there are no more.
+        """
+        if not isinstance(self.stream, SupportsSubstitutes):
+            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
+        return self.stream.substitute(position, attempt)
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: the function, and as many of the stream."""
+        return {"kind": "map", "fn": self.name}, {"stream": stop}
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the function's name, and the stream."""
+        return {"kind": "map", "fn": self.name, "stream": self.stream.recipe()}
+
+    def summary(self) -> str:
+        """One line: the function's name."""
+        return line("Map", {"fn": self.name})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)

@@ -1,0 +1,231 @@
+"""Shuffled, yet local: whole storage blocks in random order, mixed a few at a time.
+
+`blocks-1`, for an epoch of n samples in B blocks:
+
+1. the blocks are permuted by (seed, epoch); laid end to end they are the epoch's tape;
+2. each lane takes its contiguous part of the tape (`lanes.py`);
+3. a lane's part is cut into windows of equal length (one sample more or less), about `open_blocks` mean blocks
+   long, and each window is permuted by (seed, epoch, lane, window).
+
+So while a lane is in one window, only the blocks under that window are read, and every step has an inverse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import derive_key
+from penstock._index import as_indices, as_position, as_positions
+from penstock.abc import Source
+from penstock.errors import ConfigError
+from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts
+from penstock.order.permutation import check_size, permute, permute_one, subkey, subkeys, unpermute
+from penstock.types import IntArray
+
+VERSION = "blocks-1"
+OPEN_BLOCKS = 16
+EVEN_BLOCK = 4096
+MOST_TAPES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """The blocks of one epoch in their order.
+
+    Attributes:
+        epoch: which.
+        blocks: int64[B]: the block that comes j-th.
+        starts: int64[B + 1]: where the j-th block begins on the tape.
+    """
+
+    epoch: int
+    blocks: IntArray
+    starts: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """For each of k places in lanes: the window around it. int64[k] each.
+
+    Attributes:
+        number: of the window in its lane.
+        start: first place of the window in its lane.
+        size: places of the window.
+    """
+
+    number: IntArray
+    start: IntArray
+    size: IntArray
+
+
+class BlockOrder:
+    """Whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
+
+    Memory: 16 bytes a block for each of the last four epochs asked for, and the blocks' starts. Threads may share
+    it: the tapes kept are one tuple, replaced as a whole.
+
+    Args:
+        block_starts: int64[B + 1]: first sample of each block, and the number of samples.
+        seed: any integer.
+        lanes: 1 or more.
+        open_blocks: how many mean blocks a window of mixing spans.
+
+    Raises:
+        ConfigError: no samples, block starts that are no such list, fewer than one lane or open block.
+    """
+
+    version = VERSION
+
+    def __init__(self, block_starts: IntArray, seed: int, lanes: int = 1, open_blocks: int = OPEN_BLOCKS) -> None:
+        check_lanes(lanes)
+        if open_blocks < 1:
+            raise ConfigError(
+                "at least one block must be open", found=f"open_blocks {open_blocks}", expected="1 or more"
+            )
+        starts = np.asarray(block_starts, dtype=np.int64)
+        if len(starts) < 2 or starts[0] != 0 or (np.diff(starts) < 0).any():
+            raise ConfigError("block_starts must rise from 0 to the number of samples")
+        check_size(int(starts[-1]))
+        self.size = int(starts[-1])
+        self.seed = seed
+        self.lanes = lanes
+        self.open_blocks = open_blocks
+        self._block_starts = starts
+        window = max(1, open_blocks * self.size // (len(starts) - 1))
+        self._windows_per_lane = max(1, self.size // lanes // window)
+        self._block_key = derive_key(seed, "blocks", "block")
+        self._window_key = derive_key(seed, "blocks", "window")
+        self._tapes: tuple[Tape, ...] = ()
+
+    def order(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: index in `[0, size)` at each position."""
+        positions = as_positions(positions)
+        if positions.size == 0:
+            return positions
+        first, last = int(positions.min()) // self.size, int(positions.max()) // self.size
+        if first == last:
+            return self._order_in(positions, first)
+        epochs = positions // self.size
+        out = np.empty(positions.shape, dtype=np.int64)
+        for epoch in np.unique(epochs).tolist():
+            chosen = epochs == epoch
+            out[chosen] = self._order_in(positions[chosen], epoch)
+        return out
+
+    def order_one(self, position: int, /) -> int:
+        """Index at `position`."""
+        position = as_position(position)
+        epoch = position // self.size
+        start, place, size, lane = lane_place_one(position, self.size, self.lanes)
+        number, begin, length = _window_one(place, size, self._windows_per_lane)
+        key = subkey(subkey(subkey(self._window_key, epoch), lane), number)
+        on_tape = start + begin + permute_one(place - begin, length, key)
+        tape = self._tape(epoch)
+        turn = int(np.searchsorted(tape.starts, on_tape, side="right")) - 1
+        return int(self._block_starts[tape.blocks[turn]] - tape.starts[turn]) + on_tape
+
+    def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
+        """int64[k]: positions in `epoch` at which `indices` come."""
+        epoch = as_position(epoch)
+        indices = as_indices(indices, self.size)
+        tape = self._tape(epoch)
+        block = np.searchsorted(self._block_starts, indices, side="right") - 1
+        turn = unpermute(block, len(self._block_starts) - 1, subkey(self._block_key, epoch))
+        on_tape = tape.starts[turn] + indices - self._block_starts[block]
+        lane_starts = tape_starts(epoch, self.size, self.lanes)
+        lane = np.searchsorted(lane_starts, on_tape, side="right") - 1
+        place = on_tape - lane_starts[lane]
+        mixed = self._mix(place, lane_starts[lane + 1] - lane_starts[lane], lane, epoch, inverse=True)
+        return positions_at(lane, mixed, epoch, self.size, self.lanes)
+
+    def params(self) -> dict[str, Any]:
+        """Everything that decides the order besides `size`, as plain JSON; `blocks` is a digest of the borders."""
+        borders = hashlib.blake2b(self._block_starts.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        return {"mode": "blocks", "seed": self.seed, "open_blocks": self.open_blocks, "blocks": borders}
+
+    def blocks_read(self, positions: IntArray) -> IntArray:
+        """int64[m]: the blocks, each once and sorted, that the samples at `positions` are in."""
+        return np.unique(np.searchsorted(self._block_starts, self.order(positions), side="right") - 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tapes": ()}
+
+    def _order_in(self, positions: IntArray, epoch: int) -> IntArray:
+        tape = self._tape(epoch)
+        at = lane_places(positions, self.size, self.lanes)
+        on_tape = at.start + self._mix(at.place, at.size, at.lane, epoch, inverse=False)
+        turn = np.searchsorted(tape.starts, on_tape, side="right") - 1
+        return self._block_starts[tape.blocks[turn]] + on_tape - tape.starts[turn]
+
+    def _mix(self, place: IntArray, lane_size: IntArray, lane: IntArray, epoch: int, *, inverse: bool) -> IntArray:
+        """int64[k]: places in their lanes, moved inside their windows."""
+        windows = _windows(place, lane_size, self._windows_per_lane)
+        keys = subkeys(subkeys(subkey(self._window_key, epoch), lane), windows.number)
+        move = unpermute if inverse else permute
+        within = place - windows.start
+        low, high = int(windows.size.min(initial=1 << 62)), int(windows.size.max(initial=0))
+        if low >= high:
+            return windows.start + move(within, high, keys)
+        out = windows.start
+        for size in range(low, high + 1):  # at most three sizes: lanes differ by one place, and so do windows
+            chosen = np.flatnonzero(windows.size == size)
+            out[chosen] += move(within[chosen], size, keys[chosen])
+        return out
+
+    def _tape(self, epoch: int) -> Tape:
+        kept = self._tapes
+        for tape in kept:
+            if tape.epoch == epoch:
+                return tape
+        num_blocks = len(self._block_starts) - 1
+        blocks = permute(np.arange(num_blocks, dtype=np.int64), num_blocks, subkey(self._block_key, epoch))
+        starts = np.zeros(num_blocks + 1, dtype=np.int64)
+        np.cumsum(np.diff(self._block_starts)[blocks], out=starts[1:])
+        tape = Tape(epoch, blocks, starts)
+        self._tapes = (tape, *kept[: MOST_TAPES - 1])
+        return tape
+
+
+def blocks_of(source: Source[Any], block_size: int | None = None) -> IntArray:
+    """int64[n_blocks + 1]: the source's own `block_starts`, or even cuts.
+
+    Args:
+        source: any source.
+        block_size: samples of an even block, whatever the source says; 4,096 where it says nothing.
+
+    Raises:
+        ConfigError: a block size below 1.
+    """
+    if block_size is not None and block_size < 1:
+        raise ConfigError("a block holds at least one sample", found=f"block_size {block_size}", expected="1 or more")
+    own = getattr(source, "block_starts", None) if block_size is None else None
+    if own is not None:
+        return np.asarray(own, dtype=np.int64)
+    size = len(source)
+    return np.append(np.arange(0, size, block_size or EVEN_BLOCK, dtype=np.int64), size)
+
+
+def _windows(place: IntArray, lane_size: IntArray, count: int) -> _Windows:
+    """The windows around `place` in lanes of `lane_size`, each cut into `count`."""
+    share = lane_size // count
+    extra = lane_size - share * count
+    # The first `extra` windows have one place more than the others.
+    border = extra * (share + 1)
+    late = place >= border
+    number = np.where(late, extra, 0) + np.where(late, place - border, place) // np.where(
+        late, np.maximum(share, 1), share + 1
+    )
+    start = number * share + np.minimum(number, extra)
+    return _Windows(number, start, share + (number < extra))
+
+
+def _window_one(place: int, lane_size: int, count: int) -> tuple[int, int, int]:
+    """`_windows` for one place: number, start, size."""
+    share, extra = divmod(lane_size, count)
+    border = extra * (share + 1)
+    number = place // (share + 1) if place < border else extra + (place - border) // share
+    return number, number * share + min(number, extra), share + (number < extra)

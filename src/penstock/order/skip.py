@@ -1,0 +1,162 @@
+"""A stream with some of its positions left out, such as the batches of a loss spike."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_position, as_positions
+from penstock._tree import line, tree
+from penstock.abc import Stream, SupportsSubstitutes
+from penstock.errors import ConfigError
+from penstock.types import Batch, IntArray, Location, Schema
+
+T = TypeVar("T")
+
+
+class Skip(Generic[T]):
+    """`stream` without the given ranges of its positions; what comes after them moves up.
+
+    Where the positions left out before each place are a multiple of the stream's lanes, lane l stays lane l, with
+    places of its own left out. Otherwise samples change lanes, and the result has one lane.
+
+    Args:
+        stream: any stream.
+        ranges: `(start, stop)` or `range` of positions of `stream`, in any order, overlapping or not; or one
+            `range`; or an integer array of single positions. Memory: 24 bytes a range.
+
+    Raises:
+        ConfigError: a range that is negative, runs backwards or has a step.
+    """
+
+    def __init__(self, stream: Stream[T], ranges: Iterable[tuple[int, int] | range] | range | IntArray) -> None:
+        self.stream = stream
+        self.ranges = _merged(_pairs(ranges))
+        bounds = np.array(self.ranges, dtype=np.int64).reshape(-1, 2)
+        self._lost = np.concatenate([[0], np.cumsum(bounds[:, 1] - bounds[:, 0])])
+        # From outer position `_moves[j]` on, j + 1 ranges lie before.
+        self._moves = bounds[:, 0] - self._lost[:-1]
+        self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
+
+    @property
+    def lanes(self) -> int:
+        """The stream's lanes where they stay whole, else 1."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        """As the stream's."""
+        return self.stream.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the ranges."""
+        return digest("skip", self.ranges, self.stream.fingerprint)
+
+    def __getitem__(self, position: int, /) -> T:
+        return self.stream[self.inner_one(position)]
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.stream.get_batch(self.inner(as_positions(positions)))
+
+    def inner(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: positions in `stream` of the given ones."""
+        return positions + self._lost[np.searchsorted(self._moves, positions, side="right")]
+
+    def inner_one(self, position: int, /) -> int:
+        """`inner` for one position."""
+        position = as_position(position)
+        return position + int(self._lost[np.searchsorted(self._moves, position, side="right")])
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        at = self.stream.locate(self.inner_one(position))
+        return Location(position, at.path, at.epoch, at.index, at.key, at.documents, at.extents)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """Another position of the same child, never one that is left out; see `SupportsSubstitutes`.
+
+        Raises:
+            ConfigError: the stream names no stand-ins, or there are no more.
+        """
+        if not isinstance(self.stream, SupportsSubstitutes):
+            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
+        inner = self.inner_one(position)
+        tried = passed = 0
+        while True:
+            other = self._outer(self.stream.substitute(inner, tried))
+            tried += 1
+            if other is None:
+                continue
+            if passed == attempt:
+                return other
+            passed += 1
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: the ranges before them, and the stream's positions so far."""
+        reached = self.inner_one(stop - 1) + 1
+        before = [list(pair) for pair in self.ranges if pair[0] < reached]
+        return ({"kind": "skip", "ranges": before} if before else {}), {"stream": reached}
+
+    def children(self) -> Mapping[str, Stream[T]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the stream can be made again."""
+        return {"kind": "skip", "ranges": [list(pair) for pair in self.ranges], "stream": self.stream.recipe()}
+
+    def summary(self) -> str:
+        """One line: how many ranges and positions are left out."""
+        return line("Skip", {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _outer(self, position: int) -> int | None:
+        """The position at which the stream's `position` comes; None if it is left out."""
+        before = int(np.searchsorted(self._moves + self._lost[:-1], position, side="right"))
+        if before and position < self.ranges[before - 1][1]:
+            return None
+        return position - int(self._lost[before])
+
+
+def _pairs(ranges: Iterable[Any] | range | IntArray) -> list[tuple[int, int]]:
+    if isinstance(ranges, range):
+        ranges = [ranges]
+    if isinstance(ranges, np.ndarray) and ranges.ndim == 1:
+        return [(position, position + 1) for position in as_positions(ranges).tolist()]
+    return [_pair(item) for item in ranges]
+
+
+def _pair(item: Any) -> tuple[int, int]:
+    if isinstance(item, range):
+        if item.step != 1:
+            raise ConfigError("a range of positions has step 1", found=item)
+        item = (item.start, max(item.start, item.stop))
+    try:
+        start, stop = (operator.index(bound) for bound in item)
+    except (TypeError, ValueError) as error:
+        raise ConfigError("expected (start, stop) pairs of positions", found=repr(item)) from error
+    if not 0 <= start <= stop:
+        raise ConfigError("not a range of positions", found=f"({start}, {stop})", expected="0 <= start <= stop")
+    return start, stop
+
+
+def _merged(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Sorted, disjoint, not even touching, none empty."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(pairs):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        elif start < stop:
+            merged.append((start, stop))
+    return tuple(merged)

@@ -1,0 +1,225 @@
+"""A contiguous part of a source."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import place_of, token_extents
+from penstock._tree import line, tree
+from penstock.abc import Source, TokenSource, is_token_source
+from penstock.errors import ConfigError
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
+
+T = TypeVar("T")
+
+
+@overload  # every token source is also a Source[Sample]: the first match is meant
+def Take(source: TokenSource, start: int, stop: int) -> TakenTokens: ...  # pyright: ignore[reportOverlappingOverload]
+@overload
+def Take(source: Source[T], start: int, stop: int) -> TakenSource[T]: ...
+def Take(source: Any, start: int, stop: int) -> Any:
+    """Samples `[start, stop)` of `source`; of a token source, those documents as a token source.
+
+    Raises:
+        ConfigError: the range is not inside `[0, len(source)]`.
+    """
+    rows = TakenSource[Any](source, operator.index(start), operator.index(stop))
+    return TakenTokens(source, rows) if is_token_source(source) else rows
+
+
+class TakenSource(Generic[T]):
+    """What `Take` makes of a source of samples."""
+
+    def __init__(self, source: Source[T], start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= len(source):
+            raise ConfigError(
+                "the range is not inside the source", found=f"[{start}, {stop})", expected=f"inside [0, {len(source)})"
+            )
+        self.source = source
+        self.start = start
+        self.stop = stop
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's."""
+        return self.source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and the range."""
+        return digest("take", self.start, self.stop, self.source.fingerprint)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
+        starts = blocks_of(self.source)
+        inside = starts[(starts > self.start) & (starts < self.stop)]
+        ends = [self.start, self.stop] if self.start < self.stop else [self.start]
+        return np.unique(np.concatenate([inside, ends])) - self.start
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, index: int, /) -> T:
+        return self.source[self.start + as_index(index, len(self))]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return self.source.get_batch(as_indices(indices, len(self)) + self.start)
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.source, self.start + as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[T]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the part can be made again."""
+        return {"kind": "take", "start": self.start, "stop": self.stop, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: the range."""
+        return line("Take", {"start": self.start, "stop": self.stop})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class TakenTokens:
+    """What `Take` makes of a token source: its documents `[start, stop)`, and the run of their tokens."""
+
+    def __init__(self, source: TokenSource, rows: TakenSource[Sample]) -> None:
+        self.source = source
+        self._rows = rows
+        self._range: tuple[int, int] | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's."""
+        return self.source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and the range."""
+        return self._rows.fingerprint
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return self._rows.preferred_mode
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
+        return self._rows.block_starts
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self.source.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all; needs the source's document starts."""
+        start, stop = self._tokens_taken()
+        return stop - start
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        starts = self.source.doc_starts[self._rows.start : self._rows.stop + 1]
+        return starts - starts[0]
+
+    @property
+    def eos_id(self) -> int | None:
+        """As the source's."""
+        return self.source.eos_id
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """As the source's."""
+        return getattr(self.source, "tokenizer_digest", None)
+
+    @property
+    def gather_starts(self) -> Callable[[IntArray, int], NDArray[np.bool_]] | None:
+        """As `SupportsDocumentFlags.gather_starts`; None where the source lacks it."""
+        flags: Callable[[IntArray, int], NDArray[np.bool_]] | None = getattr(self.source, "gather_starts", None)
+        if flags is None:
+            return None
+        return lambda starts, length: flags(self._shifted(starts, length), length)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._rows[index]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the documents at `indices`: int64[k], in that order."""
+        return self._rows.get_batch(indices)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)`."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        begin, _ = self._tokens_taken()
+        return self.source.tokens(begin + start, begin + stop)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        return self.source.gather(self._shifted(starts, length), length, out)
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`; empty where the source does not know them."""
+        begin, _ = self._tokens_taken()
+        return token_extents(self.source, begin + start, begin + stop) or ()
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the document."""
+        return self._rows.place_of(index)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return self._rows.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the part can be made again."""
+        return self._rows.recipe()
+
+    def summary(self) -> str:
+        """One line: the range."""
+        return self._rows.summary()
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _shifted(self, starts: IntArray, length: int) -> IntArray:
+        begin, _ = self._tokens_taken()
+        return as_indices(starts, self.num_tokens - length + 1) + begin
+
+    def _tokens_taken(self) -> tuple[int, int]:
+        if self._range is None:
+            starts = self.source.doc_starts
+            self._range = int(starts[self._rows.start]), int(starts[self._rows.stop])
+        return self._range

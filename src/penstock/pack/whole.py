@@ -1,0 +1,153 @@
+"""Documents → windows, one document each: cut, or padded at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import token_extents
+from penstock._tree import line, tree
+from penstock.abc import Source, TokenSource
+from penstock.errors import ConfigError
+from penstock.pack.labels import fields, first_row, segments
+from penstock.types import Batch, IntArray, Place, Sample, Schema, TokenArray
+
+VERSION = "whole-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A packing: one document a window; call it with a token source.
+
+    A window holds the first `length` tokens of its document, then `pad_id`. Targets are the tokens one later, so
+    a longer document gives its window `length` targets. What is padding is known by its place: a token that equals
+    `pad_id` is a token like any other.
+
+    Attributes:
+        length: tokens of a window.
+        pad_id: what stands after a shorter document.
+
+    Raises:
+        ConfigError: a length below 1, or a negative `pad_id`.
+    """
+
+    length: int
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ConfigError("a window holds at least one token", found=f"length {self.length}", expected="1 or more")
+        if self.pad_id < 0:
+            raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
+
+    def __call__(self, source: TokenSource, /) -> WholeDocuments:
+        """Windows over the documents of `source`.
+
+        Raises:
+            ConfigError: `pad_id` does not fit the source's token width.
+        """
+        return WholeDocuments(source, self)
+
+
+class WholeDocuments:
+    """What `Whole` makes: a source with one window for each document of `source`, empty ones too."""
+
+    def __init__(self, source: TokenSource, packing: Whole) -> None:
+        largest = int(np.iinfo(source.dtype).max)
+        if packing.pad_id > largest:
+            raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")
+        self.source = source
+        self.packing = packing
+
+    @property
+    def schema(self) -> Schema:
+        """`tokens` and the label columns."""
+        return Schema(fields(str(self.source.dtype), self.packing.length, start_zero=False))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, length and padding."""
+        return digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return first_row(self.get_batch(np.array([as_index(index, len(self))], dtype=np.int64)))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the windows at `indices`: int64[k], in that order."""
+        indices = as_indices(indices, len(self))
+        length = self.packing.length
+        doc_starts = self.source.doc_starts
+        starts = doc_starts[indices]
+        read = np.minimum(doc_starts[indices + 1] - starts, length + 1)
+        blocks = self._gather(starts, read)
+        columns = np.arange(length)
+        no_starts = np.zeros((len(indices), length), dtype=np.bool_)
+        return {
+            "tokens": blocks[:, :-1],
+            "inputs": blocks[:, :-1],
+            "targets": blocks[:, 1:],
+            "loss_mask": columns < read[:, None] - 1,
+            **segments(no_starts, np.minimum(read, length)),
+        }
+
+    def place_of(self, index: int, /) -> Place:
+        """The document, and the file ranges of the tokens in the window."""
+        documents = self.documents_of(index)
+        if not documents:
+            return Place(documents=documents)
+        [(document, _, stop)] = documents
+        begin = int(self.source.doc_starts[document])
+        return Place(documents=documents, extents=token_extents(self.source, begin, begin + stop))
+
+    def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
+        """`(document, start, stop)`: the range of the document's own tokens held in the window; none if it is empty."""
+        index = as_index(index, len(self))
+        start, stop = self.source.doc_starts[index : index + 2].tolist()
+        return ((index, 0, min(stop - start, self.packing.length)),) if start < stop else ()
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The token source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the windows can be made again."""
+        return {
+            "kind": "whole",
+            "version": VERSION,
+            "length": self.packing.length,
+            "pad_id": self.packing.pad_id,
+            "source": self.source.recipe(),
+        }
+
+    def summary(self) -> str:
+        """One line: length and padding."""
+        return line("Whole", {"length": self.packing.length, "pad_id": self.packing.pad_id})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _gather(self, starts: IntArray, read: IntArray) -> TokenArray:
+        """uint[k, length + 1]: `read` tokens from each of `starts`, then padding."""
+        width = self.packing.length + 1
+        blocks = np.full((len(starts), width), self.packing.pad_id, dtype=self.source.dtype)
+        fits = starts + width <= self.source.num_tokens
+        rows = np.flatnonzero(fits)
+        if rows.size:
+            whole = self.source.gather(starts[rows], width)
+            whole[np.arange(width) >= read[rows, None]] = self.packing.pad_id
+            blocks[rows] = whole
+        for row in np.flatnonzero(~fits).tolist():  # only documents in the last `width` tokens of the source
+            start, count = int(starts[row]), int(read[row])
+            blocks[row, :count] = self.source.tokens(start, start + count)
+        return blocks
