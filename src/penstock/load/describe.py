@@ -50,7 +50,6 @@ class _Chain:
     parameters: list[Any]
     name: str
     end: Any
-    stop: int | None
     branches: dict[str, tuple[Any, int | None]]
 
 
@@ -65,7 +64,8 @@ def describe(data: Any, stop: int) -> Description:
     if chain.branches:
         _add_branches(chain, "", draft)
     else:
-        _add(chain.name, [], chain, draft)
+        draft.children[_key(chain.name)] = short([[], chain.end.fingerprint])
+        draft.reads[_key(chain.name)] = stop
     return Description("+".join(sorted(draft.versions)), short(chain.parameters), draft.children, draft.reads)
 
 
@@ -77,19 +77,15 @@ def short(value: Any) -> str:
 def _add_branches(chain: _Chain, prefix: str, draft: _Draft) -> None:
     for name, (node, stop) in chain.branches.items():
         place = f"{prefix}{name}"
+        key = _key(place)
+        if stop is not None:
+            draft.reads[key] = stop
         below = _follow(node, name, stop, draft)
         if below.branches:
-            draft.children[_key(place)] = short(below.parameters)
+            draft.children[key] = short(below.parameters)
             _add_branches(below, f"{place}/", draft)
         else:
-            _add(place, below.parameters, below, draft)
-
-
-def _add(place: str, parameters: list[Any], chain: _Chain, draft: _Draft) -> None:
-    key = _key(place)
-    draft.children[key] = short([parameters, chain.end.fingerprint])
-    if chain.stop is not None:
-        draft.reads[key] = chain.stop
+            draft.children[key] = short([below.parameters, below.end.fingerprint])
 
 
 def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
@@ -97,13 +93,13 @@ def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
     while True:
         own, below = _split(node, stop)
         if own is None or not below:
-            return _Chain(parameters, name, node, stop, {})
+            return _Chain(parameters, name, node, {})
         draft.versions.update(_versions(own))
         if own:
             parameters.append(own)
         single = len(below) == 1 and (not own or len(node.children()) == 1)
         if not single:
-            return _Chain(parameters, name, node, stop, below)
+            return _Chain(parameters, name, node, below)
         [(name, (node, stop))] = below.items()
 
 

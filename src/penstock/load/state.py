@@ -101,7 +101,7 @@ def decode(state: Any) -> State:
     step = step_at(history, consumed)
     if step is None:
         raise _malformed(f"{consumed} samples consumed", f"whole steps of the history's last entry {history[-1]}")
-    accepted = tuple((int(at), str(name), str(old), str(new)) for at, name, old, new in state.get("accepted", ()))
+    accepted = _decode_accepted(state.get("accepted", []))
     return State(str(state["order"]), str(state["recipe"]), dict(children), consumed, step, history, accepted)
 
 
@@ -186,6 +186,13 @@ def _decode_history(value: Any) -> History:
         if after.first_step <= before.first_step or after.consumed != before.consumed_at(after.first_step):
             raise _malformed(f"{list(after)} in the history", f"what follows from {list(before)}")
     return history
+
+
+def _decode_accepted(value: Any) -> tuple[tuple[int, str, str, str], ...]:
+    rows: list[Any] = value if isinstance(value, list) else [None]
+    if not all(isinstance(row, (list, tuple)) and len(row) == 4 and _is_count(row[0]) for row in rows):
+        raise _malformed("other accepted differences", "a list of [consumed, what, old, new]")
+    return tuple((row[0], str(row[1]), str(row[2]), str(row[3])) for row in rows)
 
 
 def _is_count(value: Any) -> bool:

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.load.describe import Description
+from penstock.load.history import Stretch
+from penstock.load.state import Difference, account, check, compare, decode, encode
+
+HISTORY = (Stretch(0, 0, 8, 2), Stretch(5, 40, 16, 4))
+DESCRIPTION = Description("feistel-1", "aaaaaaaaaaaa", {"books": "b1", "web/de": "d1", "web/en": "e1"}, {"books": 12})
+
+
+def test_a_state_is_plain_json_and_comes_back() -> None:
+    state = json.loads(json.dumps(encode(DESCRIPTION, 72, HISTORY, [])))
+    assert set(state) == {"version", "order", "consumed", "children", "recipe", "history"}
+    assert state["history"] == [[0, 0, 8, 2], [5, 40, 16, 4]]
+    saved = decode(state)
+    assert (saved.consumed, saved.step, saved.history) == (72, 7, HISTORY)
+    assert compare(saved, DESCRIPTION) == []
+
+
+def test_accepted_differences_stay_in_the_state() -> None:
+    state = json.loads(json.dumps(encode(DESCRIPTION, 72, HISTORY, [(40, "books", "old", "new")])))
+    assert state["accepted"] == [[40, "books", "old", "new"]]
+    assert decode(state).accepted == ((40, "books", "old", "new"),)
+
+
+def test_differences_are_named() -> None:
+    saved = decode(encode(DESCRIPTION, 72, HISTORY, []))
+    other = Description("feistel-2", "bbbbbbbbbbbb", {"books": "b2", "web/de": "d1", "code": "c1"}, {})
+    assert compare(saved, other) == [
+        Difference("books", "b1", "b2"),
+        Difference("web/en", "e1", "none"),
+        Difference("code", "none", "c1"),
+        Difference("recipe", "aaaaaaaaaaaa", "bbbbbbbbbbbb"),
+        Difference("order", "feistel-1", "feistel-2"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["web/de", "de", "web"])
+def test_a_child_is_accepted_by_its_place_its_name_or_what_is_above(name: str) -> None:
+    found = [Difference("web/de", "d1", "d2")]
+    assert check(found, [name], DESCRIPTION.children) == found
+    assert check([], [name], DESCRIPTION.children) == []
+
+
+def test_what_is_not_accepted_is_refused_by_name() -> None:
+    found = [Difference("books", "b1", "b2"), Difference("recipe", "a", "b")]
+    with pytest.raises(ResumeMismatch, match=r"books, recipe.*found books b2, recipe b, expected books b1, recipe a"):
+        check(found, [], DESCRIPTION.children)
+    with pytest.raises(ResumeMismatch) as caught:
+        check(found, ["books"], DESCRIPTION.children)
+    assert "books" not in str(caught.value)
+    with pytest.raises(ConfigError, match="'bokos'"):
+        check(found, ["bokos"], DESCRIPTION.children)
+
+
+def test_an_account_says_what_it_means() -> None:
+    assert "its first 12 positions" in account(Difference("books", "b1", "b2"), 40, DESCRIPTION.reads)
+    assert "its part of the first 40 samples" in account(Difference("web/de", "d1", "d2"), 40, DESCRIPTION.reads)
+    assert "is gone" in account(Difference("books", "b1", "none"), 40, {})
+    assert "is new" in account(Difference("books", "none", "b1"), 40, {})
+    assert "anew" in account(Difference("recipe", "a", "b"), 40, {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"version": None},
+        {"consumed": -1},
+        {"consumed": True},
+        {"consumed": 73},
+        {"consumed": "72"},
+        {"children": ["books"]},
+        {"history": []},
+        {"history": "long"},
+        {"history": [[0, 0, 8]]},
+        {"history": [[0, 0, 8, 0]]},
+        {"history": [[0, 0, 0, 1]]},
+        {"history": [[1, 0, 8, 2]]},
+        {"history": [[0, 0, 8, 2], [5, 41, 16, 4]]},
+        {"history": [[0, 0, 8, 2], [0, 0, 16, 4]]},
+        {"accepted": [["books"]]},
+        {"accepted": 7},
+    ],
+)
+def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ResumeMismatch, match="not a state that can be loaded"):
+        decode({**encode(DESCRIPTION, 72, HISTORY, []), **change})
+
+
+def test_a_missing_part_and_a_foreign_object_are_refused() -> None:
+    state = encode(DESCRIPTION, 72, HISTORY, [])
+    del state["recipe"]
+    with pytest.raises(ResumeMismatch, match="no recipe"):
+        decode(state)
+    with pytest.raises(ResumeMismatch, match="a list"):
+        decode([1, 2])
