@@ -1,0 +1,6 @@
+"""The interop tests' own modules can be imported by name."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -1,0 +1,119 @@
+"""The peers' real packages, each in a virtual environment of its own under `.venvs/`.
+
+Used by the interop tests and by the benchmarks. Nothing of a peer is ever installed beside Penstock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+VENVS = ROOT / ".venvs"
+SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
+
+_INSTALL_SECONDS = 1500
+_SCRIPT_SECONDS = 600
+_REPORTED_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One peer: what pip installs, how to see that it works, and the command that it brings.
+
+    Attributes:
+        requirements: all of one pip call, torch included: a later call could replace its build.
+        probe: Python code that must run in a good environment.
+        versions: distribution → version that a good environment has.
+        required: whether the whole run is red without it.
+    """
+
+    requirements: tuple[str, ...]
+    probe: str
+    versions: Mapping[str, str]
+    required: bool = True
+
+
+PEERS: dict[str, Peer] = {
+    "modalities": Peer(
+        # 0.5.0 imports a module that transformers 5 removed.
+        requirements=("modalities==0.5.0", "transformers<5", "torch==2.13.0"),
+        probe="import modalities.api",
+        versions={"modalities": "0.5.0"},
+    ),
+}
+
+
+class PeerError(Exception):
+    """A peer that could not be installed, or whose script failed; the message ends with its last lines."""
+
+
+def python_of(name: str) -> Path:
+    """Path of the peer's interpreter, whether it is there or not."""
+    return VENVS / name / "bin" / "python"
+
+
+def ensure(name: str) -> Path:
+    """The peer's interpreter, after making its environment where a good one is missing.
+
+    Raises:
+        PeerError: it can't be made; the message has pip's last lines.
+    """
+    peer, python = PEERS[name], python_of(name)
+    if python.exists() and works(name):
+        return python
+    try:
+        _call([sys.executable, "-m", "venv", "--clear", str(VENVS / name)], _INSTALL_SECONDS)
+        _call([str(python), "-m", "pip", "install", "--quiet", *peer.requirements], _INSTALL_SECONDS)
+        _call([str(python), "-c", _check(peer)], _SCRIPT_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise PeerError(f"{name}: its environment can't be made: {error}") from error
+    return python
+
+
+def works(name: str) -> bool:
+    """Whether the peer's environment has the right versions and can be imported."""
+    try:
+        _call([str(python_of(name)), "-c", _check(PEERS[name])], _SCRIPT_SECONDS)
+    except (OSError, subprocess.SubprocessError, PeerError):
+        return False
+    return True
+
+
+def run_script(name: str, script: Path, arguments: Mapping[str, Any] | Sequence[Any]) -> Any:
+    """Run a script with the peer's interpreter; it gets `arguments` as JSON and its last line is JSON.
+
+    Raises:
+        PeerError: it ended with an error; the message has its last lines.
+    """
+    output = _call([str(python_of(name)), str(script), json.dumps(arguments, default=str)], _SCRIPT_SECONDS)
+    return json.loads(output.splitlines()[-1])
+
+
+def _check(peer: Peer) -> str:
+    wanted = dict(peer.versions)
+    return (
+        f"from importlib.metadata import version\n"
+        f"found = {{name: version(name) for name in {list(wanted)}}}\n"
+        f"assert found == {wanted}, found\n"
+        f"{peer.probe}\n"
+    )
+
+
+def _call(command: Sequence[str], seconds: float) -> str:
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    # A peer must not see our packages, nor ours the peer's.
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr)[-_REPORTED_CHARACTERS:]
+        raise PeerError(f"{' '.join(command)[:200]} ended with {done.returncode}: {tail}")
+    return done.stdout
