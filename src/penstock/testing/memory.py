@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from penstock._columns import stack
 from penstock._digest import digest
@@ -81,6 +81,7 @@ class MemoryTokens:
         eos_id: the id that ends every document, if they have one.
         dtype: `"uint8"`, `"uint16"` or `"uint32"`; the narrowest that fits by default.
         tokenizer_digest: of the tokenizer that made the ids, if it matters.
+        start_flags: be a source that knows document starts inside a window (`SupportsDocumentFlags`).
 
     Raises:
         ConfigError: an id that `dtype` does not hold.
@@ -92,6 +93,8 @@ class MemoryTokens:
         eos_id: int | None = None,
         dtype: str | None = None,
         tokenizer_digest: str | None = None,
+        *,
+        start_flags: bool = False,
     ) -> None:
         arrays = [np.asarray(document, dtype=np.int64) for document in documents]
         ids = np.concatenate([np.empty(0, dtype=np.int64), *arrays])
@@ -102,6 +105,8 @@ class MemoryTokens:
         self._doc_starts: IntArray = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
         self._eos_id = eos_id
         self.tokenizer_digest = tokenizer_digest
+        # None makes isinstance(…, SupportsDocumentFlags) say no.
+        self.gather_starts = self._gather_starts if start_flags else None
         for array in (self._tokens, self._doc_starts):
             array.flags.writeable = False
 
@@ -161,6 +166,12 @@ class MemoryTokens:
             return windows[starts]
         out[...] = windows[starts]
         return out
+
+    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        first = np.zeros(self.num_tokens, dtype=np.bool_)
+        first[self._doc_starts[:-1][np.diff(self._doc_starts) > 0]] = True
+        return np.lib.stride_tricks.sliding_window_view(first, length)[as_indices(starts, self.num_tokens - length + 1)]
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None."""

@@ -1,0 +1,428 @@
+"""The laws of `penstock.abc.Format` and `Writer`, as a suite that the tests of each format inherit.
+
+    class TestMine(FormatSuite):
+        format = "mine"
+        suffix = ".mine"
+        samples = json_samples()
+        example = [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+        other = [{"text": "d"}]
+
+What a format may leave out is an attribute, said once in the class.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis.strategies import SearchStrategy
+
+from penstock._columns import stack
+from penstock.abc import Format, Source, Store
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats import get_format, sniff
+from penstock.store.local import LocalStore
+from penstock.testing.counting import CountingStore
+from penstock.testing.datasets import (
+    SIDE_SUFFIX,
+    check_old_new_or_nothing,
+    copy_of,
+    data_files,
+    files_in,
+    flip,
+    read_all,
+    refusal,
+    some_offsets,
+    staged_in,
+)
+from penstock.testing.faults import FaultMode, FaultStore, count_operations
+from penstock.testing.same import row_matches, same_samples
+from penstock.testing.sources import SourceLaws
+from penstock.testing.strategies import for_all
+from penstock.types import Depth, Finding, OpenOptions, ReadMode, Sample
+
+SNIFF_BYTES = 1 << 16
+DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
+GARBAGE = (
+    b"",
+    b"\0",
+    b"\0" * 5000,
+    b"\xff" * 5000,
+    b"just some text, no data\n",
+    b"PK\x03\x04" + bytes(range(256)) * 20,
+    b"\x80\x04]\x94.",
+    np.random.default_rng(1).bytes(70_000),
+)
+
+
+class Failed(Exception):
+    """What a test raises inside a `with` block."""
+
+
+class FormatSuite(SourceLaws):
+    """Inherit, and give the attributes.
+
+    Attributes:
+        format: its name in the registry.
+        suffix: how paths of its datasets end.
+        samples: strategy of lists of samples that the format can hold.
+        example: at least three samples: the dataset of most laws.
+        other: different samples: the old dataset, where one is overwritten.
+        options: of the writer, and `open_options` for opening.
+        sees_every_bit: `check("full")` finds any change of one bit in a dataset of ours.
+    """
+
+    format: str
+    suffix: str = ""
+    samples: SearchStrategy[list[Sample]]
+    example: list[Sample]
+    other: list[Sample]
+    options: Mapping[str, Any] = {}
+    open_options: OpenOptions = OpenOptions()
+    sees_every_bit: bool = True
+
+    # --- hooks ---------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        path: Path,
+        samples: Sequence[Sample],
+        *,
+        overwrite: bool = False,
+        store: Store | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a dataset with the format's writer."""
+        chosen = self.options if options is None else options
+        with self.the_format.create(store or LocalStore(), str(path), chosen, overwrite=overwrite) as writer:
+            for sample in samples:
+                writer.write(sample)
+
+    def open(self, path: Path, *, store: Store | None = None) -> Source[Sample]:
+        """Open a dataset."""
+        return self.the_format.open(LocalStore() if store is None else store, str(path), self.open_options)
+
+    def check(self, path: Path, depth: Depth = "full") -> list[Finding]:
+        """Findings of the format's check."""
+        return list(self.the_format.check(LocalStore(), str(path), self.open_options, depth))
+
+    @property
+    def the_format(self) -> Format:
+        """From the registry."""
+        return get_format(self.format)
+
+    # --- fixtures ------------------------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """Where the dataset of a test is: alone in a folder, which is not there yet."""
+        return tmp_path / "data" / f"set{self.suffix}"
+
+    @pytest.fixture
+    def dataset(self, path: Path) -> Path:
+        """The path of a dataset that holds `example`."""
+        self.write(path, self.example)
+        return path
+
+    @pytest.fixture
+    def source(self, dataset: Path) -> Source[Sample]:
+        """That dataset, opened."""
+        return self.open(dataset)
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        """What it holds."""
+        return self.example
+
+    @pytest.fixture
+    def fresh(self, tmp_path: Path) -> Iterator[Path]:
+        """Paths for further datasets, each alone in its folder."""
+        return (tmp_path / f"fresh-{number}" / f"set{self.suffix}" for number in itertools.count())
+
+    # --- what comes back -----------------------------------------------------------------------------------------
+
+    def test_round_trip(self, fresh: Iterator[Path]) -> None:
+        @for_all(self.samples)
+        def law(samples: list[Sample]) -> None:
+            path = next(fresh)
+            self.write(path, samples)
+            source = self.open(path)
+            assert same_samples([source[index] for index in range(len(source))], samples)
+            batch = source.get_batch(np.arange(len(samples)))
+            assert all(row_matches(batch, row, sample) for row, sample in enumerate(samples))
+            assert [finding for finding in self.check(path) if finding.severity == "error"] == []
+
+    def test_every_way_to_read_gives_the_same(self, dataset: Path) -> None:
+        ways: tuple[ReadMode, ...] = ("auto", "mmap", "pread")
+        for read in ways:
+            source = self.the_format.open(LocalStore(), str(dataset), OpenOptions(read=read))
+            assert same_samples([source[index] for index in range(len(source))], self.example)
+            batch = source.get_batch([2, 0, 2])
+            assert row_matches(batch, 1, self.example[0])
+
+    def test_open_without_maps(self, dataset: Path) -> None:
+        source = self.open(dataset, store=CountingStore(LocalStore()))
+        assert same_samples([source[index] for index in range(len(source))], self.example)
+
+    def test_nothing_there(self, path: Path) -> None:
+        with pytest.raises(NotFound):
+            self.open(path)
+        assert not path.parent.exists()
+
+    def test_garbage_is_refused_or_found(self, fresh: Iterator[Path]) -> None:
+        for garbage in GARBAGE:
+            path = next(fresh)
+            path.parent.mkdir()
+            path.write_bytes(garbage)
+            error = refusal(lambda path=path: [*self.open(path)])
+            assert error is not None or any(finding.severity == "error" for finding in self.check(path))
+            assert error is None or error.path is not None
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def test_bytes_depend_on_samples_alone(self, fresh: Iterator[Path]) -> None:
+        first, second, batches = next(fresh), next(fresh), next(fresh)
+        self.write(first, self.example)
+        self.write(second, self.example)
+        with self.the_format.create(LocalStore(), str(batches), self.options, overwrite=False) as writer:
+            writer.write_batch(stack(self.example[:2]))
+            writer.write_batch(stack(self.example[2:]))
+        assert files_in(first.parent) == files_in(second.parent)
+        assert files_in(first.parent) == files_in(batches.parent)
+
+    def test_nothing_is_visible_before_commit(self, path: Path) -> None:
+        writer = self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
+        for sample in self.example:
+            writer.write(sample)
+        assert not path.exists()
+        with pytest.raises(NotFound):
+            self.open(path)
+        manifest = writer.commit()
+        assert manifest.format == self.format
+        assert manifest.num_samples == len(self.example)
+        assert same_samples(read_all(lambda: self.open(path)) or [], self.example)
+        assert staged_in(path.parent) == []
+
+    def test_exception_leaves_nothing(self, path: Path) -> None:
+        path.parent.mkdir()
+        with pytest.raises(Failed):
+            self._fail_while_writing(path, overwrite=False)
+        assert list(path.parent.iterdir()) == []
+        self.write(path, self.example)
+
+    def test_a_closed_writer_takes_nothing(self, fresh: Iterator[Path]) -> None:
+        for end in ("commit", "abort"):
+            path = next(fresh)
+            writer = self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
+            writer.write(self.example[0])
+            getattr(writer, end)()
+            before = files_in(path.parent)
+            for call, arguments in (
+                (writer.write, [self.example[1]]),
+                (writer.write_batch, [stack(self.example)]),
+                (writer.commit, []),
+            ):
+                with pytest.raises(PenstockError):
+                    call(*arguments)
+            writer.abort()
+            assert files_in(path.parent) == before
+            assert bool(before) == (end == "commit")
+
+    def test_existing_output_is_refused(self, dataset: Path) -> None:
+        before = files_in(dataset.parent)
+        with pytest.raises(ConfigError) as caught:
+            self.write(dataset, self.other)
+        assert str(dataset) in str(caught.value)
+        assert files_in(dataset.parent) == before
+
+    def test_overwrite(self, dataset: Path, fresh: Iterator[Path]) -> None:
+        before = files_in(dataset.parent)
+        with pytest.raises(Failed):
+            self._fail_while_writing(dataset, overwrite=True)
+        assert files_in(dataset.parent) == before
+        self.write(dataset, self.other, overwrite=True)
+        plain = next(fresh)
+        self.write(plain, self.other)
+        assert files_in(dataset.parent) == files_in(plain.parent)
+
+    def test_of_two_writers_the_first_to_commit_wins(self, path: Path) -> None:
+        first, second = (
+            self.the_format.create(LocalStore(), str(path), self.options, overwrite=False) for _ in range(2)
+        )
+        for sample in self.example:
+            first.write(sample)
+        second.write(self.other[0])
+        first.commit()
+        before = {name: data for name, data in files_in(path.parent).items() if name not in staged_in(path.parent)}
+        with pytest.raises(ConfigError):
+            second.commit()
+        assert files_in(path.parent) == before
+
+    def test_unknown_option_is_refused(self, path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            self.the_format.create(LocalStore(), str(path), {**self.options, "no_such": 1}, overwrite=False)
+        assert "no_such" in str(caught.value)
+        assert not path.parent.exists() or files_in(path.parent) == {}
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    @pytest.mark.parametrize("mode", ["raise", "tear", "enospc"])
+    def test_fault_at_every_operation(self, fresh: Iterator[Path], mode: FaultMode, overwrite: bool) -> None:
+        plain = next(fresh)
+        self.write(plain, self.example)
+        old = self.other if overwrite else None
+
+        def start() -> Path:
+            path = next(fresh)
+            if overwrite:
+                self.write(path, self.other)
+            return path
+
+        counted = start()
+        total = count_operations(lambda store: self.write(counted, self.example, store=store, overwrite=overwrite))
+        assert total >= 5
+        for n in range(1, total + 1):
+            path = start()
+            error = None
+            try:
+                self.write(path, self.example, store=FaultStore(n, mode), overwrite=overwrite)
+            except (OSError, PenstockError) as caught:
+                error = caught
+            found = read_all(lambda path=path: self.open(path))
+            check_old_new_or_nothing(found, old, self.example, f"{mode} at {n} of {total}")
+            assert error is not None or (found is not None and same_samples(found, self.example))
+            if path.parent.exists():
+                assert staged_in(path.parent) == [], f"{mode} at {n} of {total}"
+            self.write(path, self.example, overwrite=found is not None)
+            assert files_in(path.parent) == files_in(plain.parent), f"{mode} at {n} of {total}, then written again"
+
+    def test_short_writes(self, fresh: Iterator[Path]) -> None:
+        plain, counted = next(fresh), next(fresh)
+        self.write(plain, self.example)
+        for n in range(1, count_operations(lambda store: self.write(counted, self.example, store=store)) + 1):
+            path = next(fresh)
+            self.write(path, self.example, store=FaultStore(n, "short"))
+            assert files_in(path.parent) == files_in(plain.parent)
+
+    # --- side file and fingerprint -------------------------------------------------------------------------------
+
+    def test_side_file_is_never_needed(self, dataset: Path) -> None:
+        sides = [name for name in files_in(dataset.parent) if name.endswith(SIDE_SUFFIX)]
+        assert len(sides) == 1
+        for damage in (b"", b"{}", b"[1, 2", b"\xff" * 100):
+            (dataset.parent / sides[0]).write_bytes(damage)
+            assert same_samples(read_all(lambda: self.open(dataset)) or [], self.example)
+        (dataset.parent / sides[0]).unlink()
+        assert same_samples(read_all(lambda: self.open(dataset)) or [], self.example)
+
+    @pytest.mark.parametrize("with_side_file", [True, False])
+    def test_fingerprint_is_of_the_content(self, dataset: Path, tmp_path: Path, with_side_file: bool) -> None:
+        if not with_side_file:
+            for name in files_in(dataset.parent):
+                if name.endswith(SIDE_SUFFIX):
+                    (dataset.parent / name).unlink()
+        fingerprint = self.open(dataset).fingerprint
+        copied = copy_of(dataset.parent, tmp_path / "elsewhere" / "deep") / dataset.name
+        assert self.open(copied).fingerprint == fingerprint
+        for file in data_files(copied.parent):
+            whole = file.read_bytes()
+            for offset_bytes in some_offsets(len(whole), 8):
+                flip(file, offset_bytes)
+                found: list[str] = []
+                error = refusal(lambda found=found: found.append(self.open(copied).fingerprint))
+                assert error is not None or found != [fingerprint], f"{file.name} at {offset_bytes}"
+                file.write_bytes(whole)
+        assert self.open(copied).fingerprint == fingerprint
+
+    def test_fingerprint_tells_samples_apart(self, dataset: Path, fresh: Iterator[Path]) -> None:
+        path = next(fresh)
+        self.write(path, self.other)
+        assert self.open(path).fingerprint != self.open(dataset).fingerprint
+
+    # --- sniff, check, repair ------------------------------------------------------------------------------------
+
+    def test_sniff(self, dataset: Path, fresh: Iterator[Path]) -> None:
+        store = CountingStore(LocalStore())
+        sniffed = self.the_format.sniff(store, str(dataset))
+        assert sniffed.matches
+        assert sniffed.why
+        assert sniff(LocalStore(), str(dataset)).name == self.format
+        for garbage in GARBAGE:
+            path = next(fresh)
+            path.parent.mkdir()
+            path.write_bytes(garbage)
+            sniffed = self.the_format.sniff(store, str(path))
+            assert not sniffed.matches, garbage[:20]
+            assert sniffed.why
+        folder = next(fresh)
+        folder.mkdir(parents=True)
+        assert not self.the_format.sniff(store, str(folder)).matches
+        assert not self.the_format.sniff(store, str(folder / "missing")).matches
+
+    def test_sniff_reads_little(self, path: Path) -> None:
+        many = (self.example * (200_000 // len(self.example)))[:200_000]
+        self.write(path, many)
+        assert sum(map(os.path.getsize, data_files(path.parent))) > 2 * SNIFF_BYTES
+        store = CountingStore(LocalStore())
+        assert self.the_format.sniff(store, str(path)).matches
+        assert store.read_bytes <= SNIFF_BYTES
+
+    @pytest.mark.parametrize("depth", DEPTHS)
+    def test_check_of_our_own_is_clean_and_writes_nothing(self, dataset: Path, depth: Depth) -> None:
+        before = files_in(dataset.parent)
+        assert self.check(dataset, depth) == []
+        assert self.the_format.repair(LocalStore(), str(dataset), self.open_options, [], write=True) == []
+        assert files_in(dataset.parent) == before
+
+    def test_every_truncation_is_refused_or_found(self, dataset: Path) -> None:
+        for file in data_files(dataset.parent):
+            whole = file.read_bytes()
+            for size_bytes in some_offsets(len(whole), 24):
+                file.write_bytes(whole[:size_bytes])
+                self._is_refused_or_found(dataset, f"{file.name} cut to {size_bytes} of {len(whole)}")
+            file.write_bytes(whole)
+        assert self.check(dataset) == []
+
+    def test_bytes_after_the_end_are_refused_or_found(self, dataset: Path) -> None:
+        for file in data_files(dataset.parent):
+            whole = file.read_bytes()
+            for more in (b"\0", b"\x80", b"more" * 2000):
+                file.write_bytes(whole + more)
+                self._is_refused_or_found(dataset, f"{file.name} and {len(more)} bytes")
+            file.write_bytes(whole)
+
+    def test_changed_bits_are_found(self, dataset: Path) -> None:
+        for file in data_files(dataset.parent):
+            whole = file.read_bytes()
+            for offset_bytes in some_offsets(len(whole), 24):
+                flip(file, offset_bytes)
+                error = refusal(lambda: read_all(lambda: self.open(dataset)))
+                found = self.check(dataset)
+                file.write_bytes(whole)
+                assert error is not None or found or not self.sees_every_bit, f"{file.name} at {offset_bytes}"
+
+    def test_missing_file(self, dataset: Path) -> None:
+        for depth in DEPTHS:
+            missing = dataset.parent / f"missing{self.suffix}"
+            error = refusal(lambda depth=depth, missing=missing: self.check(missing, depth))
+            assert error is None or isinstance(error, NotFound)
+            assert error is not None or any(finding.severity == "error" for finding in self.check(missing, depth))
+
+    def _fail_while_writing(self, path: Path, *, overwrite: bool) -> None:
+        with self.the_format.create(LocalStore(), str(path), self.options, overwrite=overwrite) as writer:
+            writer.write(self.other[0])
+            raise Failed
+
+    def _is_refused_or_found(self, path: Path, what: str) -> None:
+        error = refusal(lambda: read_all(lambda: self.open(path)))
+        for depth in DEPTHS:
+            self.check(path, depth)
+        found = [finding for finding in self.check(path, "full") if finding.severity == "error"]
+        assert error is not None or found, f"{what}: neither refused nor found"
+        for finding in found:
+            assert finding.code.startswith(f"{self.format}.")
+            assert finding.path
