@@ -2,7 +2,8 @@
 
 A staged file lives beside its final path as `.<name>.<8 hex>.staged`, held under `flock` by its writer. A commit is
 flush → fsync(file) → link or rename → fsync(folder). A process that dies leaves at most such a staged file, never a
-half-written final one; the next `stage` of the same path removes leftovers whose owner is gone.
+half-written final one; the next `stage` of the same path removes leftovers whose owner is gone. A staged folder works
+alike: its files and folders are fsynced, then the whole is renamed, or exchanged with the folder that it replaces.
 
 Every system call goes through the `os` module handed to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
 tear or kill at any of them.
@@ -31,6 +32,9 @@ STAGED_SUFFIX = ".staged"
 _COALESCE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+_NETWORK_SYSTEMS = frozenset(
+    "9p afs beegfs ceph cifs glusterfs gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs".split()
+)
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -82,7 +86,7 @@ class LocalStore:
         """Size in bytes; raises `NotFound`, also for a folder."""
         try:
             status = self._os.stat(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
         if stat.S_ISDIR(status.st_mode):
             raise NotFound("this is a folder, not a file", path=path)
@@ -100,12 +104,10 @@ class LocalStore:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
         if not os.path.isdir(prefix):
             raise _not_found(prefix)
-        found = [
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(prefix)
-            for name in names
-            if not is_staged_name(name)
-        ]
+        found: list[str] = []
+        for folder, folders, names in os.walk(prefix):
+            folders[:] = [name for name in folders if not is_staged_name(name)]
+            found += [os.path.join(folder, name) for name in names if not is_staged_name(name)]
         yield from sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, prefix)))
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -115,6 +117,12 @@ class LocalStore:
         if not overwrite and os.path.lexists(path):
             raise output_exists(path)
         return LocalStaged(self._os, path, overwrite=overwrite)
+
+    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> LocalStagedFolder:
+        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        if not overwrite and not _is_free(path):
+            raise output_exists(path)
+        return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside)
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
@@ -127,7 +135,7 @@ class LocalStore:
         """Remove one file; raises `NotFound`."""
         try:
             self._os.unlink(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -161,12 +169,13 @@ class LocalStore:
 class LocalStaged:
     """One staged local file; see `penstock.abc.Staged`. Not for use by several threads at once."""
 
-    __slots__ = ("_fd", "_folders", "_os", "_overwrite", "_pending", "_size_bytes", "_temp", "path")
+    __slots__ = ("_fd", "_folders", "_inside", "_os", "_overwrite", "_pending", "_size_bytes", "_temp", "path")
 
-    def __init__(self, os_module: Any, path: str, *, overwrite: bool) -> None:
+    def __init__(self, os_module: Any, path: str, *, overwrite: bool, inside: bool = False) -> None:
         self.path = path
         self._os = os_module
         self._overwrite = overwrite
+        self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
         self._pending = bytearray()
         self._size_bytes = 0
         folder, name = os.path.split(os.path.abspath(path))
@@ -174,8 +183,9 @@ class LocalStaged:
         self._fd = -1
         self._temp = ""
         try:
-            _remove_leftovers(os_module, folder, name)
-            temp = os.path.join(folder, _staged_name(name))
+            if not inside:
+                _remove_leftovers(os_module, folder, name)
+            temp = path if inside else os.path.join(folder, _staged_name(name))
             self._fd = os_module.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             self._temp = temp
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,6 +195,8 @@ class LocalStaged:
 
     def write(self, data: Buffer) -> int:
         """Append; returns bytes written."""
+        if self._fd < 0:
+            raise ValueError(f"{self.path}: the staged file is committed or aborted")
         view = byte_view(data)
         if len(view) < _COALESCE_BYTES:
             self._pending += view
@@ -237,12 +249,15 @@ class LocalStaged:
         """Sync, then make visible under the final path, durably."""
         try:
             self.sync()
-            self._publish()
+            if not self._inside:
+                self._publish()
         except BaseException:
             self.abort()
             raise
         self._temp = ""
         self._close()
+        if self._inside:
+            return
         _sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
         for folder in self._folders:
             _sync_folder(self._os, os.path.dirname(folder))
@@ -316,6 +331,22 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
 def output_exists(path: str) -> ConfigError:
     """The error for an output that is there already."""
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+
+
+def on_network(path: str) -> bool:
+    """Whether `path` lies on a network file system: there a failed read of a mapping kills the process.
+
+    False where the system does not tell.
+    """
+    place = os.path.realpath(path)
+    best = ("", "")
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            left, _, right = line.partition(b" - ")
+            mount = os.fsdecode(left.split()[4].replace(rb"\040", b" ")).rstrip("/")
+            if len(mount) >= len(best[0]) and (place + "/").startswith(mount + "/"):
+                best = (mount, right.split()[0].decode())
+    return best[1] in _NETWORK_SYSTEMS or best[1].startswith("fuse.")
 
 
 def is_staged_name(name: str) -> bool:

@@ -13,7 +13,7 @@ from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.types import Manifest
 
-_EDGE_BYTES = 4096
+EDGE_BYTES = 4096
 _MOST_BYTES = 1 << 28
 
 
@@ -33,9 +33,15 @@ def decode_manifest(data: bytes) -> Manifest | None:
 def file_binding(store: Store, path: str) -> str:
     """Short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
     size_bytes = store.size(path)
+    tail_start_bytes = max(0, size_bytes - EDGE_BYTES)
+    return edge_binding(size_bytes, store.get(path, 0, EDGE_BYTES), store.get(path, tail_start_bytes, EDGE_BYTES))
+
+
+def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearray) -> str:
+    """`file_binding` of a file that is not visible yet, from its first and last `EDGE_BYTES`."""
     hasher = xxhash.xxh3_128(size_bytes.to_bytes(8, "little"))
-    hasher.update(store.get(path, 0, _EDGE_BYTES))
-    hasher.update(store.get(path, max(0, size_bytes - _EDGE_BYTES), _EDGE_BYTES))
+    hasher.update(head)
+    hasher.update(tail)
     return hasher.hexdigest()
 
 

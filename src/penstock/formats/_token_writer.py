@@ -1,0 +1,211 @@
+"""What token formats share for writing: documents counted and digested as they pass, and the side file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Staged, Store
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest, hash_blocks
+from penstock.codec.tokens import as_tokens
+from penstock.errors import ConfigError, PenstockError
+from penstock.store.local import output_exists
+from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest
+from penstock.types import Batch, IntArray, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOptions:
+    """What every token writer takes.
+
+    Attributes:
+        eos_id: id that ends every document given, recorded in the side file; nothing is added to documents.
+        tokenizer: name of the tokenizer, recorded; and `tokenizer_digest` its digest.
+        inputs: input path (relative) → digest, recorded.
+        options: further options of the preparation, recorded.
+    """
+
+    eos_id: int | None = None
+    tokenizer: str | None = None
+    tokenizer_digest: str | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class TokenTally:
+    """Counts, largest id and digest of the documents that a writer takes. Memory: 8 bytes a document."""
+
+    __slots__ = ("_digest", "_lengths", "max_token_id", "num_docs", "num_tokens")
+
+    def __init__(self) -> None:
+        self._digest = DocumentDigest()
+        self._lengths: list[IntArray] = []
+        self.num_docs = 0
+        self.num_tokens = 0
+        self.max_token_id = -1
+
+    def add(self, tokens: NDArray[Any], doc_lengths: IntArray, max_token_id: int) -> None:
+        """Add uint[n_tokens] and the lengths of the documents in it."""
+        self.add_tokens(tokens)
+        self.add_lengths(doc_lengths, max_token_id)
+
+    def add_tokens(self, tokens: NDArray[Any]) -> None:
+        """Add tokens alone, of documents whose lengths come by `add_lengths`."""
+        self._digest.update(tokens, np.empty(0, np.int64))
+
+    def add_lengths(self, doc_lengths: IntArray, max_token_id: int) -> None:
+        """Add int64[n_docs] lengths alone, and the largest id of these documents (-1: no token)."""
+        self._digest.update_lengths(doc_lengths)
+        self._lengths.append(np.array(doc_lengths, np.int64))
+        if len(self._lengths) >= 1024:
+            self._lengths = [np.concatenate(self._lengths)]
+        self.num_docs += len(doc_lengths)
+        self.num_tokens += int(doc_lengths.sum())
+        self.max_token_id = max(self.max_token_id, max_token_id)
+
+    def lengths(self) -> Iterator[IntArray]:
+        """All document lengths, in runs of at most 2^16."""
+        for run in self._lengths:
+            for start in range(0, len(run), 1 << 16):
+                yield run[start : start + (1 << 16)]
+
+    def hexdigest(self) -> str:
+        """The document digest; nothing can be added after it."""
+        return self._digest.hexdigest()
+
+
+class FileDigests:
+    """Block digests and binding of a file as it is written, whose header is patched at the end.
+
+    Memory: one block of 64 MiB, which can't be digested before its header is known.
+    """
+
+    __slots__ = ("_first", "_hasher", "_size_bytes", "_tail")
+
+    def __init__(self) -> None:
+        self._first = bytearray()
+        self._hasher = BlockHasher()
+        self._size_bytes = 0
+        self._tail = b""
+
+    def update(self, data: Buffer) -> None:
+        """Add the next bytes of the file."""
+        view = byte_view(data)
+        self._size_bytes += len(view)
+        tail = bytes(view[-EDGE_BYTES:])
+        self._tail = (self._tail + tail)[-EDGE_BYTES:]
+        room_bytes = BLOCK_BYTES - len(self._first)
+        self._first += view[:room_bytes]
+        self._hasher.update(view[room_bytes:])
+
+    def finish(self, header: bytes) -> tuple[tuple[str, ...], str]:
+        """`(block digests, binding)` of the file that begins with `header` instead of what was fed there."""
+        self._first[: len(header)] = header
+        # A file smaller than its edges has the header in its tail too.
+        tail = bytes(self._first[-EDGE_BYTES:]) if self._size_bytes <= len(self._first) else self._tail
+        binding = edge_binding(self._size_bytes, self._first[:EDGE_BYTES], tail)
+        return hash_blocks(np.frombuffer(self._first, np.uint8)) + self._hasher.finish(), binding
+
+
+def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
+    """A batch of documents as one run: integers [n_tokens] and their int64[n_docs] lengths.
+
+    Raises:
+        ConfigError: a field that is not `tokens`, or values that are no rows of integers.
+    """
+    if batch.keys() != {"tokens"}:
+        raise ConfigError(
+            "a token format holds documents of tokens only",
+            path=path,
+            found=", ".join(map(str, batch)) or "no field",
+            expected="tokens",
+        )
+    values = batch["tokens"]
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return as_tokens(values.reshape(-1)), np.full(len(values), values.shape[1], np.int64)
+    documents = [as_tokens(value) for value in values]
+    lengths = np.array([len(one) for one in documents], np.int64)
+    # An empty document has no ids, so its dtype must not widen the others'.
+    filled = [one for one in documents if len(one)]
+    return np.concatenate(filled) if filled else np.empty(0, np.uint8), lengths
+
+
+def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
+    """int64[n_docs]: document lengths that fill a run exactly; raises `ConfigError`."""
+    lengths = as_tokens(doc_lengths).astype(np.int64, copy=False)
+    if len(lengths) and int(lengths.min()) < 0:
+        raise ConfigError("a negative document length", found=int(lengths.min()))
+    if int(lengths.sum()) != num_tokens:
+        raise ConfigError(
+            "document lengths and tokens differ", found=f"{num_tokens} tokens", expected=f"{int(lengths.sum())}"
+        )
+    return lengths
+
+
+def token_manifest(
+    format_name: str,
+    tally: TokenTally,
+    given: TokenOptions,
+    options: Mapping[str, Any],
+    *,
+    size_bytes: int,
+    block_digests: Mapping[str, tuple[str, ...]],
+    binding: str,
+) -> Manifest:
+    """The side file of a token dataset.
+
+    Args:
+        format_name: name of the format.
+        tally: of all documents; finished by this.
+        given: what the caller said about the data.
+        options: the writer's own options.
+        size_bytes: bytes of the data files.
+        block_digests: name in the dataset → digests of the file's blocks.
+        binding: of the data file.
+    """
+    return Manifest(
+        format=format_name,
+        num_samples=tally.num_docs,
+        size_bytes=size_bytes,
+        num_tokens=tally.num_tokens,
+        max_token_id=tally.max_token_id if tally.max_token_id >= 0 else None,
+        eos_id=given.eos_id,
+        tokenizer=given.tokenizer,
+        tokenizer_digest=given.tokenizer_digest,
+        digest=tally.hexdigest(),
+        inputs=dict(given.inputs),
+        block_digests=dict(block_digests),
+        options={**given.options, **options},
+        binding=binding,
+        tool=f"penstock {penstock.__version__}",
+    )
+
+
+def commit_with_side_file(
+    store: Store, staged: Sequence[Staged], side_path: str, manifest: Manifest, *, overwrite: bool
+) -> None:
+    """Publish data files with their side file before the last one, which makes the dataset visible.
+
+    Raises:
+        ConfigError: the dataset appeared meanwhile and `overwrite` is false; its side file is not touched.
+    """
+    data = staged[-1]
+    if not overwrite and store.exists(data.path):
+        raise output_exists(data.path)
+    side = store.stage(side_path, overwrite=True)
+    try:
+        side.write(encode_manifest(manifest))
+        store.commit([*staged[:-1], side, data])
+    except BaseException:
+        side.abort()
+        if not store.exists(data.path):
+            with contextlib.suppress(PenstockError, OSError):
+                store.delete(side_path)
+        raise

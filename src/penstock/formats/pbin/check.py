@@ -1,0 +1,154 @@
+"""Checking a packed file: header and index, the side file, the tokens, and the digest of every byte. Never writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec.tokens import dtype_for
+from penstock.errors import NotFound, PenstockError
+from penstock.formats._token_checks import (
+    MOST_FINDINGS,
+    TokenRun,
+    check_block_digests,
+    check_eos,
+    check_vocabulary,
+    stored_too_narrow,
+    stored_too_wide,
+)
+from penstock.formats._tokens import DATA, TokenFile, require_eos, side_path
+from penstock.formats.pbin.index import doc_starts, index_problems, read_index
+from penstock.formats.pbin.layout import TODAY, Geometry, Problem, find_layout
+from penstock.store.side_file import decode_manifest, file_binding
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+
+_WIDTH_TOKENS = 1 << 16
+_RESTORE = "Restore the file; if the change was meant, `penstock verify --write-manifest` makes a new side file"
+
+
+def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their places. Memory: 64 bytes a document and 64 MiB.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: an option that can't hold.
+    """
+    geometry = find_layout(store, path, options.layout)
+    if isinstance(geometry, Problem):
+        return [geometry.finding(path)]
+    require_eos(path, dtype_for(geometry.token_bytes), options.eos_id)
+    findings = list(_check_header(geometry, path))
+    starts, index_findings = _check_index(store, path, geometry)
+    manifest, side_findings = _check_side_file(store, path, geometry, starts)
+    findings += index_findings + side_findings
+    if depth != "quick":
+        stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
+        file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
+        findings += _check_tokens(TokenRun("pbin", path, file), options, manifest, starts, depth)
+    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
+        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], _RESTORE)
+    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:
+    if geometry.layout is not TODAY:
+        yield Finding(
+            "pbin.old-layout",
+            "warning",
+            path,
+            0,
+            f"{geometry.layout.name}, which today's Modalities does not read",
+            TODAY.name,
+            "`penstock convert` writes today's layout",
+        )
+    if geometry.num_tokens == 0:
+        yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check what was packed")
+
+
+def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, list[Finding]]:
+    """Document starts, None where the index does not give them, and what is wrong with it."""
+    try:
+        pairs = read_index(store, path, geometry)
+    except PenstockError as error:
+        code = "unsafe-index" if error.code == "unsafe-data" else "index"
+        return None, [
+            Finding(
+                f"pbin.{code}",
+                "error",
+                path,
+                error.offset_bytes,
+                f"{error.what}: {error.found}" if error.found is not None else error.what,
+                None if error.expected is None else str(error.expected),
+                error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
+            )
+        ]
+    problems = index_problems(pairs, geometry)
+    findings = [one.finding(path) for one in itertools.islice(problems, MOST_FINDINGS)]
+    if not findings:
+        return doc_starts(pairs, geometry, path), []
+    rest = sum(1 for _ in problems)
+    if rest:
+        findings.append(Finding(findings[0].code, "error", path, None, f"{rest} more wrong entries", None, None))
+    return None, findings
+
+
+def _check_side_file(
+    store: Store, path: str, geometry: Geometry, starts: IntArray | None
+) -> tuple[Manifest | None, list[Finding]]:
+    """The side file of this very file, or None; and what is wrong with it."""
+    side = side_path(path)
+    try:
+        manifest = decode_manifest(store.get(side))
+    except NotFound:
+        return None, []
+    if manifest is None or manifest.format != "pbin" or manifest.size_bytes != geometry.size_bytes:
+        found = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
+        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
+        return None, [Finding("pbin.side-file", "warning", side, None, found, f"{geometry.size_bytes} bytes", fix)]
+    if manifest.binding != file_binding(store, path):
+        found = "the first or the last 4 KiB are not those that the side file was made for"
+        return manifest, [Finding("pbin.changed", "error", path, None, found, None, _RESTORE)]
+    counted = {"tokens": geometry.num_tokens} | ({} if starts is None else {"documents": len(starts) - 1})
+    told = {"tokens": manifest.num_tokens, "documents": manifest.num_samples}
+    return manifest, [
+        Finding(
+            "pbin.changed", "error", path, None, f"{count} {name}", f"{told[name]}, as the side file says", _RESTORE
+        )
+        for name, count in counted.items()
+        if count != told[name]
+    ]
+
+
+def _check_tokens(
+    run: TokenRun, options: OpenOptions, manifest: Manifest | None, starts: IntArray | None, depth: Depth
+) -> Iterator[Finding]:
+    if starts is not None:
+        yield from _check_width(run, np.diff(starts))
+    vocab_size, eos_id = options.vocab_size, options.eos_id
+    if manifest is not None:
+        eos_id = manifest.eos_id if eos_id is None else eos_id
+        if vocab_size is None and manifest.max_token_id is not None:
+            vocab_size = manifest.max_token_id + 1
+    if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
+        yield from check_vocabulary(run, vocab_size, depth)
+    if eos_id is not None and starts is not None:
+        yield from check_eos(run, starts, eos_id, depth)
+
+
+def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:
+    tokens = run.file.tokens(0, min(_WIDTH_TOKENS, run.file.num_tokens))
+    narrow = stored_too_narrow(tokens, doc_lengths)
+    if narrow or stored_too_wide(tokens):
+        width = tokens.dtype.itemsize
+        yield Finding(
+            "pbin.token-bytes",
+            "error",
+            run.path,
+            8,
+            f"{width}-byte tokens that look like {'halves of wider' if narrow else 'pairs of narrower'} ones",
+            f"{2 * width if narrow else width // 2}",
+            "Set the width at byte 8 to the true one, or pack again",
+        )

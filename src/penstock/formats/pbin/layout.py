@@ -1,0 +1,305 @@
+"""Which of the five layouts a packed file has, from its header, its first index entry and its last bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
+from penstock.codec.tokens import TOKEN_BYTES
+from penstock.errors import ConfigError, Corrupt, FormatError, Truncated, UnsafeData
+from penstock.types import Finding, Severity
+
+HEADER_BYTES = 12
+_HEAD_BYTES = 64
+_ORDERS: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
+_RECREATE = "Copy the file again, or pack it again; `penstock repair --eos-id ID` saves its whole documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one generation of writers laid a file out.
+
+    Attributes:
+        name: what `layout=` takes.
+        header_bytes: 4 or 8 hold the data length alone, 12 also a token width.
+        byte_order: of header and tokens, `"<"` or `">"`.
+        token_bytes: the fixed width, or None where the header holds it.
+        first_offsets: offsets that the first document may have; offsets count from that place.
+    """
+
+    name: str
+    header_bytes: int
+    byte_order: Literal["<", ">"]
+    token_bytes: int | None
+    first_offsets: tuple[int, ...]
+
+
+TODAY = Layout("h12le", 12, "<", None, (0,))
+LAYOUTS = {
+    one.name: one
+    for one in (
+        TODAY,
+        Layout("h12le-abs", 12, "<", None, (12,)),
+        Layout("h12be", 12, ">", None, (12,)),
+        Layout("h8", 8, ">", 4, (8,)),
+        Layout("h4", 4, ">", 4, (4, 1)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where everything in one file is.
+
+    Attributes:
+        layout: its layout.
+        size_bytes: size of the file.
+        data_bytes: length of its tokens, which begin after the header.
+        token_bytes: width of one.
+        offset_base_bytes: what offsets in the index count from, as an offset of the first token.
+    """
+
+    layout: Layout
+    size_bytes: int
+    data_bytes: int
+    token_bytes: int
+    offset_base_bytes: int
+
+    @property
+    def index_start_bytes(self) -> int:
+        """Where the pickled document index begins."""
+        return self.layout.header_bytes + self.data_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Its length."""
+        return self.size_bytes - self.index_start_bytes
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.data_bytes // self.token_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file: an error for those who open it, a finding for those who check it."""
+
+    code: str
+    kind: type[FormatError] | type[ConfigError]
+    what: str
+    offset_bytes: int | None = None
+    found: str | None = None
+    expected: str | None = None
+    fix: str | None = None
+    severity: Severity = "error"
+
+    def error(self, path: str) -> FormatError | ConfigError:
+        """As an exception."""
+        return self.kind(
+            self.what,
+            path=path,
+            offset_bytes=self.offset_bytes,
+            found=self.found,
+            expected=self.expected,
+            hint=self.fix,
+        )
+
+    def finding(self, path: str) -> Finding:
+        """As a finding."""
+        found = self.what if self.found is None else f"{self.what}: {self.found}"
+        return Finding(f"pbin.{self.code}", self.severity, path, self.offset_bytes, found, self.expected, self.fix)
+
+
+def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | Problem:
+    """The geometry of a file, from at most 8 reads of 64 bytes.
+
+    Args:
+        store: where it is.
+        path: the file.
+        name: layout to take without asking the index; found out where it is None.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no layout has this name.
+    """
+    size_bytes = store.size(path)
+    header = store.get(path, 0, HEADER_BYTES)
+    if name is not None:
+        layout = layout_named(name)
+        geometry = _sized(layout, size_bytes, header)
+        return _header_problem(layout, size_bytes, header) if geometry is None else _based(store, path, geometry)
+    fitting: list[Geometry] = []
+    if ends_like_pickle(store.get(path, max(0, size_bytes - 8), 8)):
+        sized = [_sized(layout, size_bytes, header) for layout in LAYOUTS.values()]
+        fitting = [one for one in sized if one is not None and _index_fits(store, path, one)]
+        if not fitting and sized[0] is not None and _index_head(store, path, sized[0]) is not None:
+            # The first entry is wrong, and everything else is today's layout: the tokens can be read.
+            return sized[0]
+    if len(fitting) > 1:
+        return _ambiguous(fitting)
+    return _based(store, path, fitting[0]) if fitting else _explain(store, path, size_bytes, header)
+
+
+def data_length(header: bytes, layout: Layout) -> int:
+    """Length of the data in bytes, as the header has it."""
+    return int.from_bytes(header[: min(8, layout.header_bytes)], _ORDERS[layout.byte_order])
+
+
+def width_field(header: bytes, layout: Layout) -> int:
+    """Token width in bytes, fixed or as the header has it."""
+    return layout.token_bytes or int.from_bytes(header[8:12], _ORDERS[layout.byte_order])
+
+
+def layout_named(name: str) -> Layout:
+    """The layout called `name`, in any case; raises `ConfigError`."""
+    if name.lower() not in LAYOUTS:
+        raise ConfigError("no such layout", found=name, expected=", ".join(LAYOUTS))
+    return LAYOUTS[name.lower()]
+
+
+def _sized(layout: Layout, size_bytes: int, header: bytes) -> Geometry | None:
+    """What the header says, where the file can hold it."""
+    if len(header) < layout.header_bytes:
+        return None
+    data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
+    if token_bytes not in TOKEN_BYTES or data_bytes % token_bytes or layout.header_bytes + data_bytes > size_bytes:
+        return None
+    return Geometry(layout, size_bytes, data_bytes, token_bytes, layout.first_offsets[0])
+
+
+def _index_head(store: Store, path: str, geometry: Geometry) -> tuple[int, int] | None:
+    """The first entry of the index, `(-1, -1)` for an empty index, None where no index begins here."""
+    head = store.get(path, geometry.index_start_bytes, _HEAD_BYTES)
+    if len(head) < _HEAD_BYTES and _is_empty_list(head):
+        return (-1, -1)
+    return first_pair(head)
+
+
+def _index_fits(store: Store, path: str, geometry: Geometry) -> bool:
+    first = _index_head(store, path, geometry)
+    if first == (-1, -1):
+        # No entry tells whether offsets would count from the data or from the file: today's layout is as good.
+        return geometry.layout.name != "h12le-abs"
+    return first is not None and first[0] in geometry.layout.first_offsets and first[1] <= geometry.data_bytes
+
+
+def _based(store: Store, path: str, geometry: Geometry) -> Geometry:
+    """With the place that offsets count from, where a layout has two."""
+    first = _index_head(store, path, geometry)
+    if first is None or first[0] not in geometry.layout.first_offsets:
+        return geometry
+    return replace(geometry, offset_base_bytes=first[0])
+
+
+def _is_empty_list(head: bytes) -> bool:
+    try:
+        return len(decode_pairs(np.frombuffer(head, np.uint8), path="")) == 0
+    except (FormatError, UnsafeData):
+        return False
+
+
+# --- what is wrong, where nothing fits -----------------------------------------------------------------------------
+
+
+def _ambiguous(fitting: list[Geometry]) -> Problem:
+    names = ", ".join(one.layout.name for one in fitting)
+    return Problem(
+        "ambiguous", ConfigError, "several layouts fit this file", 0, names, "one layout", "Give layout= (--layout)"
+    )
+
+
+def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem:
+    """Why no layout fits, in the words of the layout that the header looks like."""
+    layout = likely_layout(size_bytes, header)
+    geometry = _sized(layout, size_bytes, header)
+    if geometry is None:
+        return _header_problem(layout, size_bytes, header)
+    begins = _index_head(store, path, geometry) is not None
+    if geometry.data_bytes == 0 and not begins:
+        return Problem(
+            "unfinished",
+            Truncated,
+            "the writer was stopped before it finished: the data length is still 0",
+            0,
+            f"0, and {size_bytes - layout.header_bytes} bytes after the header",
+            "the length of the tokens in bytes",
+            _RECREATE,
+        )
+    if begins or geometry.index_bytes == 0:
+        return Problem(
+            "truncated-index",
+            Truncated,
+            "the document index is cut off",
+            size_bytes,
+            "the end of the file",
+            "the end of a pickled list",
+            f"{_RECREATE}; layout={layout.name!r} reads the tokens without documents",
+        )
+    return Problem(
+        "no-index",
+        Corrupt,
+        "no document index begins where the header says",
+        geometry.index_start_bytes,
+        store.get(path, geometry.index_start_bytes, 4).hex(" "),
+        "a pickled list (80 04 95)",
+        f"The data length at byte 0 or the index is damaged. {_RECREATE}",
+    )
+
+
+def likely_layout(size_bytes: int, header: bytes) -> Layout:
+    """The layout that a header which fits none was most likely meant to have."""
+    for name in ("h12le", "h12be"):
+        if len(header) == HEADER_BYTES and width_field(header, LAYOUTS[name]) in TOKEN_BYTES:
+            return LAYOUTS[name]
+    for name in ("h8", "h4"):
+        if 0 < data_length(header, LAYOUTS[name]) <= 4 * size_bytes:
+            return LAYOUTS[name]
+    return TODAY
+
+
+def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
+    if len(header) < layout.header_bytes:
+        return Problem(
+            "truncated",
+            Truncated,
+            "the file ends inside its header",
+            size_bytes,
+            f"{size_bytes} bytes",
+            f"{layout.header_bytes} bytes and an index at least",
+            "Copy or make the file again",
+        )
+    data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
+    if token_bytes not in TOKEN_BYTES:
+        return Problem(
+            "token-bytes",
+            Corrupt,
+            "the header holds no token width",
+            8,
+            str(token_bytes),
+            "1, 2 or 4",
+            "This is no packed file, or its header is damaged",
+        )
+    if layout.header_bytes + data_bytes > size_bytes:
+        return Problem(
+            "truncated",
+            Truncated,
+            "the file is shorter than its header says",
+            size_bytes,
+            f"{size_bytes} bytes",
+            f"{layout.header_bytes} + {data_bytes} bytes and an index",
+            _RECREATE,
+        )
+    return Problem(
+        "token-bytes",
+        Corrupt,
+        "the data length is no multiple of the token width",
+        0,
+        f"{data_bytes} bytes of {token_bytes}-byte tokens",
+        f"a multiple of {token_bytes}",
+        "The length at byte 0 or the width at byte 8 is damaged",
+    )
