@@ -288,10 +288,12 @@ def test_threads_end_with_their_iterator(numbers: Any, how: str) -> None:
 
 
 def test_an_interrupt_ends_the_wait_for_a_slow_read_at_once(numbers: Any) -> None:
-    released = threading.Event()
+    asked, released = threading.Event(), threading.Event()
 
     def fail(indices: list[int]) -> None:
         if 4 in indices:
+            asked.wait(30)
+            time.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             released.wait(30)
 
@@ -299,7 +301,8 @@ def test_an_interrupt_ends_the_wait_for_a_slow_read_at_once(numbers: Any) -> Non
     iterator = iter(loader)
     assert ids(next(iterator))[0] == 0
     before = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        asked.set()
         next(iterator)
     assert time.monotonic() - before < 10
     assert loader.consumed == 4
