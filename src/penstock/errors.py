@@ -73,12 +73,14 @@ class PenstockError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders in preparations: keyword fields must survive pickling.
-        return (_rebuild, (type(self), self.what, self.__dict__.copy()))
+        # `path` is named because ImportError keeps one of its own, outside of `__dict__`.
+        return (_rebuild, (type(self), self.what, {**self.__dict__, "path": self.path}))
 
 
 def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, object]) -> PenstockError:
     error = kind(what)
-    error.__dict__.update(fields)
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 

@@ -1,0 +1,343 @@
+"""The shape of the code: layers, cycles, sizes, who may call what, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src"
+MOST_MODULE_LINES = 500
+MOST_FUNCTION_LINES = 60
+
+LAYERS: dict[str, int] = {
+    "abc": 0,
+    "types": 0,
+    "errors": 0,
+    "_optional": 0,
+    "_digest": 0,
+    "_buffers": 0,
+    "_tree": 0,
+    "_columns": 0,
+    "_index": 0,
+    "_places": 0,
+    "store": 1,
+    "codec": 1,
+    "formats": 2,
+    "mix": 3,
+    "cook": 3,
+    "order": 3,
+    "pack": 3,
+    "recipe": 4,
+    "load": 4,
+    "prepare": 4,
+    "check": 4,
+    "convert": 4,
+    "compat": 5,
+    "view": 5,
+    "cli": 6,
+    "testing": 7,
+}
+"""Top module or package → layer. Imports go down only; between packages of one layer there are none."""
+
+BESIDE: dict[tuple[str, str], str] = {
+    ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
+}
+"""Imports between packages of one layer → the reason."""
+
+LONG_FUNCTIONS: dict[str, str] = {}
+"""`module:function` over 60 lines → the reason."""
+
+PURE = {"order", "pack"}
+PURE_MAY_IMPORT = {"numpy", "xxhash"} | set(sys.stdlib_module_names)
+
+HEAVY = (
+    "torch",
+    "jax",
+    "ray",
+    "zarr",
+    "PIL",
+    "tokenizers",
+    "gigatoken",
+    "transformers",
+    "zstandard",
+    "hypothesis",
+    "pytest",
+)
+TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
+JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
+
+DURABLE_CALLS = {"fsync", "fdatasync", "rename", "renames", "replace", "link"}
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found: dict[str, Path] = {}
+    for path in sorted((SRC / "penstock").rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    assert len(found) > 20
+    return found
+
+
+@functools.cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+
+
+def imports_of(name: str, *, at_import: bool = False) -> Iterator[str]:
+    """Dotted names that a module imports, inside functions too; `from a import b` gives `a.b` where it is a module.
+
+    Args:
+        name: the module.
+        at_import: only what runs when the module is imported.
+    """
+    for node in _statements(tree_of(name), at_import):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import in line {node.lineno}"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in modules() else str(node.module)
+
+
+def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if at_import and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if at_import and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from _statements(child, at_import)
+
+
+def top(name: str) -> str:
+    """`penstock.formats.pbin` → `formats`; the façade itself → the empty name."""
+    return name.partition(".")[2].partition(".")[0]
+
+
+def inside(name: str, places: tuple[str, ...]) -> bool:
+    return any(name == place or name.startswith(place + ".") for place in places)
+
+
+def ours(name: str, **how: bool) -> Iterator[str]:
+    return (one for one in imports_of(name, **how) if one.partition(".")[0] == "penstock")
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {top(name) for name in modules()} - {""} <= LAYERS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_imports_go_down(name: str) -> None:
+    here = top(name)
+    if here == "":
+        return  # the façade hands out names of every layer, and nothing imports it but for its version
+    for other in ours(name):
+        there = top(other)
+        if there in ("", here):
+            continue
+        down = (
+            LAYERS[there] < LAYERS[here] or LAYERS[here] == 0
+        )  # the seams are one layer, kept straight by the cycles test
+        assert down or (here, there) in BESIDE, f"{name} (layer {LAYERS[here]}) imports {other} (layer {LAYERS[there]})"
+
+
+def test_only_the_version_is_taken_from_the_facade() -> None:
+    for name in modules():
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.ImportFrom) and node.module == "penstock":
+                taken = {alias.name for alias in node.names if f"penstock.{alias.name}" not in modules()}
+                assert taken <= {"__version__"}, f"{name} takes {taken} from the façade"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "penstock":
+                assert node.attr == "__version__", f"{name} takes penstock.{node.attr} from the façade"
+
+
+def test_every_exception_is_used_and_has_a_reason() -> None:
+    used = {(top(name), top(other)) for name in modules() for other in ours(name)}
+    assert BESIDE.keys() <= used
+    assert all(LAYERS[here] == LAYERS[there] for here, there in BESIDE)
+    assert all(BESIDE.values())
+    assert all(LONG_FUNCTIONS.values())
+
+
+def test_formats_do_not_know_each_other() -> None:
+    for name in modules():
+        parts = name.split(".")
+        if len(parts) < 3 or parts[1] != "formats":
+            continue
+        for other in ours(name):
+            there = other.split(".")
+            if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] != parts[2]:
+                assert there[2].startswith("_"), f"{name} imports its sibling {other}"
+
+
+def test_arithmetic_imports_only_the_seams() -> None:
+    for name in modules():
+        if top(name) not in PURE:
+            continue
+        for other in imports_of(name):
+            package = other.partition(".")[0]
+            if package == "penstock":
+                assert top(other) == top(name) or LAYERS[top(other)] == 0, f"{name} imports {other}"
+            else:
+                assert package in PURE_MAY_IMPORT, f"{name} imports {other}"
+
+
+def test_nothing_imports_testing() -> None:
+    for name in modules():
+        if top(name) != "testing":
+            assert not [
+                other for other in imports_of(name) if inside(other, ("penstock.testing", "hypothesis", "pytest"))
+            ]
+
+
+def test_no_cycles() -> None:
+    # Importing a module imports its packages too, but those only hand names on: they are edges only where named.
+    graph = {name: {other for other in ours(name) if other in modules() and other != name} for name in modules()}
+    graph["penstock"] = set()
+    done: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " → ".join((*path[path.index(name) :], name))
+        if name in done:
+            return
+        for other in sorted(graph[name]):
+            walk(other, (*path, name))
+        done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_sizes(name: str) -> None:
+    lines = modules()[name].read_text(encoding="utf-8").count("\n")
+    assert lines <= MOST_MODULE_LINES, f"{name} has {lines} lines"
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = int(node.end_lineno or 0) - node.lineno + 1
+            allowed = f"{name}:{node.name}" in LONG_FUNCTIONS
+            assert length <= MOST_FUNCTION_LINES or allowed, f"{name}:{node.name} has {length} lines"
+
+
+def test_long_functions_are_still_there() -> None:
+    for place in LONG_FUNCTIONS:
+        name, _, function = place.partition(":")
+        assert any(isinstance(node, ast.FunctionDef) and node.name == function for node in ast.walk(tree_of(name)))
+
+
+# --- who may call what -----------------------------------------------------------------------------------------------
+
+
+def test_one_place_makes_bytes_durable() -> None:
+    for name in modules():
+        if name in ("penstock.store.local", "penstock.testing.faults"):
+            continue
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DURABLE_CALLS:
+                target = ast.unparse(node.func.value)
+                assert target.split(".")[-1] not in ("os", "_os", "shutil"), f"{name}:{node.lineno} calls {target}"
+                # str.replace and dataclasses.replace take two arguments or keywords; Path.replace takes one.
+                path_like = len(node.args) == 1 and not node.keywords and node.func.attr in ("replace", "rename")
+                assert not path_like, f"{name}:{node.lineno} renames a file"
+
+
+def test_nobody_unpickles() -> None:
+    for name in modules():
+        taken = {one for one in imports_of(name) if one in ("pickle", "dill", "cloudpickle", "marshal", "shelve")}
+        allowed = {"pickle"} if top(name) == "testing" else set()
+        assert taken <= allowed, f"{name} imports {taken}"
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), name
+                assert node.value.value is False, f"{name}:{node.value.lineno} allows pickles"
+
+
+def test_no_code_from_data() -> None:
+    for name in modules():
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{name}:{node.lineno}"
+
+
+def test_only_the_command_line_prints() -> None:
+    for name in modules():
+        if top(name) == "cli":
+            continue
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "print", f"{name}:{node.lineno} prints"
+
+
+def test_assert_is_for_tests() -> None:
+    for name in modules():
+        if top(name) != "testing":
+            found = [node.lineno for node in ast.walk(tree_of(name)) if isinstance(node, ast.Assert)]
+            assert not found, f"{name}: assert in line {found}"
+
+
+def test_nothing_is_left_for_later() -> None:
+    for name, path in modules().items():
+        text = path.read_text(encoding="utf-8")
+        for word in ("TODO", "FIXME", "XXX", "NotImplementedError", "not yet supported"):
+            assert word not in text, f"{name} says {word}"
+
+
+# --- what an import costs --------------------------------------------------------------------------------------------
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top modules in `sys.modules` of a fresh interpreter after `code`."""
+    script = f"{code}\nimport json, sys\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stderr)}
+
+
+def test_importing_penstock_costs_nothing() -> None:
+    assert not loaded_after("import penstock") & {"numpy", "msgspec", "yaml", "rich", "click", "xxhash", *HEAVY}
+
+
+def test_importing_everything_loads_nothing_optional() -> None:
+    names = [name for name in modules() if not inside(name, (*TORCH_ONLY_IN, *JAX_ONLY_IN, "penstock.testing"))]
+    assert not loaded_after("\n".join(f"import {name}" for name in names if not name.endswith("__main__"))) & {*HEAVY}
+
+
+def test_help_does_not_load_numpy() -> None:
+    lines = [
+        "import contextlib, sys",
+        "from penstock.cli.main import main",
+        "sys.argv = ['penstock', '--help']",
+        "with contextlib.suppress(SystemExit):",
+        "    main()",
+    ]
+    loaded = loaded_after("\n".join(lines))
+    assert "click" in loaded
+    assert not loaded & {"numpy", "msgspec", "yaml", *HEAVY}
+
+
+@pytest.mark.parametrize(("package", "places"), [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN)])
+def test_one_place_imports(package: str, places: tuple[str, ...]) -> None:
+    for name in modules():
+        if not inside(name, places):
+            assert package not in {other.partition(".")[0] for other in imports_of(name)}, f"{name} imports {package}"
+
+
+def test_the_tests_mirror_the_source() -> None:
+    packages = {top(name) for name in modules() if (SRC / "penstock" / top(name)).is_dir()} - {""}
+    here = Path(__file__).parent
+    assert {name for name in packages if not list((here / name).glob("test_*.py"))} == set()

@@ -1,0 +1,49 @@
+"""The data that passes between layers: frozen, slotted, comparable, picklable."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+
+import pytest
+
+from penstock import types
+from penstock.types import Action, Extent, Field, Finding, Location, Manifest, OpenOptions, Place, Schema, Sniff, Traits
+
+EXAMPLES = [
+    Action("pbin.tail", "a.pbin", "cut it"),
+    Extent("a.bin", 1 << 40, 10),
+    Field("tokens", "tokens", "uint16", (None,)),
+    Finding("pbin.tail", "error", "a.pbin", 12, "3", "4", "cut it"),
+    Location(5, ("books",), 0, 7),
+    Manifest("pbin", 3, 100),
+    OpenOptions(),
+    Place(),
+    Schema((Field("text", "text"),)),
+    Sniff(True, "it has the header"),
+    Traits(),
+]
+
+
+def test_every_type_has_an_example() -> None:
+    kinds = {kind for _, kind in inspect.getmembers(types, dataclasses.is_dataclass)}
+    assert kinds == {type(example) for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+def test_frozen_slotted_and_picklable(example: object) -> None:
+    name = dataclasses.fields(example)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(example, name, None)
+    assert not hasattr(example, "__dict__")
+    assert pickle.loads(pickle.dumps(example)) == example
+    assert dataclasses.replace(example) == example
+
+
+def test_defaults() -> None:
+    assert OpenOptions().flavor == "modalities"
+    assert OpenOptions().read == "auto"
+    assert not OpenOptions().trust
+    assert Manifest("pbin", 0, 0).inputs == {}
+    assert Manifest("pbin", 0, 0).inputs is not Manifest("pbin", 0, 0).inputs
