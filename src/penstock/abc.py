@@ -137,6 +137,50 @@ class SupportsMmap(Protocol):
         ...
 
 
+class StagedFolder(Protocol):
+    """A folder of files that nobody sees until `commit`.
+
+    Laws: as `Staged`, for the folder as a whole; where it replaces a folder, there is one or the other at any time.
+    """
+
+    path: str
+    """The final path."""
+
+    def stage(self, name: str) -> Staged:
+        """Begin a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
+        ...
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible, durably; with `part`, that folder in it alone, under `path`.
+
+        Raises:
+            ConfigError: something stands there and `overwrite` is false.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Drop it. A second call, or a call after `commit`, does nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsFolders(Protocol):
+    """A store that can make whole folders visible at once."""
+
+    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> StagedFolder:
+        """Begin a folder.
+
+        Args:
+            path: where it will be; an empty folder there counts as nothing.
+            overwrite: replace a folder that is there.
+            beside: keep the hidden files next to this path; by default next to `path`.
+
+        Raises:
+            ConfigError: something stands at `path` and `overwrite` is false (asked again at commit).
+        """
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 

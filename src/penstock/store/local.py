@@ -12,6 +12,7 @@ tear or kill at any of them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap as _mmap
@@ -27,14 +28,14 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
 from penstock.errors import ConfigError, NotFound, Truncated
+from penstock.store._files import copy_range, remove_tree
 
 STAGED_SUFFIX = ".staged"
 _COALESCE_BYTES = 1 << 20
-_COPY_BYTES = 1 << 26
-_NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 _NETWORK_SYSTEMS = frozenset(
     "9p afs beegfs ceph cifs glusterfs gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs".split()
 )
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -222,7 +223,7 @@ class LocalStaged:
         try:
             if length_bytes is None:
                 length_bytes = int(self._os.fstat(source).st_size) - start_bytes
-            copied_bytes = _copy_range(self._os, source, self._fd, start_bytes, length_bytes)
+            copied_bytes = copy_range(self._os, source, self._fd, start_bytes, length_bytes)
         finally:
             self._os.close(source)
         self._size_bytes += copied_bytes
@@ -308,6 +309,64 @@ class LocalStaged:
             self._os.close(fd)
 
 
+class LocalStagedFolder:
+    """One staged local folder; see `penstock.abc.StagedFolder`. `stage` may be called from several threads."""
+
+    __slots__ = ("_fd", "_made", "_os", "_overwrite", "_temp", "path")
+
+    def __init__(self, os_module: Any, path: str, *, overwrite: bool, beside: str | None) -> None:
+        self.path = path
+        self._os = os_module
+        self._overwrite = overwrite
+        self._fd = -1
+        self._temp = ""
+        parent, name = os.path.dirname(os.path.abspath(beside or path)), os.path.basename(os.path.abspath(path))
+        self._made = _make_folders(os_module, parent)
+        try:
+            _remove_leftovers(os_module, parent, name)
+            temp = os.path.join(parent, _staged_name(name))
+            os_module.mkdir(temp)
+            self._temp = temp
+            self._fd = os_module.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self.abort()
+            raise
+
+    def stage(self, name: str) -> LocalStaged:
+        """Begin a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
+        return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True)
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible, durably; with `part`, that folder in it alone, under `path`."""
+        source = self._temp if part is None else os.path.join(self._temp, part)
+        target = os.path.abspath(path or self.path)
+        try:
+            for folder, _, _ in os.walk(source, topdown=False):
+                _sync_folder(self._os, folder)
+            _publish_folder(self._os, source, target, overwrite=self._overwrite)
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            for folder in (target, *self._made):
+                _sync_folder(self._os, os.path.dirname(folder))
+        finally:
+            self.abort()  # drops what is left: the folder that was replaced, or what was not asked for
+
+    def abort(self) -> None:
+        """Drop it, and the folders that were made for it; does nothing a second time."""
+        if self._temp:
+            temp, self._temp = self._temp, ""
+            remove_tree(self._os, temp)
+            for folder in reversed(self._made):
+                with contextlib.suppress(OSError):
+                    self._os.rmdir(folder)
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._os.close(fd)
+
+
 @contextlib.contextmanager
 def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
     """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
@@ -380,11 +439,15 @@ def _remove_leftovers(os_module: Any, folder: str, name: str) -> None:
         if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
             continue
         path = os.path.join(folder, entry)
+        is_folder = os.path.isdir(path)
         with contextlib.suppress(OSError):
-            fd = os_module.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
-                os_module.unlink(path)
+                if is_folder:
+                    remove_tree(os_module, path)
+                else:
+                    os_module.unlink(path)
             finally:
                 os_module.close(fd)
 
@@ -397,25 +460,30 @@ def _sync_folder(os_module: Any, folder: str) -> None:
         os_module.close(fd)
 
 
-def _copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
-    copied_bytes = 0
-    in_kernel = True
-    while copied_bytes < length_bytes:
-        step_bytes = min(_COPY_BYTES, length_bytes - copied_bytes)
-        if in_kernel:
-            try:
-                moved = os_module.copy_file_range(source, target, step_bytes, start_bytes + copied_bytes)
-            except OSError as error:
-                if error.errno not in _NO_KERNEL_COPY:
-                    raise
-                in_kernel = False
-                continue
-        else:
-            view = memoryview(os_module.pread(source, min(step_bytes, _COALESCE_BYTES), start_bytes + copied_bytes))
-            moved = len(view)
-            while view:
-                view = view[os_module.write(target, view) :]
-        if moved == 0:
-            break
-        copied_bytes += moved
-    return copied_bytes
+def _is_free(path: str) -> bool:
+    """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
+    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
+
+
+def _publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool) -> None:
+    if overwrite and not _is_free(target):
+        _exchange(source, target)
+        return
+    try:
+        os_module.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise output_exists(target) from None
+        raise
+
+
+def _exchange(first: str, second: str) -> None:
+    """Let two folders change names, in one step."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+        raise ConfigError(
+            "this file system can't replace a folder in one step",
+            path=second,
+            found="no such call" if call is None else os.strerror(ctypes.get_errno()),
+            hint="Write beside it, delete the old one yourself, then rename",
+        )

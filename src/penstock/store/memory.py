@@ -63,6 +63,12 @@ class MemoryStore:
             raise output_exists(path)
         return MemoryStaged(self.files, path, overwrite=overwrite)
 
+    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> MemoryStagedFolder:
+        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        if not overwrite and self.exists(path):
+            raise output_exists(path)
+        return MemoryStagedFolder(self, path, overwrite=overwrite)
+
     def commit(self, staged: Sequence[Staged]) -> None:
         """Publish in order."""
         for one in staged:
@@ -136,3 +142,38 @@ class MemoryStaged:
     @_open.setter
     def _open(self, data: bytearray) -> None:
         self._data = data
+
+
+class MemoryStagedFolder:
+    """One staged folder of a `MemoryStore`; see `penstock.abc.StagedFolder`."""
+
+    __slots__ = ("_files", "_overwrite", "_store", "path")
+
+    def __init__(self, store: MemoryStore, path: str, *, overwrite: bool) -> None:
+        self.path = path
+        self._store = store
+        self._overwrite = overwrite
+        self._files: dict[str, bytes] = {}
+
+    def stage(self, name: str) -> MemoryStaged:
+        """Begin a file in it."""
+        return MemoryStaged(self._files, name, overwrite=False)
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible; with `part`, that folder in it alone, under `path`."""
+        target = path or self.path
+        if self._store.exists(target):
+            if not self._overwrite:
+                self.abort()
+                raise output_exists(target)
+            for name in list(self._store.list(target)):
+                self._store.delete(name)
+        start = "" if part is None else part + "/"
+        for name, data in self._files.items():
+            if name.startswith(start):
+                self._store.files[f"{target.rstrip('/')}/{name[len(start) :]}"] = data
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._files.clear()

@@ -1,0 +1,50 @@
+"""Work on local files that takes many system calls, each through the `os` module that is handed in."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import Any
+
+_STEP_BYTES = 1 << 20
+_COPY_BYTES = 1 << 26
+_NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+
+
+def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
+    """Append a range of the file `source` to `target`, by the kernel where it can; returns bytes copied."""
+    copied_bytes = 0
+    in_kernel = True
+    while copied_bytes < length_bytes:
+        step_bytes = min(_COPY_BYTES, length_bytes - copied_bytes)
+        if in_kernel:
+            try:
+                moved = os_module.copy_file_range(source, target, step_bytes, start_bytes + copied_bytes)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+                in_kernel = False
+                continue
+        else:
+            view = memoryview(os_module.pread(source, min(step_bytes, _STEP_BYTES), start_bytes + copied_bytes))
+            moved = len(view)
+            while view:
+                view = view[os_module.write(target, view) :]
+        if moved == 0:
+            break
+        copied_bytes += moved
+    return copied_bytes
+
+
+def remove_tree(os_module: Any, root: str) -> None:
+    """Remove a folder and all in it, links not followed; what can't be removed stays."""
+    for folder, folders, names in os.walk(root, topdown=False):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for remove, name in [*((os_module.unlink, name) for name in names + links), (os_module.rmdir, "")]:
+            path = os.path.join(folder, name) if name else folder
+            try:
+                remove(path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    remove(path)
