@@ -82,7 +82,7 @@ def _publish(path: str, array: NDArray[Any]) -> None:
 
 
 def _mapped(path: str, dtype: str) -> NDArray[Any] | None:
-    with contextlib.suppress(FileNotFoundError, ValueError, EOFError):
+    with contextlib.suppress(OSError, ValueError, EOFError):
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if found.ndim == 1 and found.dtype == np.dtype(dtype):
             return found.view(np.ndarray)

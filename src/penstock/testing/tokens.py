@@ -154,18 +154,20 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
             writer.abort()
 
     def test_parts_from_files(self, fresh: Iterator[Path], tmp_path: Path) -> None:
-        plain, path = next(fresh), next(fresh)
+        plain, path, wrong = next(fresh), next(fresh), next(fresh)
         self.write(plain, self.example)
+        part = tmp_path / "part"
         writer = self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
-        if isinstance(writer, SupportsTokenParts):
-            for number, sample in enumerate(self.example):
-                part = tmp_path / f"part-{number}"
+        failing = self.the_format.create(LocalStore(), str(wrong), self.options, overwrite=False)
+        if isinstance(writer, SupportsTokenParts) and isinstance(failing, SupportsTokenParts):
+            for sample in self.example:
                 part.write_bytes(b"skipped" + sample["tokens"].astype("<u2").tobytes() + b"after")
                 lengths = np.array([len(sample["tokens"])], np.int64)
-                with pytest.raises(PenstockError):
-                    writer.write_part(str(part), 7, lengths + 100, 5)
                 writer.write_part(str(part), 7, lengths, int(sample["tokens"].max()))
             writer.commit()
             assert files_in(path.parent) == files_in(plain.parent)
-        else:
-            writer.abort()
+            with pytest.raises(PenstockError):
+                failing.write_part(str(part), 7, np.array([100], np.int64), 5)
+        writer.abort()
+        failing.abort()
+        assert not wrong.parent.exists() or files_in(wrong.parent) == {}
