@@ -20,4 +20,4 @@ def place_of(source: Source[Any], index: int) -> Place:
 
 def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:
     """File ranges that hold tokens `[start, stop)`; None where `source` does not know them."""
-    return (source.token_extent(start, stop) or None) if isinstance(source, SupportsTokenExtents) else None
+    return source.token_extent(start, stop) if isinstance(source, SupportsTokenExtents) else None

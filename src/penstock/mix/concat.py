@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -14,7 +14,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
 from penstock._tree import line, tree
-from penstock.abc import Source, TokenSource, is_token_source
+from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
@@ -137,6 +137,11 @@ class ConcatTokens:
         self._rows = rows
         self._token_starts = _running([source.num_tokens for source in sources])
         self._doc_starts: IntArray | None = None
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        flags = all(isinstance(source, SupportsDocumentFlags) for source in sources)
+        extents = all(isinstance(source, SupportsTokenExtents) for source in sources)
+        self.gather_starts = self._gather_starts if flags else None
+        self.token_extent = self._token_extent if extents else None
 
     @property
     def schema(self) -> Schema:
@@ -175,7 +180,7 @@ class ConcatTokens:
             own = [
                 source.doc_starts[:-1] + begin for source, begin in zip(self.sources, self._token_starts, strict=False)
             ]
-            self._doc_starts = np.concatenate([*own, self._token_starts[-1:]])
+            self._doc_starts = _read_only(np.concatenate([*own, self._token_starts[-1:]]))
         return self._doc_starts
 
     @property
@@ -189,14 +194,6 @@ class ConcatTokens:
         """The sources' tokenizer; None where they differ or one does not know."""
         digests = {getattr(source, "tokenizer_digest", None) for source in self.sources}
         return digests.pop() if len(digests) == 1 else None
-
-    @property
-    def gather_starts(self) -> Callable[[IntArray, int], NDArray[np.bool_]] | None:
-        """As `SupportsDocumentFlags.gather_starts`; None unless every source has it."""
-        flags: list[Any] = [getattr(source, "gather_starts", None) for source in self.sources]
-        if None in flags:
-            return None
-        return lambda starts, length: self._gather(flags, starts, np.empty((len(starts), length), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -213,18 +210,15 @@ class ConcatTokens:
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         pieces = [self.sources[child].tokens(low, high) for child, low, high in self._pieces(start, stop)]
-        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, dtype=self.dtype), *pieces])
+        if len(pieces) == 1:
+            return pieces[0]
+        return _read_only(np.concatenate([np.empty(0, dtype=self.dtype), *pieces]))
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given; one call to each source."""
         if out is None:
             out = np.empty((len(starts), length), dtype=self.dtype)
         return self._gather([source.gather for source in self.sources], starts, out)
-
-    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges that hold tokens `[start, stop)`; empty where a source does not know them."""
-        found = [token_extents(self.sources[child], low, high) for child, low, high in self._pieces(start, stop)]
-        return () if None in found else tuple(extent for extents in found for extent in extents or ())
 
     def place_of(self, index: int, /) -> Place:
         """What the document's own source knows of it."""
@@ -252,6 +246,16 @@ class ConcatTokens:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}
+
+    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        flags = [source.gather_starts for source in self.sources if isinstance(source, SupportsDocumentFlags)]
+        return self._gather(flags, starts, np.empty((len(starts), length), dtype=np.bool_))
+
+    def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`."""
+        pieces = self._pieces(start, stop)
+        return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in pieces)))
 
     def _gather(
         self, readers: Sequence[Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
@@ -286,6 +290,11 @@ class ConcatTokens:
 def _running(sizes: Sequence[int]) -> IntArray:
     """int64[len(sizes) + 1]: where each begins, and their sum."""
     return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _read_only(array: NDArray[V]) -> NDArray[V]:
+    array.flags.writeable = False
+    return array
 
 
 def _check_equal(what: str, values: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -13,7 +13,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
 from penstock._tree import line, tree
-from penstock.abc import Source, TokenSource, is_token_source
+from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
@@ -110,6 +110,9 @@ class TakenTokens:
         self.source = source
         self._rows = rows
         self._range: tuple[int, int] | None = None
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        self.gather_starts = self._gather_starts if isinstance(source, SupportsDocumentFlags) else None
+        self.token_extent = self._token_extent if isinstance(source, SupportsTokenExtents) else None
 
     @property
     def schema(self) -> Schema:
@@ -145,8 +148,10 @@ class TakenTokens:
     @property
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
-        starts = self.source.doc_starts[self._rows.start : self._rows.stop + 1]
-        return starts - starts[0]
+        taken = self.source.doc_starts[self._rows.start : self._rows.stop + 1]
+        starts = taken - taken[0]
+        starts.flags.writeable = False
+        return starts
 
     @property
     def eos_id(self) -> int | None:
@@ -157,14 +162,6 @@ class TakenTokens:
     def tokenizer_digest(self) -> str | None:
         """As the source's."""
         return getattr(self.source, "tokenizer_digest", None)
-
-    @property
-    def gather_starts(self) -> Callable[[IntArray, int], NDArray[np.bool_]] | None:
-        """As `SupportsDocumentFlags.gather_starts`; None where the source lacks it."""
-        flags: Callable[[IntArray, int], NDArray[np.bool_]] | None = getattr(self.source, "gather_starts", None)
-        if flags is None:
-            return None
-        return lambda starts, length: flags(self._shifted(starts, length), length)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -187,11 +184,6 @@ class TakenTokens:
         """uint[len(starts), length]: one window a row; into `out` where given."""
         return self.source.gather(self._shifted(starts, length), length, out)
 
-    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges that hold tokens `[start, stop)`; empty where the source does not know them."""
-        begin, _ = self._tokens_taken()
-        return token_extents(self.source, begin + start, begin + stop) or ()
-
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the document."""
         return self._rows.place_of(index)
@@ -213,6 +205,16 @@ class TakenTokens:
 
     def __str__(self) -> str:
         return tree(self)
+
+    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        assert isinstance(self.source, SupportsDocumentFlags)
+        return self.source.gather_starts(self._shifted(starts, length), length)
+
+    def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`."""
+        begin, _ = self._tokens_taken()
+        return token_extents(self.source, begin + start, begin + stop) or ()
 
     def _shifted(self, starts: IntArray, length: int) -> IntArray:
         begin, _ = self._tokens_taken()

@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
 from penstock._tree import line, tree
-from penstock.abc import Source, TokenSource
+from penstock.abc import Source, SupportsDocumentFlags, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
@@ -204,8 +204,8 @@ NO_STARTS_HINT = "Pass eos_id=, the id of the token that ends every document"
 
 
 def flag_reader(source: TokenSource) -> FlagReader | None:
-    """The source's own `gather_starts`, or None; a source made of others may hold None there."""
-    return getattr(source, "gather_starts", None)
+    """The source's own `gather_starts`, or None where it has none."""
+    return source.gather_starts if isinstance(source, SupportsDocumentFlags) else None
 
 
 def documents_between(doc_starts: IntArray, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:

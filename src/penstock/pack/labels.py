@@ -117,7 +117,7 @@ def _borders(columns: NDArray[np.int32], row: IntArray, ends: IntArray) -> list[
     joined[np.arange(len(columns)) + row] = columns
     stops = np.cumsum(np.bincount(row, minlength=len(ends))) + rows
     joined[stops] = ends
-    return np.split(joined, stops[:-1] + 1)
+    return np.split(joined, stops[:-1] + 1) if len(ends) else []
 
 
 def first_row(batch: Batch) -> Sample:
