@@ -236,10 +236,9 @@ class _Share(_data.IterableDataset):
                 item = (next(batches), None)
             except StopIteration:
                 return
-            except (PenstockError, OSError) as error:
-                # Torch would rebuild it from its text alone, without path and place.
-                error.add_note(f"in loader process {worker.id}:\n{traceback.format_exc()}")
-                yield None, error
+            except Exception as error:
+                # Torch would rebuild it in its own iterator from text alone, without path and place.
+                yield None, _portable(error, f"in loader process {worker.id}:\n{traceback.format_exc()}")
                 return
             yield item
 
@@ -253,6 +252,14 @@ class _Then:
 
     def __call__(self, batch: Batch) -> Any:
         return self.second(self.first(batch))
+
+
+def _portable(error: Exception, note: str) -> Exception:
+    """The error where it is known to survive pickling, else its text; with a note that says where it was raised."""
+    if not isinstance(error, PenstockError) and type(error).__module__ != "builtins":
+        error = RuntimeError(f"{type(error).__qualname__}: {error}")
+    error.add_note(note)
+    return error
 
 
 def _as_it_is(item: Any) -> Any:
