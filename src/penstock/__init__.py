@@ -6,6 +6,8 @@ Everything here is imported at first use, so that `import penstock` costs next t
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,11 +67,19 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     module, _, attribute = _WHERE[name].partition(":")
-    value = getattr(importlib.import_module(module), attribute)
-    # A submodule of the same name (penstock.convert) must not shadow the function after its import.
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Facade(ModuleType):
+    """Keeps the name of a function from going to the submodule of the same name when that is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Facade

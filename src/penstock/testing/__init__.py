@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.testing.counting import CountingStore as CountingStore
     from penstock.testing.counting import LatencyStore as LatencyStore
+    from penstock.testing.equality import same as same
     from penstock.testing.faults import FaultStore as FaultStore
     from penstock.testing.faults import FaultyOs as FaultyOs
     from penstock.testing.faults import count_operations as count_operations
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.testing.memory import MemorySource as MemorySource
     from penstock.testing.memory import MemoryTokens as MemoryTokens
     from penstock.testing.orders import OrderLaws as OrderLaws
-    from penstock.testing.same import same as same
     from penstock.testing.sources import SourceLaws as SourceLaws
     from penstock.testing.sources import TokenSourceLaws as TokenSourceLaws
     from penstock.testing.stores import StoreSuite as StoreSuite
@@ -43,7 +43,7 @@ _WHERE = {
     "TokenSourceLaws": "sources",
     "count_operations": "faults",
     "faults_everywhere": "faults",
-    "same": "same",
+    "same": "equality",
 }
 
 __all__ = [
@@ -69,10 +69,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"penstock.testing.{_WHERE[name]}"), name)
-    # A submodule of the same name (penstock.testing.same) must not shadow the function after its import.
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(f"penstock.testing.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:

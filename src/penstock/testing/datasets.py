@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import NotFound, PenstockError
 from penstock.store.local import is_staged_name
-from penstock.testing.same import same_samples
+from penstock.testing.equality import same_samples
 from penstock.types import Sample
 
 SIDE_SUFFIX = ".penstock"

@@ -40,8 +40,8 @@ from penstock.testing.datasets import (
     some_offsets,
     staged_in,
 )
+from penstock.testing.equality import row_matches, same_samples
 from penstock.testing.faults import FaultMode, FaultStore, count_operations
-from penstock.testing.same import row_matches, same_samples
 from penstock.testing.sources import SourceLaws
 from penstock.testing.strategies import for_all
 from penstock.types import Depth, Finding, OpenOptions, ReadMode, Sample

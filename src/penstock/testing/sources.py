@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from penstock.abc import Source, SupportsDocumentFlags, SupportsExtents, SupportsKeys, SupportsTokenExtents, TokenSource
 from penstock.errors import NotFound
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
-from penstock.testing.same import row_matches, same, same_samples
+from penstock.testing.equality import row_matches, same, same_samples
 from penstock.testing.strategies import for_all, positions
 from penstock.types import IntArray, Sample
 

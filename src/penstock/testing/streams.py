@@ -17,7 +17,7 @@ import pytest
 from penstock.abc import Source, Stream, SupportsHorizon, SupportsResolve, SupportsSubstitutes, is_stream
 from penstock.errors import ConfigError
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
-from penstock.testing.same import row_matches, same
+from penstock.testing.equality import row_matches, same
 from penstock.testing.sources import FINGERPRINT, SCREEN_LINES
 from penstock.testing.strategies import for_all, positions
 from penstock.types import Batch, IntArray, Location

@@ -23,8 +23,8 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.store.local import LocalStore
 from penstock.testing.datasets import files_in
+from penstock.testing.equality import same, same_samples
 from penstock.testing.formats import FormatSuite
-from penstock.testing.same import same, same_samples
 from penstock.testing.sources import TokenSourceLaws
 from penstock.testing.strategies import token_samples
 from penstock.types import OpenOptions, Sample

@@ -1,0 +1,178 @@
+"""The public names, literally: a change here is a change for every user."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+NAMES = {
+    "penstock": {
+        "Chunk",
+        "Concat",
+        "Loader",
+        "Map",
+        "Sequential",
+        "Shuffle",
+        "Skip",
+        "Take",
+        "Whole",
+        "convert",
+        "create",
+        "open",
+        "repair",
+        "verify",
+    },
+    "penstock.check": {"repair", "summarise", "verify"},
+    "penstock.load": {"Loader", "collate_columns"},
+    "penstock.mix": {"Concat", "ConcatSource", "ConcatTokens", "Map", "MappedSource", "MappedStream"},
+    "penstock.order": {
+        "BlockOrder",
+        "GlobalOrder",
+        "OrderedStream",
+        "Sequential",
+        "SequentialOrder",
+        "Shuffle",
+        "Skip",
+        "Take",
+    },
+    "penstock.pack": {"Chunk", "Whole", "WholeDocuments", "Windows"},
+    "penstock.store": {"DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"},
+    "penstock.testing": {
+        "CountingStore",
+        "FaultStore",
+        "FaultyOs",
+        "FormatSuite",
+        "LatencyStore",
+        "MemorySource",
+        "MemoryTokens",
+        "OrderLaws",
+        "SourceLaws",
+        "StoreSuite",
+        "StreamLaws",
+        "TokenFormatSuite",
+        "TokenSourceLaws",
+        "count_operations",
+        "faults_everywhere",
+        "same",
+    },
+}
+
+SEAMS = {
+    "penstock.abc": {
+        "Buffer",
+        "Derived",
+        "Executor",
+        "Format",
+        "Order",
+        "Packing",
+        "Source",
+        "Staged",
+        "StagedFolder",
+        "Store",
+        "Stream",
+        "SupportsBlocks",
+        "SupportsDocumentFlags",
+        "SupportsDocumentRuns",
+        "SupportsExtents",
+        "SupportsFolders",
+        "SupportsHorizon",
+        "SupportsKeys",
+        "SupportsManifest",
+        "SupportsMmap",
+        "SupportsPlaces",
+        "SupportsResolve",
+        "SupportsSubstitutes",
+        "SupportsTokenExtents",
+        "SupportsTokenParts",
+        "TokenSource",
+        "Writer",
+        "is_stream",
+        "is_token_source",
+    },
+    "penstock.errors": {
+        "ConfigError",
+        "Corrupt",
+        "FormatError",
+        "MissingExtra",
+        "NotFound",
+        "PenstockError",
+        "PrepareError",
+        "ResumeMismatch",
+        "TooLarge",
+        "Truncated",
+        "UnsafeData",
+        "Unsupported",
+    },
+    "penstock.types": {
+        "Action",
+        "Batch",
+        "Depth",
+        "Extent",
+        "Field",
+        "Finding",
+        "IntArray",
+        "Location",
+        "Manifest",
+        "OpenOptions",
+        "Place",
+        "ReadMode",
+        "Sample",
+        "Schema",
+        "Severity",
+        "Sniff",
+        "TokenArray",
+        "Traits",
+    },
+    "penstock.formats": {
+        "BUILT_IN",
+        "ENTRY_POINT_GROUP",
+        "create",
+        "format_names",
+        "get_format",
+        "open_source",
+        "sniff",
+    },
+}
+"""Modules whose every name without an underscore, made there, is public."""
+
+
+@pytest.mark.parametrize("module", sorted(NAMES))
+def test_all(module: str) -> None:
+    found = importlib.import_module(module)
+    assert set(found.__all__) == NAMES[module]
+    assert list(found.__all__) == sorted(found.__all__)
+    for name in found.__all__:
+        assert getattr(found, name) is not None
+    assert set(found.__all__) <= set(dir(found))
+
+
+@pytest.mark.parametrize("module", sorted(SEAMS))
+def test_seams(module: str) -> None:
+    found = importlib.import_module(module)
+    made_there = {
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_") and getattr(value, "__module__", module) == module and not _is_module(value)
+    }
+    missing = {name for name in SEAMS[module] if not hasattr(found, name)}
+    assert missing == set()
+    assert {name for name in made_there if name not in {"T", "R", "T_co", "annotations"}} <= SEAMS[module]
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    for module in ("penstock", "penstock.testing"):
+        with pytest.raises(AttributeError, match="no_such_name"):
+            _ = importlib.import_module(module).no_such_name
+
+
+@pytest.mark.parametrize("first", ["import penstock.convert", "import penstock as ps; ps.convert"])
+def test_a_submodule_does_not_shadow_the_function(first: str) -> None:
+    code = f"{first}\nimport penstock as ps, penstock.convert as again\nassert callable(ps.convert) and callable(again)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def _is_module(value: object) -> bool:
+    return type(value).__name__ == "module"
