@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError, Corrupt, ResumeMismatch
 from penstock.load import Loader
-from penstock.order import Sequential, Shuffle
+from penstock.order import Sequential, Shuffle, Skip
 from penstock.pack import Chunk
 from penstock.testing.memory import MemoryTokens
 
@@ -477,3 +477,19 @@ def test_an_endless_loader_has_no_length_and_both_print(numbers: Any) -> None:
         len(loader)
     assert repr(loader) == "<Loader  global_batch=8 rank=1/2 micro_batch=4 step=2 consumed=16>"
     assert loader.history[0].global_batch == 8
+
+
+def test_skipping_what_is_ahead_resumes_and_skipping_what_was_read_is_refused(numbers: Any) -> None:
+    stream = Shuffle(numbers(1000), seed=3)
+    loader = Loader(stream, 8, workers=0)
+    for _ in islice(loader, 4):
+        pass
+    spike = loader.positions(6)
+    skipping = Loader(Skip(stream, spike), 8, workers=0)
+    assert skipping.load_state_dict(loader.state_dict()) == []
+    expected = stream.order(np.concatenate([np.arange(32, 48), np.arange(56, 64)])).tolist()
+    assert [i for batch in islice(skipping, 3) for i in ids(batch)] == expected
+    more = Loader(Skip(stream, np.concatenate([spike, np.arange(800, 808)])), 8, workers=0)
+    assert more.load_state_dict(skipping.state_dict()) == []
+    with pytest.raises(ResumeMismatch, match="different: recipe"):
+        Loader(Skip(stream, loader.positions(2)), 8).load_state_dict(loader.state_dict())

@@ -11,7 +11,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
 from penstock._tree import line, tree
-from penstock.abc import Stream, SupportsSubstitutes
+from penstock.abc import Stream, SupportsResolve, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, IntArray, Location, Schema
 
@@ -40,6 +40,7 @@ class Skip(Generic[T]):
         self._lost = np.concatenate([[0], np.cumsum(bounds[:, 1] - bounds[:, 0])])
         # From outer position `_moves[j]` on, j + 1 ranges lie before.
         self._moves = bounds[:, 0] - self._lost[:-1]
+        self._resolving = stream if isinstance(stream, SupportsResolve) else None
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
 
     @property
@@ -63,6 +64,15 @@ class Skip(Generic[T]):
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""
         return self.stream.get_batch(self.inner(as_positions(positions)))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: what the stream makes of the inner positions, for `get_resolved`."""
+        inner = self.inner(positions)
+        return inner if self._resolving is None else self._resolving.resolve(inner)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return self.stream.get_batch(tickets) if self._resolving is None else self._resolving.get_resolved(tickets)
 
     def inner(self, positions: IntArray, /) -> IntArray:
         """int64[k]: positions in `stream` of the given ones."""
