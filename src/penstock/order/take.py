@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,8 +208,8 @@ class TakenTokens:
 
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
-        assert isinstance(self.source, SupportsDocumentFlags)
-        return self.source.gather_starts(self._shifted(starts, length), length)
+        source = cast(SupportsDocumentFlags, self.source)
+        return source.gather_starts(self._shifted(starts, length), length)
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File ranges that hold tokens `[start, stop)`."""
