@@ -79,6 +79,20 @@ def test_a_recipe_without_its_children_is_one_piece(numbers: Any, mixed: Any) ->
     assert list(found.children) == ["x", "y"]
 
 
+def test_a_stream_that_writes_its_childs_recipe_adds_nothing(numbers: Any, mixed: Any) -> None:
+    class Plain(mixed):
+        def recipe(self) -> dict[str, Any]:
+            return self.children()["a"].recipe()
+
+    stream = Shuffle(numbers(5), 1)
+    assert describe(Plain({"a": stream}), 3) == describe(stream, 3)
+
+
+def test_two_thousand_children_are_named(numbers: Any, mixed: Any) -> None:
+    stream = mixed({f"{i:04}": Shuffle(numbers(9, str(i)), 1) for i in range(2000)})
+    assert len(describe(stream, 3).children) == 2000
+
+
 def test_what_comes_later_does_not_count(numbers: Any, staged: Any) -> None:
     a, b, c = (Shuffle(numbers(50, name), 1) for name in "abc")
     short, longer = staged((20, a), (None, b)), staged((20, a), (30, c), (None, b))

@@ -464,6 +464,8 @@ def test_a_source_needs_a_tail_and_has_no_substitutes(numbers: Any) -> None:
 def test_seeking_outside_is_refused(numbers: Any) -> None:
     with pytest.raises(ConfigError, match="no such step"):
         Loader(Sequential(numbers(50)), 8).seek(-1)
+    with pytest.raises(ConfigError, match="no such step"):
+        Loader(Sequential(numbers(50)), 8).seek(1 << 59)
     one_pass = Loader(numbers(50), 8, tail="pad")
     one_pass.seek(7)
     assert list(one_pass) == []

@@ -7,6 +7,7 @@ wrapped around the blend. Digests are of content and parameters, never of paths:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,25 +110,29 @@ def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int |
     if stop is not None and isinstance(node, SupportsHorizon):
         own, reached = node.horizon(stop)
         return own, {name: (children[name], max(1, count)) for name, count in reached.items()}
-    recipes = [child.recipe() for child in children.values()]
+    recipes = {_text(child.recipe()) for child in children.values()}
     own, found = _without(node.recipe(), recipes)
-    if found < len(recipes):
+    if found < len(children):
         return None, {}
     # Which positions of its children such a node has read is not known: all of each child counts.
-    return own, {name: (child, None) for name, child in children.items()}
+    return own if isinstance(own, dict) else {}, {name: (child, None) for name, child in children.items()}
 
 
-def _without(value: Any, recipes: list[Any]) -> tuple[Any, int]:
+def _without(value: Any, recipes: set[str]) -> tuple[Any, int]:
     """`value` with each of the recipes in it left out, and how many that were."""
-    if any(value == recipe for recipe in recipes):
-        return "child", 1
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
+        if _text(value) in recipes:
+            return "child", 1
         pairs = {str(key): _without(item, recipes) for key, item in value.items()}
         return {key: item for key, (item, _) in pairs.items()}, sum(found for _, found in pairs.values())
     if isinstance(value, (list, tuple)):
         items = [_without(item, recipes) for item in value]
         return [item for item, _ in items], sum(found for _, found in items)
     return value, 0
+
+
+def _text(recipe: Any) -> str:
+    return json.dumps(recipe, sort_keys=True)
 
 
 def _versions(own: Mapping[str, Any]) -> set[str]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+# Positions stay far enough below 2^63 that no sum of them overflows.
+LIMIT = 1 << 62
+
 
 class Stretch(NamedTuple):
     """Steps of one shape."""

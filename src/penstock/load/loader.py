@@ -17,7 +17,7 @@ from penstock.load import history as runs
 from penstock.load import state as states
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
-from penstock.load.options import LIMIT, Options, Tail, samples_per_iteration
+from penstock.load.options import Options, Tail, samples_per_iteration
 from penstock.load.prefetch import Pipeline, PipelineFactory, Threads
 from penstock.load.ranks import data_parallel
 from penstock.load.read import OnError, ReadTask, read_batches
@@ -96,8 +96,8 @@ class Loader:
         self._pipeline = _read_ahead(workers, prefetch) if pipeline is None else pipeline
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         start = operator.index(start)
-        if not 0 <= start < LIMIT:
-            raise ConfigError("start is a number of samples", found=start, expected=f"0 to {LIMIT - 1}")
+        if not 0 <= start < runs.LIMIT:
+            raise ConfigError("start is a number of samples", found=start, expected=f"0 to {runs.LIMIT - 1}")
         self._history = runs.begin(start, global_batch, world)
         self._first_step, self._first_consumed = start // global_batch, start
         self._cursor = Cursor(self._task_from(start))
@@ -165,7 +165,7 @@ class Loader:
 
     def positions(self, step: int) -> IntArray:
         """int64[global_batch]: the global positions of `step`, all ranks together, by the shape the run had then."""
-        step = _checked_step(step)
+        step = self._checked(step)
         stretch = runs.stretch_of(self._history, step)
         start = stretch.consumed_at(step)
         return np.arange(start, start + stretch.global_batch, dtype=np.int64)
@@ -176,7 +176,7 @@ class Loader:
         Raises:
             ConfigError: the step is negative, or beyond the end of the pass.
         """
-        step = _checked_step(step)
+        step = self._checked(step)
         if self._options.tail is not None and step > len(self):
             raise ConfigError("no such step in this pass", found=step, expected=f"0 to {len(self)}")
         self._begin(runs.go_on(self._history, step, self.global_batch, self.world), step)
@@ -214,6 +214,12 @@ class Loader:
         self._accepted = (*saved.accepted, *taken)
         self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step)
         return account
+
+    def _checked(self, step: int) -> int:
+        step = operator.index(step)
+        if step < 0 or runs.stretch_of(self._history, step).consumed_at(step) >= runs.LIMIT:
+            raise ConfigError("there is no such step", found=step, expected=f"0 or more, below {runs.LIMIT} samples")
+        return step
 
     @property
     def _num_samples(self) -> int:
@@ -325,10 +331,3 @@ def _read_ahead(workers: int, prefetch: int) -> PipelineFactory:
     if workers == 0:
         return lambda task, first: read_batches(task, first, 1)
     return lambda task, first: Threads(task, first, workers, prefetch)
-
-
-def _checked_step(step: int) -> int:
-    step = operator.index(step)
-    if not 0 <= step < LIMIT:
-        raise ConfigError("there is no such step", found=step, expected=f"0 to {LIMIT - 1}")
-    return step

@@ -12,9 +12,6 @@ from penstock.load.read import OnError
 
 Tail = Literal["pad", "drop"]
 
-# Positions stay far enough below 2^63 that no sum of them overflows.
-LIMIT = 1 << 62
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -17,13 +17,13 @@ from typing import Any
 
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load.describe import Description
-from penstock.load.history import History, Stretch, step_at
+from penstock.load.history import LIMIT, History, Stretch, step_at
 
 VERSION = 1
 _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
 _ABOVE = {
-    "recipe": "parameters above the sources: seed, weights, lanes, ranges",
+    "recipe": "parameters above the sources: seed, weights, lanes, windows, ranges",
     "order": "the arithmetic of positions",
 }
 
@@ -196,7 +196,7 @@ def _decode_accepted(value: Any) -> tuple[tuple[int, str, str, str], ...]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT
 
 
 def _malformed(found: str, expected: str) -> ResumeMismatch:
