@@ -1,0 +1,1 @@
+"""One adapter for each peer: its interpreter, its commands, and what runs inside it."""

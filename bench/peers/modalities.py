@@ -1,0 +1,66 @@
+"""Modalities 0.5.0 from PyPI, in its own environment: whole commands, and functions that run inside it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness import ROOT, NotRun, child
+
+NAME = "Modalities"
+_INSIDE = Path(__file__).resolve().parent / "modalities_inside.py"
+
+
+@cache
+def python() -> Path:
+    """Its interpreter; the environment is made where it is missing."""
+    spec = importlib.util.spec_from_file_location("interop_peers", ROOT / "tests" / "interop" / "peers.py")
+    if spec is None or spec.loader is None:
+        raise NotRun("tests/interop/peers.py is missing")
+    peers = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = peers
+    spec.loader.exec_module(peers)
+    try:
+        return peers.ensure("modalities")
+    except peers.PeerError as error:
+        raise NotRun(f"Modalities is not installed: {error}") from error
+
+
+def command(*arguments: object) -> list[object]:
+    """Its own command line."""
+    return [python().parent / "modalities", *arguments]
+
+
+def index_command(jsonl: Path, idx: Path) -> list[object]:
+    """Makes a raw index, over an old one."""
+    return command("data", "create_raw_index", jsonl, "--index_path", idx, "--file_existence_policy", "override")
+
+
+def pack_command(jsonl: Path, idx: Path, out: Path, tokenizer: Path, eos: str, n_workers: int) -> list[object]:
+    """Packs; its settings are written beside the output."""
+    settings: dict[str, Any] = {
+        "src_path": str(jsonl),
+        "dst_path": str(out),
+        "index_path": str(idx),
+        "jq_pattern": ".text",
+        "num_cpus": n_workers,
+        "eod_token": eos,
+        "processing_batch_size": 100,
+        "raw_samples_queue_size": 300,
+        "processed_samples_queue_size": 300,
+    }
+    model = {"pretrained_model_name_or_path": str(tokenizer), "padding": False, "truncation": False}
+    kind = {"component_key": "tokenizer", "variant_key": "pretrained_hf_tokenizer", "config": model}
+    config = out.with_suffix(".yaml")
+    # JSON is YAML.
+    config.write_text(json.dumps({"settings": settings, "tokenizer": kind}))
+    return command("data", "pack_encoded_data", config, "--file_existence_policy", "override")
+
+
+def inside(function: str, **arguments: Any) -> Any:
+    """Call a function of `modalities_inside.py` with its interpreter."""
+    return child(python(), _INSIDE, function, **arguments)

@@ -1,0 +1,30 @@
+"""How long does `penstock --help` take, above a bare interpreter?"""
+
+from __future__ import annotations
+
+from harness import PENSTOCK, PYTHON, Options, Result, alternate, command_seconds, limit, row
+from peers import modalities
+
+AT_MOST_MS = 150
+
+
+def run(options: Options) -> Result:
+    """Ours in turn with a bare interpreter, then with Modalities."""
+    pairs = alternate(
+        lambda: command_seconds([PENSTOCK, "--help"]),
+        lambda: command_seconds([PYTHON, "-c", "pass"]),
+        options.pairs(15) + 2,
+    )
+    above = [1000 * (ours - bare) for ours, bare in pairs]
+    theirs = alternate(
+        lambda: command_seconds([PENSTOCK, "--help"]),
+        lambda: command_seconds(modalities.command("data", "--help")),
+        options.pairs(3),
+    )
+    return Result(
+        "Start of the command line",
+        [
+            limit("penstock --help, above a bare interpreter", "ms", above, AT_MOST_MS),
+            row("penstock --help, modalities data --help", "s", theirs, modalities.NAME),
+        ],
+    )
