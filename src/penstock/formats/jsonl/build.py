@@ -1,0 +1,186 @@
+"""Making the raw index of Modalities: a scan of the file, in ranges that any number of processes may take."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.codec.pickles import PairListEncoder
+from penstock.errors import ConfigError, Corrupt
+from penstock.formats._tokens import DATA
+from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
+from penstock.store.derived import DerivedCache, cache_folder
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import LocalStore, hold_lock
+from penstock.types import IntArray
+
+Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
+"""Does the work of many ranges, and gives the results in their order: `map`, or that of an `Executor`."""
+
+RANGE_BYTES = 1 << 24
+_LINES_VERSION = "jsonl-lines-1"
+_NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+_log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedLine:
+    """A faulty line that the index leaves out: its number in the file, from 1, its place, and why."""
+
+    line: int
+    offset_bytes: int
+    length_bytes: int
+    reason: str
+
+
+@dataclass(slots=True)
+class IndexedLines:
+    """The lines of a file in order, as runs of int64[k, 2]: start and length in bytes. Iterate once.
+
+    Memory: 16 bytes a line of each range that is under way, and a few times the longest line.
+
+    Attributes:
+        validate: look whether each line is JSON.
+        skip_faulty: leave out lines that are not, instead of raising `Corrupt`.
+        run: who does the work.
+        progress: told the bytes done so far.
+        num_lines: good ones so far.
+        num_dropped: faulty ones so far; `dropped` are the first of them.
+    """
+
+    store: Store
+    path: str
+    size_bytes: int
+    validate: bool = True
+    skip_faulty: bool = False
+    run: Run = map
+    progress: Callable[[int], None] | None = None
+    num_lines: int = 0
+    num_dropped: int = 0
+    dropped: list[DroppedLine] = field(default_factory=list[DroppedLine])
+
+    def __iter__(self) -> Iterator[IntArray]:
+        if self.size_bytes == 0 and self.validate:
+            self._take_faults(Lines(np.empty((0, 2), np.int64), 1, 1, (Fault(0, 0, 0, "the file is empty"),)))
+        whole = LineRange(
+            self.store, self.path, 0, self.size_bytes, self.size_bytes, self.validate, not self.skip_faulty
+        )
+        for number, lines in enumerate(self.run(scan_lines, cut(whole))):
+            self._take_faults(lines)
+            self.num_lines += len(lines.pairs)
+            if self.progress is not None:
+                self.progress(min(self.size_bytes, (number + 1) * RANGE_BYTES))
+            yield lines.pairs
+
+    def _take_faults(self, lines: Lines) -> None:
+        before = self.num_lines + self.num_dropped
+        for fault in lines.faults:
+            line = before + fault.line + 1
+            if not self.skip_faulty:
+                raise Corrupt(
+                    f"line {line} is not valid JSON",
+                    path=self.path,
+                    offset_bytes=fault.offset_bytes,
+                    found=fault.reason,
+                    hint=f"Mend it, or leave such lines out: `penstock index {self.path} --on-error skip`",
+                )
+            if len(self.dropped) < MOST_FAULTS:
+                self.dropped.append(DroppedLine(line, fault.offset_bytes, fault.length_bytes, fault.reason))
+        self.num_dropped += lines.num_faults
+
+
+def cut(work: LineRange) -> Iterator[LineRange]:
+    """The same work in ranges of 16 MiB."""
+    for start_bytes in range(work.start_bytes, work.stop_bytes, RANGE_BYTES):
+        stop_bytes = min(work.stop_bytes, start_bytes + RANGE_BYTES)
+        yield dataclasses.replace(work, start_bytes=start_bytes, stop_bytes=stop_bytes)
+
+
+def index_path_for(path: str) -> str:
+    """Where Modalities looks for the index: the last suffix gives way to `.idx`.
+
+    Raises:
+        ConfigError: that is the file itself.
+    """
+    index_path = os.path.splitext(path)[0] + ".idx"
+    if index_path == path:
+        raise ConfigError("this is the name of an index, not of a JSONL file", path=path)
+    return index_path
+
+
+def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
+    """Write the index of a file, encoded as the lines come; returns its size in bytes.
+
+    Raises:
+        Corrupt: a faulty line; no index is left.
+        ConfigError: the index exists and `overwrite` is false.
+    """
+    staged = lines.store.stage(index_path, overwrite=overwrite)
+    try:
+        encoder = PairListEncoder()
+        for pairs in lines:
+            staged.write(encoder.encode(pairs))
+        staged.write(encoder.finish())
+        size_bytes = staged.tell()
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+    return size_bytes
+
+
+def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | None:
+    """Make an index that is not there, by one process of this host while the others wait.
+
+    Returns:
+        None where the index now lies at `index_path`; where its folder takes no files, the lines, int64[k, 2], mapped
+        from the cache folder.
+
+    Raises:
+        Corrupt: a faulty line.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # without a cache folder two processes may make the same file: no harm
+            stack.enter_context(hold_lock(_lock_path(path)))
+        if store.exists(index_path):
+            return None
+        lines = IndexedLines(store, path, store.size(path))
+        _log.info("%s: making the index %s", path, index_path)
+        try:
+            write_index(lines, index_path, overwrite=False)
+        except ConfigError:
+            if not store.exists(index_path):
+                raise
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            _log.info("%s: no index can be written here (%s); keeping it in the cache folder", path, error)
+            return _lines_in_cache(store, path)
+    return None
+
+
+def _lines_in_cache(store: Store, path: str) -> IntArray:
+    size_bytes = store.size(path)
+    parts: list[str | int] = [sample_fingerprint(store, "jsonl", b"", [(DATA, path)]), size_bytes]
+    if isinstance(store, LocalStore):
+        # A fingerprint is a sample; on one host the time of the last change tells more.
+        parts += [os.path.realpath(path), os.stat(path).st_mtime_ns]
+    runs = DerivedCache().array(
+        f"{_LINES_VERSION}-{digest(*parts)}",
+        "int64",
+        lambda: np.concatenate([np.empty((0, 2), np.int64), *IndexedLines(store, path, size_bytes)]).reshape(-1),
+    )
+    return runs.reshape(-1, 2)
+
+
+def _lock_path(path: str) -> str:
+    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(os.path.realpath(path))}.lock")

@@ -1,0 +1,184 @@
+"""Checking a JSONL file, its index and its side file. Never writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import FormatError, NotFound, PenstockError, UnsafeData
+from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
+from penstock.formats._tokens import DATA, side_path
+from penstock.formats.jsonl.build import RANGE_BYTES, cut, index_path_for
+from penstock.formats.jsonl.index import Problem, decode_index, lines_behind, misfits, outside, remake, spread
+from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
+from penstock.formats.jsonl.source import require_flavor
+from penstock.store.side_file import decode_manifest, file_binding
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+
+_SAMPLE_LINES = 1024
+_RESTORE = "Restore the file; if the change was meant, `penstock verify --write-manifest` makes a new side file"
+
+
+def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their places. Memory: 64 bytes a line of the index, and a few times the longest line.
+
+    `quick` looks at the structure of the index and at the borders of 1,024 of its lines, `sample` also parses these,
+    `full` holds every line against JSON's rules and against the index.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no such flavor.
+    """
+    require_flavor(path, options.flavor)
+    size_bytes = store.size(path)
+    lines, problems = _check_index(store, path, size_bytes)
+    findings = _listed(problems)
+    if depth == "full":
+        findings += _listed(_check_every_line(store, path, size_bytes, lines))
+    elif depth == "sample":
+        findings += _listed(_check_some_lines(store, path, size_bytes, lines))
+    manifest, problems = _check_side_file(store, path, size_bytes, lines)
+    findings += _listed(problems)
+    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
+        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], _RESTORE)
+    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _listed(problems: Iterable[Problem]) -> list[Finding]:
+    """The first problems of each kind one by one, the others as a count."""
+    findings: list[Finding] = []
+    counts: Counter[Problem] = Counter()
+    for one in problems:
+        kind = Problem(one.code, "", one.path, fix=one.fix, severity=one.severity)
+        counts[kind] += 1
+        if counts[kind] <= MOST_FINDINGS:
+            findings.append(one.finding())
+    for kind, count in counts.items():
+        if count > MOST_FINDINGS:
+            findings.append(replace(kind, what=f"{count - MOST_FINDINGS} more of these").finding())
+    return findings
+
+
+# --- the index ---------------------------------------------------------------------------------------------------
+
+
+def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | None, Iterable[Problem]]:
+    """The entries in the order of their places, None where they can't be used, and what is wrong with them."""
+    index_path = index_path_for(path)
+    if not store.exists(index_path):
+        fix = f"`penstock index {path}` makes it; Penstock also makes it when a line is first asked for"
+        return None, [Problem("no-index", "there is no index", index_path, fix=fix, severity="warning")]
+    try:
+        lines = decode_index(store, index_path)
+    except UnsafeData as error:
+        return None, [_unreadable("index-unsafe", error, index_path, path)]
+    except FormatError as error:
+        return None, [_unreadable("index", error, index_path, path)]
+    if any(True for _ in outside(path, lines, size_bytes)):
+        return None, outside(path, lines, size_bytes)
+    order: list[Problem] = []
+    if (lines[1:, 0] < lines[:-1, 0]).any():
+        what = "the entries do not stand in the order of their lines"
+        order.append(Problem("order", what, index_path, fix=remake(path), severity="warning"))
+        lines = lines[np.argsort(lines[:, 0], kind="stable")]
+    misfit = list(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes))
+    behind = () if misfit else lines_behind(store, path, int(lines.sum(1).max(initial=0)), size_bytes)
+    return (None if misfit else lines), chain(order, _overlaps(path, lines), misfit, behind)
+
+
+def _unreadable(code: str, error: PenstockError, index_path: str, path: str) -> Problem:
+    found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
+    return Problem(code, error.what, index_path, error.offset_bytes, found, remake(path), expected)
+
+
+def _overlaps(path: str, lines: IntArray) -> Iterator[Problem]:
+    """Entries, in the order of their places, that begin inside the one before."""
+    for entry in (np.flatnonzero(lines[1:, 0] <= lines[:-1].sum(1)) + 1).tolist():
+        start, before = int(lines[entry, 0]), lines[entry - 1].tolist()
+        what = "an index entry that begins inside another, or stands there twice"
+        yield Problem("index-overlap", what, path, start, f"{before[1]} bytes at byte {before[0]}", remake(path))
+
+
+# --- the lines ---------------------------------------------------------------------------------------------------
+
+
+def _check_some_lines(store: Store, path: str, size_bytes: int, lines: IntArray | None) -> Iterator[Problem]:
+    """Whether lines are JSON: 1,024 of the index, or where there is none the first ones of the file."""
+    if lines is None:
+        work = LineRange(store, path, 0, min(size_bytes, RANGE_BYTES), size_bytes)
+        yield from (_invalid(path, fault) for fault in scan_lines(work).faults)
+    else:
+        yield from _faulty_entries(store, path, spread(lines, _SAMPLE_LINES))
+
+
+def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray | None) -> Iterator[Problem]:
+    """Every line of the file against JSON's rules, and every entry of the index against the lines."""
+    num_left_out, first_left_out = 0, 0
+    for work in cut(LineRange(store, path, 0, size_bytes, size_bytes)):
+        found = scan_lines(work)
+        if lines is None:
+            yield from (_invalid(path, fault) for fault in found.faults)
+            continue
+        first, stop = np.searchsorted(lines[:, 0], [work.start_bytes, work.stop_bytes]).tolist()
+        entries = lines[first:stop]
+        wrong = entries[~_among(entries, found.pairs)]
+        misfit = list(misfits(store, path, wrong, size_bytes))
+        yield from misfit or _faulty_entries(store, path, wrong)
+        left_out = found.pairs[~_among(found.pairs, entries), 0]
+        if len(left_out) and not misfit:
+            first_left_out = first_left_out if num_left_out else int(left_out[0])
+            num_left_out += len(left_out)
+    if num_left_out:
+        fix = f"Nothing, if they are left out on purpose. {remake(path)}"
+        what = f"the index leaves out {num_left_out} good lines"
+        yield Problem("left-out", what, path, first_left_out, fix=fix, severity="warning")
+
+
+def _among(entries: IntArray, others: IntArray) -> NDArray[np.bool_]:
+    """bool[k]: whether each of int64[k, 2] is in int64[n, 2], which is in order and without repeats."""
+    places = np.minimum(np.searchsorted(others[:, 0], entries[:, 0]), max(0, len(others) - 1))
+    return (others[places] == entries).all(1) if len(others) else np.zeros(len(entries), np.bool_)
+
+
+def _faulty_entries(store: Store, path: str, lines: IntArray) -> Iterator[Problem]:
+    for start, length in lines.tolist():
+        line = store.get(path, start, length)
+        reason = "a line end inside the entry" if b"\n" in line else fault_of(line)
+        if reason is not None:
+            yield _invalid(path, Fault(0, start, length, reason))
+
+
+def _invalid(path: str, fault: Fault) -> Problem:
+    fix = f"Mend it, or leave such lines out: `penstock index {path} --on-error skip --overwrite`"
+    return Problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)
+
+
+# --- the side file -----------------------------------------------------------------------------------------------
+
+
+def _check_side_file(
+    store: Store, path: str, size_bytes: int, lines: IntArray | None
+) -> tuple[Manifest | None, list[Problem]]:
+    """The side file of this very file, or None; and what is wrong with it."""
+    side = side_path(path)
+    try:
+        manifest = decode_manifest(store.get(side))
+    except NotFound:
+        return None, []
+    if manifest is None or manifest.format != "jsonl" or manifest.size_bytes != size_bytes:
+        what = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
+        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
+        return None, [Problem("side-file", what, side, None, None, fix, f"{size_bytes} bytes", "warning")]
+    if manifest.binding != file_binding(store, path):
+        what = "the first or the last 4 KiB are not those that the side file was made for"
+        return manifest, [Problem("changed", what, path, fix=_RESTORE)]
+    if lines is not None and len(lines) != manifest.num_samples:
+        what = f"the index holds {len(lines)} lines, the side file says {manifest.num_samples}"
+        return manifest, [Problem("changed", what, path, fix=_RESTORE)]
+    return manifest, []

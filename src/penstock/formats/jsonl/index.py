@@ -1,0 +1,206 @@
+"""The raw index of Modalities, read, and held against its file.
+
+An index belongs to its user: one that leaves lines out on purpose is used as it is. What can't be right is refused: an
+entry beyond the file, an entry that is no whole line, and good lines behind the last entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.pickles import decode_pairs
+from penstock.errors import Corrupt, FormatError
+from penstock.formats.jsonl.build import index_path_for, make_missing_index
+from penstock.formats.jsonl.scan import fault_of
+from penstock.store.derived import DerivedCache
+from penstock.types import Finding, IntArray, Severity
+
+_INDEX_VERSION = "jsonl-index-1"
+_IN_MEMORY_BYTES = 1 << 22
+_HASH_BYTES = 1 << 20
+_SAMPLE_LINES = 16
+_TAIL_BYTES = 1 << 20
+_NEWLINE = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file or its index: an error for those who open, a finding for those who check."""
+
+    code: str
+    what: str
+    path: str
+    offset_bytes: int | None = None
+    found: str | None = None
+    fix: str | None = None
+    expected: str | None = None
+    severity: Severity = "error"
+
+    def error(self) -> Corrupt:
+        """As an exception."""
+        return Corrupt(
+            self.what,
+            path=self.path,
+            offset_bytes=self.offset_bytes,
+            found=self.found,
+            expected=self.expected,
+            hint=self.fix,
+        )
+
+    def finding(self) -> Finding:
+        """As a finding."""
+        found = self.what if self.found is None else f"{self.what}: {self.found}"
+        code = f"jsonl.{self.code}"
+        return Finding(code, self.severity, self.path, self.offset_bytes, found, self.expected, self.fix)
+
+
+def remake(path: str) -> str:
+    """What to do about an index that is wrong."""
+    return f"Make it again: `penstock index {path} --overwrite`"
+
+
+def load_lines(store: Store, path: str) -> IntArray:
+    """int64[k, 2]: start and length in bytes of each line that the index holds; the index is made where it is missing.
+
+    A big index is decoded once a host, into a mapped file.
+
+    Raises:
+        NotFound: no JSONL file.
+        Corrupt: the index does not fit the file; or there is none, and a line is faulty.
+        FormatError, UnsafeData: the index is no plain pickled list of pairs.
+    """
+    index_path = index_path_for(path)
+    size_bytes = store.size(path)
+    lines = None if store.exists(index_path) else make_missing_index(store, path, index_path)
+    if lines is None:
+        lines = _read_index(store, path, index_path, size_bytes)
+    for problem in misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes):
+        raise problem.error()
+    return lines
+
+
+def spread(lines: IntArray, most: int) -> IntArray:
+    """At most so many entries, evenly spread, the first and the last among them."""
+    return lines[np.linspace(0, max(0, len(lines) - 1), min(most, len(lines)), dtype=np.int64)]
+
+
+def decode_index(store: Store, index_path: str) -> IntArray:
+    """int64[k, 2]: the entries as they stand there, unchecked.
+
+    Raises:
+        FormatError, UnsafeData: no plain pickled list of pairs.
+    """
+    if isinstance(store, SupportsMmap):
+        buffer = store.mmap(index_path)
+    else:
+        buffer = np.frombuffer(store.get(index_path), np.uint8)
+    return decode_pairs(buffer, path=index_path)
+
+
+def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
+    """Entries that leave the file."""
+    starts, lengths = lines[:, 0], lines[:, 1]
+    # Not by their sum: it may be beyond int64.
+    wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (lengths > size_bytes) | (starts > size_bytes - lengths))
+    for entry in wrong.tolist():
+        start, length = lines[entry].tolist()
+        yield Problem(
+            "index-outside",
+            "an index entry leaves the file",
+            path,
+            min(max(0, start), size_bytes),
+            f"entry {entry} at byte {start}, {length} bytes long",
+            remake(path),
+            f"{size_bytes} bytes",
+        )
+
+
+def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
+    """Entries, all inside the file, that are no whole lines. Reads two or three bytes for each."""
+    starts, stops = lines[:, 0].tolist(), lines.sum(1).tolist()
+    before = store.get_ranges(path, [(max(0, start - 1), start) for start in starts])
+    behind = store.get_ranges(path, [(stop, min(size_bytes, stop + 1)) for stop in stops])
+    for start, stop, first, last in zip(starts, stops, before, behind, strict=True):
+        if first in (b"", _NEWLINE) and last in (b"", _NEWLINE):
+            continue
+        if first in (b"", _NEWLINE) and _counts_characters(store, path, start, stop - start):
+            yield Problem(
+                "index-counts-characters",
+                "the index counts characters, not bytes, as Modalities before v0.3.3 did",
+                path,
+                start,
+                f"a line of {stop - start} characters, which are more bytes",
+                remake(path),
+            )
+            continue
+        yield Problem(
+            "index-misfit",
+            "the index does not fit this file, which changed after it was made",
+            path,
+            start if first not in (b"", _NEWLINE) else stop,
+            f"an entry of {stop - start} bytes at byte {start} that is no whole line",
+            remake(path),
+        )
+
+
+def lines_behind(store: Store, path: str, stop_bytes: int, size_bytes: int) -> Iterator[Problem]:
+    """Good lines behind the last entry, which ends at `stop_bytes`; looks at 1 MiB."""
+    place = stop_bytes + 1 if stop_bytes else 0
+    tail = store.get(path, place, min(_TAIL_BYTES, max(0, size_bytes - place)))
+    for line in tail.split(_NEWLINE):
+        if line and fault_of(line) is None:
+            yield Problem(
+                "index-behind",
+                "the file holds lines behind the last one that its index knows",
+                path,
+                place,
+                f"{size_bytes - place} bytes",
+                remake(path),
+            )
+            return
+        place += len(line) + 1
+
+
+def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:
+    """The entries, all inside the file, and the index not behind it."""
+
+    def build() -> IntArray:
+        try:
+            lines = decode_index(store, index_path)
+        except FormatError as error:
+            error.hint = error.hint or remake(path)
+            raise
+        for problem in outside(path, lines, size_bytes):
+            raise problem.error()
+        # One more row: where the last line ends. Entries may stand in any order.
+        end = int(lines.sum(1).max(initial=0))
+        return np.append(lines.reshape(-1), [end, 0])
+
+    if store.size(index_path) <= _IN_MEMORY_BYTES:
+        kept = build()
+    else:
+        kept = DerivedCache().array(_index_key(store, index_path, size_bytes), "int64", build)
+    for problem in lines_behind(store, path, int(kept[-2]), size_bytes):
+        raise problem.error()
+    return kept[:-2].reshape(-1, 2)
+
+
+def _index_key(store: Store, index_path: str, size_bytes: int) -> str:
+    """Of all that the decoded index depends on: every byte of the index, and the size of its file."""
+    hasher = xxhash.xxh3_128()
+    for start_bytes in range(0, store.size(index_path), _HASH_BYTES):
+        hasher.update(store.get(index_path, start_bytes, _HASH_BYTES))
+    return f"{_INDEX_VERSION}-{size_bytes}-{hasher.hexdigest()}"
+
+
+def _counts_characters(store: Store, path: str, start: int, length: int) -> bool:
+    """Whether an entry's length is that of its line in characters."""
+    line, newline, _ = store.get(path, start, 4 * length + 2).partition(_NEWLINE)
+    if not newline and start + len(line) < store.size(path):
+        return False
+    return len(line.removesuffix(b"\r").decode("utf-8", "replace")) == length < len(line.removesuffix(b"\r"))

@@ -1,0 +1,228 @@
+"""Lines in a range of bytes: where they are, and whether each is JSON by Python's own rules.
+
+A line ends at `\\n` and nowhere else; the last one may lack it. Valid is what `json.loads(line)` takes: scalars, NaN, a
+byte order mark, duplicate keys and lone surrogates too. msgspec skips through whole blocks first, and is only believed
+where it can't be laxer than `json`: it checks neither the encoding inside strings nor the length of integers.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import Truncated
+from penstock.types import IntArray
+
+BLOCK_BYTES = 1 << 20
+MOST_FAULTS = 100
+_NEWLINE = 0x0A
+_DIGITS_STEP = 64
+_MOST_DIGITS = 4300
+_DEEP = 900
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+@dataclass(frozen=True, slots=True)
+class LineRange:
+    """A piece of work: the lines that begin in bytes `[start_bytes, stop_bytes)` of a file of `size_bytes`.
+
+    Attributes:
+        validate: look whether each line is JSON; else only for line ends.
+        stop_at_fault: leave off at the first line that is not.
+    """
+
+    store: Store
+    path: str
+    start_bytes: int
+    stop_bytes: int
+    size_bytes: int
+    validate: bool = True
+    stop_at_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A line that is no JSON: its number in its range, from 0, its place, and why."""
+
+    line: int
+    offset_bytes: int
+    length_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of a range.
+
+    Attributes:
+        pairs: int64[k, 2]: start and length in bytes of each good line, without its `\\n`.
+        num_lines: good and faulty ones.
+        num_faults: faulty ones.
+        faults: the first `MOST_FAULTS` of them.
+    """
+
+    pairs: IntArray
+    num_lines: int
+    num_faults: int
+    faults: tuple[Fault, ...]
+
+
+def scan_lines(work: LineRange) -> Lines:
+    """The lines of a range. Memory: 16 bytes a line, a few MB, and a few times the longest line.
+
+    Raises:
+        Truncated: the file is shorter than `size_bytes`.
+    """
+    runs = [np.empty((0, 2), np.int64)]
+    faults: list[Fault] = []
+    num_lines = num_faults = 0
+    for offset_bytes, block in _blocks(work):
+        pairs, reasons = _checked_lines(block) if work.validate else (_line_pairs(block), {})
+        pairs[:, 0] += offset_bytes
+        for row, reason in reasons.items():
+            if len(faults) < MOST_FAULTS:
+                faults.append(Fault(num_lines + row, int(pairs[row, 0]), int(pairs[row, 1]), reason))
+        num_lines += len(pairs)
+        num_faults += len(reasons)
+        runs.append(np.delete(pairs, list(reasons), 0) if reasons else pairs)
+        if reasons and work.stop_at_fault:
+            break
+    return Lines(np.concatenate(runs), num_lines, num_faults, tuple(faults))
+
+
+def fault_of(line: bytes) -> str | None:
+    """Why Python's JSON reader refuses a line; None where it takes it."""
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"{error.msg.removesuffix(' at')}, character {error.pos + 1} of the line" if line.strip() else "a blank line"
+    except UnicodeDecodeError as error:
+        return f"not UTF-8, byte {error.start + 1} of the line"
+    except RecursionError:
+        return "nested too deeply for Python's JSON reader"
+    except ValueError:
+        return f"an integer of more than {_MOST_DIGITS} digits"
+    return None
+
+
+# --- blocks ------------------------------------------------------------------------------------------------------
+
+
+def _blocks(work: LineRange) -> Iterator[tuple[int, bytes]]:
+    """Place and bytes of runs of whole lines: all that begin in the range."""
+    place = _first_line(work)
+    want_bytes = BLOCK_BYTES
+    while place < work.stop_bytes:
+        block = _read(work, place, want_bytes)
+        at_end = place + len(block) == work.size_bytes
+        # The last line that is ours begins before `stop_bytes`, so it ends at the first newline from there on.
+        last = block.find(b"\n", max(0, work.stop_bytes - 1 - place)) if work.stop_bytes < work.size_bytes else -1
+        used_bytes = (last if last >= 0 else block.rfind(b"\n")) + 1
+        if last < 0 and at_end:
+            used_bytes = len(block)
+        if used_bytes == 0:
+            want_bytes *= 2  # one line is longer than that
+            continue
+        yield place, block[:used_bytes]
+        place += used_bytes
+        want_bytes = BLOCK_BYTES
+
+
+def _first_line(work: LineRange) -> int:
+    """Where the first line that begins in the range begins; `stop_bytes` where none does."""
+    if work.start_bytes == 0:
+        return 0
+    place = work.start_bytes - 1
+    while place < work.stop_bytes - 1:
+        block = _read(work, place, BLOCK_BYTES)
+        newline = block.find(b"\n")
+        if newline >= 0:
+            return place + newline + 1
+        place += len(block)
+    return work.stop_bytes
+
+
+def _read(work: LineRange, start_bytes: int, length_bytes: int) -> bytes:
+    length_bytes = min(length_bytes, work.size_bytes - start_bytes)
+    block = work.store.get(work.path, start_bytes, length_bytes)
+    if len(block) < length_bytes:
+        raise Truncated(
+            "the file became shorter while it was read",
+            path=work.path,
+            offset_bytes=start_bytes + len(block),
+            expected=f"{work.size_bytes} bytes",
+        )
+    return block
+
+
+# --- lines of a block --------------------------------------------------------------------------------------------
+
+
+def _line_pairs(block: bytes) -> IntArray:
+    """int64[k, 2]: start in the block and length of each line."""
+    newlines = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE)
+    if not block.endswith(b"\n"):
+        newlines = np.append(newlines, len(block))
+    pairs = np.empty((len(newlines), 2), np.int64)
+    pairs[:1, 0] = 0
+    pairs[1:, 0] = newlines[:-1] + 1
+    pairs[:, 1] = newlines - pairs[:, 0]
+    return pairs
+
+
+def _checked_lines(block: bytes) -> tuple[IntArray, dict[int, str]]:
+    """The lines of a block, and for each faulty one why."""
+    lines = block.split(b"\n")
+    if block.endswith(b"\n"):
+        lines.pop()
+    lengths = np.fromiter(map(len, lines), np.int64, len(lines))
+    pairs = np.stack([np.cumsum(lengths + 1) - lengths - 1, lengths], 1)
+    doubtful = _maybe_deep(lines, lengths) if _fast_check(block, lines) else range(len(lines))
+    reasons = ((row, fault_of(lines[row])) for row in doubtful)
+    return pairs, {row: reason for row, reason in reasons if reason is not None}
+
+
+def _fast_check(block: bytes, lines: list[bytes]) -> bool:
+    """Whether all lines are valid, but for those nested too deeply; False says nothing."""
+    if _may_hold_long_integer(block) or not _is_utf8(block):
+        return False
+    try:
+        deque(map(_skip, lines), 0)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _is_utf8(block: bytes) -> bool:
+    if block.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(block)
+    try:
+        for start in range(0, len(block), BLOCK_BYTES):
+            decoder.decode(view[start : start + BLOCK_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _may_hold_long_integer(block: bytes) -> bool:
+    """Whether a run of digits may be longer than Python takes: every 64th byte is looked at."""
+    looked_at = np.frombuffer(block, np.uint8)[::_DIGITS_STEP]
+    others = np.flatnonzero((looked_at < ord("0")) | (looked_at > ord("9")))
+    runs = np.diff(others, prepend=-1, append=len(looked_at)) - 1
+    return int(runs.max()) >= _MOST_DIGITS // _DIGITS_STEP
+
+
+def _maybe_deep(lines: list[bytes], lengths: IntArray) -> list[int]:
+    """Lines that may be nested so deeply that `json` and msgspec disagree."""
+    long = np.flatnonzero(lengths >= 2 * _DEEP).tolist()
+    return [row for row in long if lines[row].count(b"[") + lines[row].count(b"{") >= _DEEP]

@@ -1,0 +1,200 @@
+"""Reading a JSONL file by its index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source, Store, SupportsMmap
+from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.formats._tokens import side_path, token_fingerprint
+from penstock.formats.jsonl.index import load_lines, remake, spread
+from penstock.formats.jsonl.scan import fault_of
+from penstock.store.local import LocalStore, on_network
+from penstock.store.side_file import read_side_file
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
+
+FLAVORS: dict[str, Callable[[Store, str], IntArray]] = {"modalities": load_lines}
+"""Whose index tells where lines are → int64[k, 2] of start and length in bytes."""
+
+_FINGERPRINT_LINES = 64
+_UNREAD: Any = object()
+
+
+def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource:
+    """Open a JSONL file; nothing but its size is asked for.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no such flavor.
+    """
+    require_flavor(path, options.flavor)
+    store.size(path)
+    return JsonlSource(store, path, options)
+
+
+def require_flavor(path: str, flavor: str) -> None:
+    """Refuse a flavor that does not exist; raises `ConfigError`."""
+    if flavor not in FLAVORS:
+        raise ConfigError("no such flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
+
+
+class JsonlSource:
+    """The lines of one JSONL file; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    A sample is the line's object; a line that is no object is `{"value": …}`. With `raw=True` it is `{"line": bytes}`,
+    without the line end. `columns=` keeps only these fields. The index is read, or made where it is missing, when the
+    first line is asked for.
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+        self._store = store
+        self._path = path
+        self._options = options
+        self._mapping = _is_mapped(store, path, options)
+        self._known_lines: IntArray | None = None
+        self._size_bytes = 0
+        self._view: memoryview | None = None
+        self._fingerprint: str | None = None
+        self._manifest: Manifest | None = _UNREAD
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_jsonl, (self._store, self._path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """Raw: one field, `line`. Else whatever the lines hold: the fields asked for, and open."""
+        if self._options.raw:
+            return Schema((Field("line", "bytes"),))
+        return Schema(tuple(Field(name, "json") for name in self._options.columns or ()), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the number of lines, the places of 64, and a sample of the file or its side file's digests."""
+        if self._fingerprint is None:
+            lines = self._lines
+            places = spread(lines, _FINGERPRINT_LINES).tolist()
+            index = digest(self._options.flavor, len(lines), places).encode()
+            self._fingerprint = token_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
+        return self._fingerprint
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file says; None where there is none, or where it does not belong to this file."""
+        if self._manifest is _UNREAD:
+            self._manifest = read_side_file(self._store, side_path(self._path), self._path)
+        return self._manifest
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        place = as_index(index, len(self._lines))
+        start, length = self._lines[place].tolist()
+        return self._sample(self._read([(start, start + length)])[0], place, start)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the lines at `indices`: int64[k]; a field that a line lacks is None in its row."""
+        chosen = as_indices(indices, len(self._lines))
+        lines = self._lines[chosen]
+        starts = lines[:, 0].tolist()
+        data = self._read(list(zip(starts, lines.sum(1).tolist(), strict=True)))
+        return stack(list(map(self._sample, data, chosen.tolist(), starts)))
+
+    def extent(self, index: int, /) -> Extent:
+        """Place of line `index` in the file, without its line end."""
+        start, length = self._lines[as_index(index, len(self._lines))].tolist()
+        return Extent(self._path, start, length)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        given = self._options
+        options: dict[str, Any] = {"flavor": given.flavor} if given.flavor != "modalities" else {}
+        options |= {"raw": True} if given.raw else {}
+        options |= {"columns": list(given.columns)} if given.columns is not None else {}
+        return {"kind": "open", "format": "jsonl", "path": self._path, **options}
+
+    def summary(self) -> str:
+        """One line: path, and the number of lines where it is known."""
+        lines = None if self._known_lines is None else len(self._known_lines)
+        return line("jsonl", {"path": self._path, "lines": lines}, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    @property
+    def _lines(self) -> IntArray:
+        # Two threads may both come here: they read the same index, and one copy goes.
+        if self._known_lines is None:
+            self._size_bytes = self._store.size(self._path)
+            self._known_lines = FLAVORS[self._options.flavor](self._store, self._path)
+        return self._known_lines
+
+    def _read(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        if not self._mapping:
+            return self._store.get_ranges(self._path, ranges)
+        view = self._map() if self._view is None else self._view
+        return [view[start:stop] for start, stop in ranges]
+
+    def _map(self) -> memoryview:
+        store: Any = self._store
+        view: memoryview = store.mmap(self._path).data
+        if len(view) < self._size_bytes:
+            raise Truncated(
+                "the file is shorter than it was when its index was read",
+                path=self._path,
+                offset_bytes=len(view),
+                expected=f"{self._size_bytes} bytes",
+                hint="Don't replace a dataset that is being read",
+            )
+        self._view = view
+        return view
+
+    def _sample(self, data: bytes | memoryview, index: int, start: int) -> Sample:
+        if self._options.raw:
+            return {"line": bytes(data)}
+        try:
+            value = _decode(data)
+        except (ValueError, RecursionError):
+            raise Corrupt(
+                f"the line at index {index} is not valid JSON",
+                path=self._path,
+                offset_bytes=start,
+                found=fault_of(bytes(data)),
+                hint=f"Mend the line. If the file changed after its index was made: {remake(self._path)}",
+            ) from None
+        sample: Sample = value if isinstance(value, dict) else {"value": value}
+        columns = self._options.columns
+        return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+
+
+def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:
+    """Whether to read through a mapping: not by itself on a network file system, where a failed read kills."""
+    if options.read == "auto":
+        return isinstance(store, SupportsMmap) and not (isinstance(store, LocalStore) and on_network(path))
+    if options.read == "mmap" and not isinstance(store, SupportsMmap):
+        raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
+    return options.read == "mmap"
+
+
+def _decode(data: bytes | memoryview) -> Any:
+    """The value of a line, as `json.loads` gives it."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # NaN, a byte order mark, lone surrogates, numbers beyond a float's range: Python's reader takes them.
+        return json.loads(bytes(data))

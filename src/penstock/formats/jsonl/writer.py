@@ -1,0 +1,195 @@
+"""Writing a JSONL file with its index and its side file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+import penstock
+from penstock.abc import Store
+from penstock.codec.pickles import PairListEncoder
+from penstock.errors import ConfigError, NotFound
+from penstock.formats._token_writer import FileDigests
+from penstock.formats._tokens import DATA, side_path
+from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.source import require_flavor
+from penstock.store.local import output_exists
+from penstock.store.side_file import encode_manifest
+from penstock.types import Batch, Manifest, Sample
+
+_FLUSH_BYTES = 1 << 20
+_KNOWN_OPTIONS = ("flavor",)
+
+
+def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> JsonlWriter:
+    """A writer for a JSONL file.
+
+    Args:
+        store: where it will be.
+        path: its path; the index goes beside it.
+        options: `flavor`, whose index is written.
+        overwrite: replace what is there.
+
+    Raises:
+        ConfigError: an unknown option, or an output or its index that exists.
+    """
+    unknown = sorted(set(options) - set(_KNOWN_OPTIONS))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_KNOWN_OPTIONS))
+    require_flavor(path, options.get("flavor", "modalities"))
+    return JsonlWriter(store, path, overwrite=overwrite)
+
+
+class JsonlWriter:
+    """Streams samples into a JSONL file, one object a line; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Arrays become lists, numpy scalars numbers; bytes are refused. NaN is written as Python's JSON writes it. Memory:
+    about 64 MiB.
+    """
+
+    def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+        self._store = store
+        self._path = path
+        self._overwrite = overwrite
+        self._index_path = index_path_for(path)
+        if not overwrite and store.exists(self._index_path):
+            raise output_exists(self._index_path)
+        self._digests = FileDigests()
+        self._encoder = PairListEncoder()
+        self._lines: list[bytes] = []
+        self._pending_bytes = 0
+        self._size_bytes = 0
+        self._num_lines = 0
+        self._open = True
+        self._staged = store.stage(path, overwrite=overwrite)
+        try:
+            self._index = store.stage(self._index_path, overwrite=True)
+        except BaseException:
+            self._staged.abort()
+            raise
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one line.
+
+        Raises:
+            ConfigError: a value that JSON can't hold, or the writer is closed.
+        """
+        self._require_open()
+        try:
+            encoded = _encode(sample) + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"a sample that JSON can't hold: {error}", path=self._path) from None
+        self._lines.append(encoded)
+        self._pending_bytes += len(encoded)
+        if self._pending_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add k samples given as columns."""
+        names = list(batch)
+        for values in zip(*batch.values(), strict=True):
+            self.write(dict(zip(names, values, strict=True)))
+
+    def commit(self) -> Manifest:
+        """Make the file visible, durably, then its index.
+
+        Without its index the file is complete: whoever opens it makes the index. The other way round an index would
+        stand beside the wrong file, or beside none.
+        """
+        self._require_open()
+        try:
+            self._flush()
+            self._open = False
+            self._index.write(self._encoder.finish())
+            manifest = self._manifest()
+            if self._overwrite:
+                self._remove_old_index()
+            side = self._store.stage(side_path(self._path), overwrite=True)
+            try:
+                side.write(encode_manifest(manifest))
+                self._store.commit([self._staged, self._index, side])
+            except BaseException:
+                side.abort()
+                raise
+        except BaseException:
+            self.abort()
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._index.abort()
+        self._staged.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    def _flush(self) -> None:
+        lengths = np.fromiter(map(len, self._lines), np.int64, len(self._lines))
+        pairs = np.stack([np.cumsum(lengths) - lengths + self._size_bytes, lengths - 1], 1)
+        data = b"".join(self._lines)
+        try:
+            self._staged.write(data)
+            self._index.write(self._encoder.encode(pairs))
+        except BaseException:
+            # What is in the files is no longer what was counted: nobody may go on with them.
+            self.abort()
+            raise
+        self._digests.update(data)
+        self._size_bytes += len(data)
+        self._num_lines += len(self._lines)
+        self._lines.clear()
+        self._pending_bytes = 0
+
+    def _manifest(self) -> Manifest:
+        block_digests, binding = self._digests.finish(b"")
+        return Manifest(
+            format="jsonl",
+            num_samples=self._num_lines,
+            size_bytes=self._size_bytes,
+            block_digests={DATA: block_digests},
+            binding=binding,
+            tool=f"penstock {penstock.__version__}",
+        )
+
+    def _remove_old_index(self) -> None:
+        """So that no crash leaves the new file beside the old index."""
+        try:
+            self._store.delete(self._index_path)
+        except NotFound:
+            return
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
+
+
+def _encode(sample: Sample) -> bytes:
+    """One line. Not by msgspec, which would turn NaN into null and bytes into text without a word."""
+    try:
+        return _text.encode(sample).encode()
+    except UnicodeEncodeError:
+        return _escaped.encode(sample).encode()  # a lone surrogate, which only an escape can hold
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_plain)

@@ -1,0 +1,120 @@
+"""The raw index of a JSONL file, made by as many processes as the file is worth."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from penstock.errors import ConfigError, PrepareError
+from penstock.formats.jsonl.build import RANGE_BYTES, DroppedLine, IndexedLines, index_path_for, write_index
+from penstock.formats.jsonl.scan import LineRange, Lines
+from penstock.formats.jsonl.source import require_flavor
+from penstock.store.resolve import resolve
+
+OnError = Literal["raise", "skip"]
+
+_ALONE_BYTES = 1 << 27
+_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What `build_index` did.
+
+    Attributes:
+        path: the JSONL file.
+        index_path: the index.
+        size_bytes: size of the file.
+        index_bytes: size of the index.
+        num_lines: lines in the index.
+        num_dropped: faulty lines left out.
+        dropped: the first 100 of them.
+    """
+
+    path: str
+    index_path: str
+    size_bytes: int
+    index_bytes: int
+    num_lines: int
+    num_dropped: int
+    dropped: tuple[DroppedLine, ...]
+
+
+def build_index(
+    path: str | os.PathLike[str],
+    index_path: str | os.PathLike[str] | None = None,
+    *,
+    flavor: str = "modalities",
+    on_error: OnError = "raise",
+    validate: bool = True,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> IndexReport:
+    """Write the index of a JSONL file; nothing is visible before it is complete.
+
+    Memory: 100 MB a process, 16 bytes for each line of 16 MiB, and a few times the longest line.
+
+    Args:
+        path: the JSONL file.
+        index_path: where the index goes; by default beside the file, as the flavor has it.
+        flavor: whose index it is.
+        on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
+        validate: False looks for line ends only.
+        overwrite: replace an index that is there.
+        workers: processes; by default as many as there are cores, and one for a small file.
+        progress: told the bytes done so far.
+
+    Raises:
+        NotFound: no such file.
+        Corrupt: a faulty line; it names the line, from 1, and its place.
+        ConfigError: the index exists, or an option can't be.
+        PrepareError: a process was killed.
+    """
+    store, root = resolve(path)
+    require_flavor(root, flavor)
+    target = index_path_for(root) if index_path is None else resolve(index_path)[1]
+    if os.path.abspath(target) == os.path.abspath(root):
+        raise ConfigError("the index would replace its own file", path=root)
+    if on_error not in get_args(OnError):
+        raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
+    if workers is not None and workers < 1:
+        raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
+    size_bytes = store.size(root)
+    if workers is None:
+        workers = 1 if size_bytes < _ALONE_BYTES else len(os.sched_getaffinity(0))
+    run = map if workers == 1 or size_bytes <= RANGE_BYTES else _in_processes(workers)
+    lines = IndexedLines(
+        store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
+    )
+    index_bytes = write_index(lines, target, overwrite=overwrite)
+    dropped = tuple(lines.dropped)
+    return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
+
+
+def _in_processes(workers: int) -> Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterator[Lines]]:
+    def run(fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]) -> Iterator[Lines]:
+        from concurrent.futures import Future, ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"))
+        pending: deque[Future[Lines]] = deque()
+        try:
+            for task in tasks:
+                pending.append(pool.submit(fn, task))
+                if len(pending) > _AHEAD * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool as error:
+            raise PrepareError(
+                "a process was killed", hint="The system may have run out of memory: use fewer workers"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    return run
