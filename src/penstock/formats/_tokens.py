@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
@@ -48,11 +48,7 @@ class TokenFile:
     def __init__(
         self, store: Store, path: str, start_bytes: int, num_tokens: int, stored: np.dtype[Any], read: ReadMode = "auto"
     ) -> None:
-        if read == "auto":
-            safe = not (isinstance(store, LocalStore) and on_network(path))
-            read = "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
-        if read == "mmap" and not isinstance(store, SupportsMmap):
-            raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
+        read = way_to_read(store, path, read)
         self._args = (store, path, start_bytes, num_tokens, stored, read)
         self._store = store
         self._path = path
@@ -77,7 +73,7 @@ class TokenFile:
         return self._num_tokens
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens `[start, stop)`; a read-only view where mapped in the machine's byte order.
+        """uint[stop - start], read-only: tokens `[start, stop)`; a view where mapped in the machine's byte order.
 
         Raises:
             IndexError: outside the run.
@@ -88,7 +84,10 @@ class TokenFile:
             found = (self._map() if self._mapped is None else self._mapped)[start:stop]
         else:
             found = np.frombuffer(self._store.get_ranges(self._path, [self._range(start, stop)])[0], self._stored)
-        return found if found.dtype.isnative else found.astype(self._dtype)
+        if not found.dtype.isnative:
+            found = found.astype(self._dtype)
+            found.flags.writeable = False
+        return found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given.
@@ -96,7 +95,7 @@ class TokenFile:
         Raises:
             IndexError: a window is not inside the run.
         """
-        starts = _checked_starts(starts, length, self._num_tokens)
+        starts = checked_starts(starts, length, self._num_tokens)
         if out is None:
             if self._args[5] == "mmap" and length <= self._num_tokens and self._stored.isnative:
                 return self._window_view(length)[starts]
@@ -150,7 +149,18 @@ class TokenFile:
         return windows[1]
 
 
-def _checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
+def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
+    """What `read=` means for files under `path`; raises `Unsupported` for `"mmap"` in a store without maps."""
+    if read == "auto":
+        safe = not (isinstance(store, LocalStore) and on_network(path))
+        return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
+    if read == "mmap" and not isinstance(store, SupportsMmap):
+        raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
+    return read
+
+
+def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
+    """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
     starts = np.asarray(starts)
     if starts.ndim != 1 or (starts.dtype.kind not in "iu" and starts.size):
         raise TypeError(f"starts are int64[k], not {starts.dtype} of shape {starts.shape}")
