@@ -57,7 +57,9 @@ def test_every_way_to_name_positions() -> None:
     assert Skip(stream(), range(4, 8)).ranges == ((4, 8),)
 
 
-@pytest.mark.parametrize("wrong", [[(3, 2)], [(-1, 2)], [range(0, 10, 2)], [(1, 2, 3)], [5], [(0.5, 2)]])
+@pytest.mark.parametrize(
+    "wrong", [[(3, 2)], [(-1, 2)], [range(0, 10, 2)], [(1, 2, 3)], [5], [(0.5, 2)], [(0, 1 << 70)]]
+)
 def test_ranges_that_are_none(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         Skip(stream(), wrong)
@@ -95,6 +97,11 @@ def test_horizon_holds_what_came_before() -> None:
     assert skip.horizon(11) == ({"kind": "skip", "ranges": [[10, 20]]}, {"stream": 21})
     assert skip.horizon(40)[0] == {"kind": "skip", "ranges": [[10, 20]]}
     assert skip.horizon(41)[0] == {"kind": "skip", "ranges": [[10, 20], [50, 60]]}
+
+
+def test_it_resolves_ahead() -> None:
+    skip = Skip(stream(), [(5, 10)])
+    assert skip.resolve(np.arange(8)).tolist() == stream().resolve(skip.inner(np.arange(8))).tolist()
 
 
 def test_skips_of_skips() -> None:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
-from penstock.pack import Chunk
+from penstock.order import Shuffle
+from penstock.pack import Chunk, Whole
 from penstock.testing.memory import MemoryTokens
 from penstock.testing.sources import SourceLaws
 from penstock.testing.strategies import token_documents
@@ -286,6 +287,16 @@ def test_recipe_and_children() -> None:
         "eos_id": None,
         "source": source.recipe(),
     }
+
+
+def test_windows_of_remote_tokens_are_shuffled_in_blocks() -> None:
+    class Remote(MemoryTokens):
+        preferred_mode = "blocks"
+
+    remote, local = Remote(DOCUMENTS), MemoryTokens(DOCUMENTS)
+    for packing in (Chunk(4), Whole(4)):
+        assert Shuffle(packing(remote), 1).version == "blocks-1"
+        assert Shuffle(packing(local), 1).version == "feistel-1"
 
 
 def test_large_indices_are_exact() -> None:

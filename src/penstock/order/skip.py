@@ -13,6 +13,7 @@ from penstock._index import as_position, as_positions
 from penstock._tree import line, tree
 from penstock.abc import Stream, SupportsResolve, SupportsSubstitutes
 from penstock.errors import ConfigError
+from penstock.order.permutation import MAX_SIZE
 from penstock.types import Batch, IntArray, Location, Schema
 
 T = TypeVar("T")
@@ -156,8 +157,8 @@ def _pair(item: Any) -> tuple[int, int]:
         start, stop = (operator.index(bound) for bound in item)
     except (TypeError, ValueError) as error:
         raise ConfigError("expected (start, stop) pairs of positions", found=repr(item)) from error
-    if not 0 <= start <= stop:
-        raise ConfigError("not a range of positions", found=f"({start}, {stop})", expected="0 <= start <= stop")
+    if not 0 <= start <= stop <= MAX_SIZE:
+        raise ConfigError("not a range of positions", found=f"({start}, {stop})", expected="0 <= start <= stop <= 2^62")
     return start, stop
 
 

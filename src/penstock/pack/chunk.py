@@ -106,6 +106,11 @@ class Windows:
         return Schema(fields(dtype, length, start_zero=self.packing.labels == "start-zero"))
 
     @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the way windows are cut and labelled."""
         p = self.packing

@@ -70,6 +70,11 @@ class WholeDocuments:
         return Schema(fields(str(self.source.dtype), self.packing.length, start_zero=False))
 
     @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, length and padding."""
         return digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
