@@ -29,8 +29,12 @@ def collate_columns(batch: Batch) -> Batch:
 
 def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int]:
     """int32[n + 1] over all windows, and the longest document in them, from one int32[n_j + 1] a window."""
-    lengths = [np.diff(np.asarray(window, np.int64)) for window in windows]
-    all_lengths = np.concatenate(lengths) if lengths else np.empty(0, np.int64)
+    if not windows:
+        return np.zeros(1, np.int32), 0
+    steps = np.diff(np.concatenate(windows).astype(np.int64))
+    # Between two windows stands no document.
+    borders = np.cumsum([len(window) for window in windows])[:-1] - 1
+    all_lengths = np.delete(steps, borders)
     ends = np.cumsum(all_lengths)
     if ends.size and int(ends[-1]) > np.iinfo(np.int32).max:
         raise ConfigError(

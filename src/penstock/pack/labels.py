@@ -101,12 +101,13 @@ def segments(starts: BoolArray, used: IntArray | None = None) -> Batch:
         positions[columns >= used[:, None]] = 0
     ends = np.full(rows, length) if used is None else used
     real = ids > 0
-    cu_seqlens = _borders(first_columns[real], row[real], ends)
+    longest = np.zeros(rows, dtype=np.int32)
+    np.maximum.at(longest, row[real], sizes[real])
     return {
         "segment_ids": segment_ids,
         "positions": positions,
-        "cu_seqlens": cu_seqlens,
-        "max_seqlen": np.array([np.diff(borders).max(initial=0) for borders in cu_seqlens], dtype=np.int32),
+        "cu_seqlens": _borders(first_columns[real], row[real], ends),
+        "max_seqlen": longest,
     }
 
 
