@@ -153,7 +153,7 @@ def _verdict(results: Mapping[str, Any], names: Sequence[str], without: Mapping[
     met = sum(row["met"] is True for row in rows)
     lines = ["", f"{met} targets met, {len(missed)} missed, {len(without)} questions without an answer"]
     lines += [f"  MISSED: {'  '.join(cell for cell in _cells(row) if cell)}" for row in missed]
-    lines += [f"  {name} {reason.splitlines()[0]}" for name, reason in without.items()]
+    lines += [f"  {name} {reason.strip().splitlines()[-1]}" for name, reason in without.items()]
     return "\n".join(lines)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from harness import ROOT, NotRun, child
 
 NAME = "Modalities"
-_INSIDE = Path(__file__).resolve().parent / "modalities_inside.py"
+# In a folder of its own: beside this file it would import this file as the package.
+_INSIDE = Path(__file__).resolve().parent / "inside" / "in_modalities.py"
 
 
 @cache
@@ -62,5 +63,5 @@ def pack_command(jsonl: Path, idx: Path, out: Path, tokenizer: Path, eos: str, n
 
 
 def inside(function: str, **arguments: Any) -> Any:
-    """Call a function of `modalities_inside.py` with its interpreter."""
+    """Call a function of `inside/in_modalities.py` with its interpreter."""
     return child(python(), _INSIDE, function, **arguments)
