@@ -147,15 +147,18 @@ def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
 
 
 def stored_too_wide(tokens: TokenArray) -> bool:
-    """Whether tokens of 4 bytes are likely pairs of 2-byte ones: ids beyond all vocabularies, of few different halves.
+    """Whether tokens of 4 bytes are likely pairs of 2-byte ones.
+
+    Then many are beyond any vocabulary, and few different halves make many different wholes.
 
     Args:
         tokens: uint[n], from the start of the data.
     """
     if tokens.dtype.itemsize != 4 or len(tokens) < 64:
         return False
-    halves = np.ascontiguousarray(tokens[: 1 << 14]).view(np.uint16)
-    return bool(np.mean(tokens >= 1 << 20) > 0.5) and len(np.unique(halves)) < len(halves) // 2
+    tokens = np.ascontiguousarray(tokens[: 1 << 14])
+    halves = np.unique(tokens.view(np.uint16))
+    return bool(np.mean(tokens >= 1 << 20) > 0.05) and 4 * len(np.unique(tokens)) > 5 * len(halves)
 
 
 def _doc_runs(n_docs: int, depth: Depth) -> Iterator[IntArray]:

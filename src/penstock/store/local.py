@@ -139,6 +139,10 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
 
+    def remove_folder(self, path: str) -> None:
+        """Remove one empty folder."""
+        self._os.rmdir(path)
+
     # --- inside --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -371,20 +375,40 @@ class LocalStagedFolder:
 def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
     """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
 
+    The holder may delete the file: whoever waited for it then locks a new one.
+
     Yields:
         Whether the lock was had; always true with `wait`.
     """
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        had = True
+    while True:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # the holder removed the folder in between
         try:
             fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             had = False
+            break
+        except BaseException:
+            os.close(fd)
+            raise
+        had = True
+        if _is_file_of(fd, path):
+            break
+        os.close(fd)
+    try:
         yield had
     finally:
         os.close(fd)
+
+
+def _is_file_of(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def output_exists(path: str) -> ConfigError:
@@ -392,14 +416,14 @@ def output_exists(path: str) -> ConfigError:
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
 
 
-def on_network(path: str) -> bool:
+def on_network(path: str, mounts: str = "/proc/self/mountinfo") -> bool:
     """Whether `path` lies on a network file system: there a failed read of a mapping kills the process.
 
-    False where the system does not tell.
+    False where the system has no list of `mounts`.
     """
     place = os.path.realpath(path)
     best = ("", "")
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+    with contextlib.suppress(OSError), open(mounts, "rb") as lines:
         for line in lines:
             left, _, right = line.partition(b" - ")
             mount = os.fsdecode(left.split()[4].replace(rb"\040", b" ")).rstrip("/")

@@ -56,8 +56,8 @@ class _Pbin:
             return Sniff(False, "no such file")
         if not isinstance(found, Problem):
             return Sniff(True, f"header and index of the layout {found.layout.name}")
-        # A damaged file of that name is better refused by `open`, which says what is wrong with it.
-        return Sniff(path.endswith(self.traits.suffixes), found.what)
+        # A damaged file is better refused by `open` and found by `verify`, which say what is wrong with it.
+        return Sniff(path.endswith(self.traits.suffixes) and found.code != "header", found.what)
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> PbinSource:
         """See `source.open_pbin`."""

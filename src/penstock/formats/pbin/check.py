@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from penstock.formats._token_checks import (
 )
 from penstock.formats._tokens import DATA, TokenFile, require_eos, side_path
 from penstock.formats.pbin.index import doc_starts, index_problems, read_index
-from penstock.formats.pbin.layout import TODAY, Geometry, Problem, find_layout
+from penstock.formats.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.store.side_file import decode_manifest, file_binding
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 
@@ -37,10 +38,17 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
         ConfigError: an option that can't hold.
     """
     geometry = find_layout(store, path, options.layout)
+    findings: list[Finding] = []
     if isinstance(geometry, Problem):
-        return [geometry.finding(path)]
+        findings.append(geometry.finding(path))
+        found = _by_whole_index(store, path) if geometry.code == "ambiguous" else None
+        if found is None:
+            return findings
+        geometry = found
+        fix = f"Open it with layout={geometry.layout.name!r}"
+        findings = [replace(findings[0], severity="warning", expected=geometry.layout.name, fix=fix)]
     require_eos(path, dtype_for(geometry.token_bytes), options.eos_id)
-    findings = list(_check_header(geometry, path))
+    findings += _check_header(geometry, path)
     starts, index_findings = _check_index(store, path, geometry)
     manifest, side_findings = _check_side_file(store, path, geometry, starts)
     findings += index_findings + side_findings
@@ -51,6 +59,13 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], _RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _by_whole_index(store: Store, path: str) -> Geometry | None:
+    """The one layout whose index has no fault, where there is one."""
+    named = [find_layout(store, path, name) for name in LAYOUTS]
+    sound = [one for one in named if isinstance(one, Geometry) and _check_index(store, path, one)[0] is not None]
+    return sound[0] if len(sound) == 1 else None
 
 
 def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:

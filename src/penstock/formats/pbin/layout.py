@@ -188,6 +188,14 @@ def _index_fits(store: Store, path: str, geometry: Geometry) -> bool:
     return first is not None and first[0] in geometry.layout.first_offsets and first[1] <= geometry.data_bytes
 
 
+def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: bytes) -> bool:
+    """Whether everything but the token width is that of today's layout."""
+    if len(header) < TODAY.header_bytes:
+        return False
+    geometry = Geometry(TODAY, size_bytes, data_length(header, TODAY), 1, 0)
+    return geometry.index_bytes > 0 and _index_head(store, path, geometry) is not None
+
+
 def _based(store: Store, path: str, geometry: Geometry) -> Geometry:
     """With the place that offsets count from, where a layout has two."""
     first = _index_head(store, path, geometry)
@@ -215,10 +223,13 @@ def _ambiguous(fitting: list[Geometry]) -> Problem:
 
 def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem:
     """Why no layout fits, in the words of the layout that the header looks like."""
-    layout = likely_layout(size_bytes, header)
+    layout = likely_layout(store, path, size_bytes, header)
     geometry = _sized(layout, size_bytes, header)
     if geometry is None:
-        return _header_problem(layout, size_bytes, header)
+        problem = _header_problem(layout, size_bytes, header)
+        if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header):
+            return replace(problem, code="token-bytes", fix="Set the width at byte 8 to the true one, or pack again")
+        return problem
     begins = _index_head(store, path, geometry) is not None
     if geometry.data_bytes == 0 and not begins:
         return Problem(
@@ -251,8 +262,12 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
     )
 
 
-def likely_layout(size_bytes: int, header: bytes) -> Layout:
-    """The layout that a header which fits none was most likely meant to have."""
+def likely_layout(store: Store, path: str, size_bytes: int, header: bytes) -> Layout:
+    """The layout that a damaged file most likely had."""
+    for layout in LAYOUTS.values():
+        geometry = _sized(layout, size_bytes, header)
+        if geometry is not None and _index_fits(store, path, geometry):
+            return layout
     for name in ("h12le", "h12be"):
         if len(header) == HEADER_BYTES and width_field(header, LAYOUTS[name]) in TOKEN_BYTES:
             return LAYOUTS[name]
@@ -265,7 +280,7 @@ def likely_layout(size_bytes: int, header: bytes) -> Layout:
 def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
     if len(header) < layout.header_bytes:
         return Problem(
-            "truncated",
+            "header",
             Truncated,
             "the file ends inside its header",
             size_bytes,
@@ -276,7 +291,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
     data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
     if token_bytes not in TOKEN_BYTES:
         return Problem(
-            "token-bytes",
+            "header",
             Corrupt,
             "the header holds no token width",
             8,

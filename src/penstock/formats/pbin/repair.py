@@ -44,11 +44,13 @@ class _Plan:
         action: code and words for it.
         file: the tokens that are there.
         doc_lengths: int64[n_docs], in tokens, of the documents to keep, from the first token on.
+        eos_id: id that ends them all, where it is known.
     """
 
     action: Action
     file: TokenFile
     doc_lengths: IntArray
+    eos_id: int | None
 
 
 def repair_pbin(
@@ -69,7 +71,7 @@ def repair_pbin(
         return []
     if not write:
         return [plan.action]
-    backup = _write(store, path, plan, eos_id)
+    backup = _write(store, path, plan)
     what = f"{plan.action.what}; the old file is kept as {backup}"
     return [Action(plan.action.code, path, what, done=True)]
 
@@ -106,7 +108,7 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
     if pairs is not None:
         if is_merged(pairs, geometry) and not (pairs[:, 1] % geometry.token_bytes).any():
             what = f"set the offsets of {len(pairs)} documents to the sums of their lengths"
-            return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes)
+            return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes, eos_id)
         if not any(True for _ in index_problems(pairs, geometry)):
             return None
     return _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
@@ -124,7 +126,7 @@ def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int 
         if pairs is not None:
             what = f"set the data length to {geometry.data_bytes} bytes, as the index of {len(pairs)} documents has it"
             lengths = pairs[:, 1] // geometry.token_bytes
-            return _Plan(Action("pbin.unfinished", path, what), _tokens(store, path, geometry), lengths)
+            return _Plan(Action("pbin.unfinished", path, what), _tokens(store, path, geometry), lengths, eos_id)
     return _plan_rebuilt("pbin.unfinished", path, _tokens(store, path, geometry), eos_id, keep_rest=False)
 
 
@@ -142,14 +144,15 @@ def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, 
         return None
     ends = _document_ends(file, eos_id)
     rest = file.num_tokens - (int(ends[-1]) if len(ends) else 0)
-    if keep_rest and rest and len(ends):
-        ends, rest = np.append(ends, file.num_tokens), 0
     if not len(ends):
         return None
     what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
+    if rest and keep_rest:
+        what += f", and one of the last {rest} tokens, which no EOS ends"
+        return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0, append=file.num_tokens), None)
     if rest:
         what += f"; leave out the last {rest} tokens, which no EOS ends"
-    return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0))
+    return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0), eos_id)
 
 
 def _document_ends(file: TokenFile, eos_id: int) -> IntArray:
@@ -165,7 +168,7 @@ def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry 
     """The header's geometry, its length cut to what the file holds; a length of 0 means all of it."""
     size_bytes = store.size(path)
     header = store.get(path, 0, HEADER_BYTES)
-    layout = likely_layout(size_bytes, header) if options.layout is None else layout_named(options.layout)
+    layout = likely_layout(store, path, size_bytes, header) if options.layout is None else layout_named(options.layout)
     token_bytes = width_field(header, layout)
     if len(header) < layout.header_bytes or token_bytes not in TOKEN_BYTES:
         return None
@@ -212,7 +215,7 @@ def _told_eos(store: Store, path: str) -> int | None:
     return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
 
 
-def _write(store: Store, path: str, plan: _Plan, eos_id: int | None) -> str:
+def _write(store: Store, path: str, plan: _Plan) -> str:
     """Keep the old file, write the new one; returns the old one's new path."""
     backup = next(name for name in _backup_names(path) if not store.exists(name))
     copy = store.stage(backup)
@@ -223,7 +226,7 @@ def _write(store: Store, path: str, plan: _Plan, eos_id: int | None) -> str:
         copy.abort()
         raise
     width = plan.file.dtype.itemsize
-    with PbinWriter(store, path, width, None, TokenOptions(eos_id=eos_id), overwrite=True) as writer:
+    with PbinWriter(store, path, width, None, TokenOptions(eos_id=plan.eos_id), overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_documents(plan.file.tokens(start, stop), doc_lengths)
     return backup

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
-from penstock.errors import ConfigError, TooLarge
+from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._token_writer import (
     FileDigests,
     TokenOptions,
@@ -139,12 +139,20 @@ class PbinWriter:
         num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
         lengths = check_lengths(num_tokens, doc_lengths)
         length_bytes = num_tokens * self._dtype.itemsize
+        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
+        if len(stored) < length_bytes:
+            raise Truncated(
+                "the part is shorter than its documents",
+                path=path,
+                offset_bytes=start_bytes,
+                found=f"{len(stored)} bytes",
+                expected=f"{length_bytes} bytes",
+            )
         try:
             self._staged.append_file(path, start_bytes, length_bytes)
         except BaseException:
             self.abort()
             raise
-        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
         for first in range(0, length_bytes, _PART_BYTES):
             piece = stored[first : first + _PART_BYTES]
             self._digests.update(piece)
