@@ -46,7 +46,6 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
     Attributes:
         widths: options of the writer for each token width in bytes.
         zero_copy: `tokens()` is a view of the mapped file.
-        sees_every_bit: as in `FormatSuite`; a changed token is still a token, so this takes the side file's digests.
     """
 
     widths: Mapping[int, Mapping[str, Any]]
