@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.formats.jsonl.build import RANGE_BYTES, DroppedLine, IndexedLines, index_path_for, write_index
+from penstock.formats.jsonl.build import (
+    RANGE_BYTES,
+    DroppedLine,
+    IndexedLines,
+    Run,
+    index_path_for,
+    write_index,
+)
 from penstock.formats.jsonl.scan import LineRange, Lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.resolve import resolve
@@ -87,7 +94,7 @@ def build_index(
     size_bytes = store.size(root)
     if workers is None:
         workers = 1 if size_bytes < _ALONE_BYTES else len(os.sched_getaffinity(0))
-    run = map if workers == 1 or size_bytes <= RANGE_BYTES else _in_processes(workers)
+    run = map if workers == 1 or size_bytes <= RANGE_BYTES else _spread(workers, threads=not validate)
     lines = IndexedLines(
         store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
     )
@@ -96,12 +103,17 @@ def build_index(
     return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
 
 
-def _in_processes(workers: int) -> Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterator[Lines]]:
-    def run(fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]) -> Iterator[Lines]:
-        from concurrent.futures import Future, ProcessPoolExecutor
-        from concurrent.futures.process import BrokenProcessPool
+def _spread(workers: int, *, threads: bool) -> Run:
+    """A `map` over threads (numpy lets go of the interpreter's lock) or processes (JSON does not)."""
 
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"))
+    def run(fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]) -> Iterator[Lines]:
+        from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+        pool: Executor
+        if threads:
+            pool = ThreadPoolExecutor(workers)
+        else:
+            pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"))
         pending: deque[Future[Lines]] = deque()
         try:
             for task in tasks:
@@ -110,10 +122,9 @@ def _in_processes(workers: int) -> Callable[[Callable[[LineRange], Lines], Itera
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        except BrokenProcessPool as error:
-            raise PrepareError(
-                "a process was killed", hint="The system may have run out of memory: use fewer workers"
-            ) from error
+        except BrokenExecutor as error:
+            hint = "The system may have run out of memory: use fewer workers"
+            raise PrepareError("a process was killed", hint=hint) from error
         finally:
             pool.shutdown(cancel_futures=True)
 

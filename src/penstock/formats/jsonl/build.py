@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
-from penstock.abc import Store
+from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._tokens import DATA
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore, hold_lock, on_network
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -96,6 +96,11 @@ class IndexedLines:
             if len(self.dropped) < MOST_FAULTS:
                 self.dropped.append(DroppedLine(line, fault.offset_bytes, fault.length_bytes, fault.reason))
         self.num_dropped += lines.num_faults
+
+
+def may_map(store: Store, path: str) -> bool:
+    """Whether to read through a mapping: not on a network file system, where a failed read kills the process."""
+    return isinstance(store, SupportsMmap) and not (isinstance(store, LocalStore) and on_network(path))
 
 
 def cut(work: LineRange) -> Iterator[LineRange]:

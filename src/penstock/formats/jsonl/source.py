@@ -15,9 +15,9 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
 from penstock.formats._tokens import side_path, token_fingerprint
+from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
-from penstock.store.local import LocalStore, on_network
 from penstock.store.side_file import read_side_file
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
@@ -183,9 +183,8 @@ class JsonlSource:
 
 
 def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:
-    """Whether to read through a mapping: not by itself on a network file system, where a failed read kills."""
     if options.read == "auto":
-        return isinstance(store, SupportsMmap) and not (isinstance(store, LocalStore) and on_network(path))
+        return may_map(store, path)
     if options.read == "mmap" and not isinstance(store, SupportsMmap):
         raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
     return options.read == "mmap"
