@@ -125,14 +125,20 @@ class TestLittleIsRead:
     def test_index_is_decoded_once_a_host(self, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
         assert len(opened(path)) == 5000
+        assert not (tmp_path / "cache").exists()  # a small index is decoded in less time than it is kept
+        path = str(tmp_path / "many.pbin")
+        with FORMAT.create(LocalStore(), path, {"token_bytes": 1}, overwrite=False) as writer:
+            writer.write_documents(np.ones(40_000, np.uint8), np.full(20_000, 2))
+        os.unlink(path + ".penstock")
+        assert len(opened(path)) == 20_000
 
         def refuse(*_: object) -> None:
             raise AssertionError("decoded again")
 
         monkeypatch.setattr(source_module, "read_index", refuse)
         source = opened(path)
-        assert len(source) == 5000
-        assert isinstance(source.doc_starts, np.ndarray)
+        assert len(source) == 20_000
+        assert source.doc_starts[-1] == 40_000
         assert not source.doc_starts.flags.writeable
         assert len(os.listdir(DerivedCache().folder)) == 2  # the array and its lock
 

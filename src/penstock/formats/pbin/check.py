@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,7 +11,6 @@ from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._token_checks import (
-    MOST_FINDINGS,
     TokenRun,
     check_block_digests,
     check_eos,
@@ -100,14 +98,8 @@ def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray 
                 error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
             )
         ]
-    problems = index_problems(pairs, geometry)
-    findings = [one.finding(path) for one in itertools.islice(problems, MOST_FINDINGS)]
-    if not findings:
-        return doc_starts(pairs, geometry, path), []
-    rest = sum(1 for _ in problems)
-    if rest:
-        findings.append(Finding(findings[0].code, "error", path, None, f"{rest} more wrong entries", None, None))
-    return None, findings
+    findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
+    return (None if findings else doc_starts(pairs, geometry, path)), findings
 
 
 def _check_side_file(

@@ -12,6 +12,9 @@ from penstock.errors import Corrupt
 from penstock.formats.pbin.layout import Geometry, Problem
 from penstock.types import IntArray
 
+MOST_PROBLEMS = 20
+"""Wrong entries that are listed one by one."""
+
 _REBUILD = "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens"
 
 
@@ -59,7 +62,7 @@ def is_merged(pairs: IntArray, geometry: Geometry) -> bool:
 
 
 def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
-    """What keeps the documents from lying back to back over all tokens, one problem for each wrong entry.
+    """What keeps the documents from lying back to back over all tokens: the first wrong entries, then a count.
 
     Args:
         pairs: int64[n_docs, 2], as `read_index` gives them.
@@ -73,8 +76,8 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
     too_far = offsets > geometry.data_bytes - lengths
     outside = np.flatnonzero((offsets < 0) | (lengths > geometry.data_bytes) | too_far)
     if len(outside):
-        for doc in outside.tolist():
-            yield _outside(doc, pairs, geometry)
+        yield from (_outside(doc, pairs, geometry) for doc in outside[:MOST_PROBLEMS].tolist())
+        yield from _more("index-outside", len(outside))
         return
     uneven = np.flatnonzero((lengths % geometry.token_bytes != 0) | (offsets % geometry.token_bytes != 0))
     if len(uneven):
@@ -82,8 +85,9 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
         return
     ends = offsets + lengths
     expected = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-    for doc in np.flatnonzero(offsets != expected).tolist():
-        yield _gap(doc, int(expected[doc]), pairs, geometry)
+    gaps = np.flatnonzero(offsets != expected)
+    yield from (_gap(doc, int(expected[doc]), pairs, geometry) for doc in gaps[:MOST_PROBLEMS].tolist())
+    yield from _more("index-hole", len(gaps))
     last = int(ends[-1]) if len(ends) else 0
     if last != geometry.data_bytes:
         yield Problem(
@@ -95,6 +99,11 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
             f"byte {geometry.data_bytes}",
             _REBUILD,
         )
+
+
+def _more(code: str, count: int) -> Iterator[Problem]:
+    if count > MOST_PROBLEMS:
+        yield Problem(code, Corrupt, f"{count - MOST_PROBLEMS} more wrong entries")
 
 
 def _sum(lengths: IntArray) -> int:

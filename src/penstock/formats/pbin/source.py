@@ -28,6 +28,7 @@ from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
+_SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
 _UNREAD: Any = object()
 
@@ -112,15 +113,18 @@ class PbinSource:
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and `num_tokens`; read-only and mapped.
+        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
 
-        Decoded at first use, once a host, in 3 times the memory of the index.
+        Decoded at first use, in 3 times the memory of the index; once a host, and mapped, unless the index is small.
 
         Raises:
             FormatError: the index is damaged; `tokens` and `gather` still work.
         """
         if self._doc_starts is None:
-            self._doc_starts = DerivedCache().array(self._starts_key(), "int64", self._decode_starts)
+            if self._geometry.index_bytes < _SMALL_INDEX_BYTES:
+                self._doc_starts = self._decode_starts()
+            else:
+                self._doc_starts = DerivedCache().array(self._starts_key(), "int64", self._decode_starts)
         return self._doc_starts
 
     @property
@@ -189,4 +193,6 @@ class PbinSource:
         return key
 
     def _decode_starts(self) -> IntArray:
-        return doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
+        starts = doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
+        starts.flags.writeable = False
+        return starts
