@@ -1,0 +1,106 @@
+"""The command line as a user meets it: a process, its two streams and its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cli.main import COMMANDS, exit_codes
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "c.pbin"
+    with ps.create(path, format="pbin", token_bytes=2, eos_id=0) as writer:
+        for n_tokens in (3, 5, 2):
+            writer.write({"tokens": np.r_[np.arange(1, n_tokens), 0].astype(np.uint16)})
+    return path
+
+
+def test_help_lists_every_command_and_exit_code() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+    for status, _ in exit_codes():
+        assert f"\n  {status} " in done.stdout
+
+
+def test_exit_codes_differ() -> None:
+    statuses = [status for status, _ in exit_codes()]
+    assert len(set(statuses)) == len(statuses)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_explains_itself(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: penstock {name}")
+
+
+def test_wrong_usage_is_status_2() -> None:
+    assert run("nosuch").returncode == 2
+    assert run("verify").returncode == 2
+    assert run().returncode == 2
+
+
+def test_a_refusal_names_the_file_and_shows_no_traceback(tmp_path: Path) -> None:
+    for name in ("info", "head", "verify", "repair"):
+        done = run(name, tmp_path / "gone.pbin")
+        assert done.returncode == 9
+        assert "gone.pbin" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run("--debug", "info", tmp_path / "gone.pbin")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_json_is_one_document_and_nothing_else(packed: Path) -> None:
+    info = json.loads(run("info", packed, "--json").stdout)
+    assert (info["format"], info["samples"], info["tokens"]) == ("pbin", 3, 10)
+    head = json.loads(run("head", packed, "-n", 2, "--json").stdout)
+    assert [one["tokens"] for one in head["samples"]] == [[1, 2, 0], [1, 2, 3, 4, 0]]
+    assert json.loads(run("verify", packed, "--json").stdout)["findings"] == []
+    assert json.loads(run("repair", packed, "--json").stdout)["actions"] == []
+
+
+def test_text_for_people(packed: Path) -> None:
+    assert "10" in run("info", packed).stdout
+    assert run("head", packed, "-n", 1).stdout == '0: {"tokens": [1, 2, 0]}\n'
+    assert "clean" in run("verify", packed).stdout
+
+
+def test_verify_exits_1_for_an_error(packed: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pbin"
+    cut.write_bytes(packed.read_bytes()[:-9])
+    done = run("verify", cut, "--format", "pbin")
+    assert done.returncode == 1
+    assert "fix:" in done.stdout
+
+
+def test_convert_prints_the_digest(packed: Path, tmp_path: Path) -> None:
+    done = run("convert", packed, tmp_path / "d.pbin", "--json")
+    assert json.loads(done.stdout)["digest"] == json.loads(run("info", packed, "--json").stdout)["manifest"]["digest"]
+    assert (tmp_path / "d.pbin").read_bytes() == packed.read_bytes()
+
+
+def test_a_reader_that_goes_away_is_no_error(packed: Path) -> None:
+    command = f"{sys.executable} -m penstock head {packed} -n 3 | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
