@@ -1,0 +1,228 @@
+"""Mutations of files: blind ones for all, and ones that know headers, pickled indexes, JSON lines and side files."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import struct
+from collections.abc import Callable
+
+Mutation = Callable[[bytes, random.Random], bytes]
+
+NUMBERS = [
+    *range(-2, 18),
+    *(
+        sign * ((1 << bits) + near)
+        for bits in (8, 16, 31, 32, 40, 53, 62, 63, 64)
+        for near in (-1, 0, 1)
+        for sign in (1, -1)
+    ),
+]
+OPCODES = [
+    b"K\x00",
+    b"M\x01\x00",
+    b"J\xff\xff\xff\xff",
+    b"\x8a\x00",
+    b"\x8a\x09" + b"\xff" * 9,
+    b"\x8b\xff\xff\xff\x7f",
+    b"\x86\x94",
+]
+OPCODES += [
+    b"(",
+    b"e",
+    b"a",
+    b"]\x94",
+    b".",
+    b"h\x00",
+    b"j\x00\x00\x00\x00",
+    b"\x95" + b"\xff" * 8,
+    b"\x80\x04",
+    b"\x80\x05",
+]
+OPCODES += [
+    b"cos\nsystem\n",
+    b"X\x02\x00\x00\x00ls\x85R",
+    b"\x93",
+    b"R",
+    b"b",
+    b"N",
+    b"0",
+    b"2",
+    b"I1\n",
+    b"L1L\n",
+    b"\x8d" + b"\xff" * 8,
+]
+LINES = [b"{}", b"[]", b"null", b"NaN", b"-Infinity", b'"\\ud800"', b"\xef\xbb\xbf{}", b"", b"   ", b"\r", b"{", b"-"]
+LINES += [b"\0", b'{"a":1}{"b":2}', b'{"a":1,"a":2}', b'{"text":"\xff\xfe"}', b'{"text":"\x01"}']
+LINES += ['{"text":"\u2028\x85"}'.encode(), b"[" * 3000, b"[" * 200_000, b'{"a":' * 100_000]
+LINES += [b"9" * 5000, b"1e999999", b"0.1e-999999", b'{"a":' + b"8" * 5000 + b"}", b'{"text":"' + b"x" * 70_000 + b'"}']
+
+
+def mutate(data: bytes, rng: random.Random, kinds: list[Mutation]) -> bytes:
+    """One to four mutations, blind ones and some of `kinds`."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
+        data = rng.choice(kinds if rng.random() < 0.7 else BLIND)(data, rng)
+    return data
+
+
+# --- blind -----------------------------------------------------------------------------------------------------------
+
+
+def flip_bit(data: bytes, rng: random.Random) -> bytes:
+    return (
+        _put(data, place := rng.randrange(len(data)), bytes([data[place] ^ 1 << rng.randrange(8)])) if data else b"\0"
+    )
+
+
+def set_byte(data: bytes, rng: random.Random) -> bytes:
+    return _put(
+        data, rng.randrange(len(data) + 1), bytes([rng.choice((0, 1, 10, 0x7F, 0x80, 0xFF, rng.randrange(256)))])
+    )
+
+
+def set_number(data: bytes, rng: random.Random) -> bytes:
+    return _put(data, rng.randrange(len(data) + 1), _number(rng, len(data)))
+
+
+def cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data) + 1)]
+
+
+def drop(data: bytes, rng: random.Random) -> bytes:
+    start = rng.randrange(len(data) + 1)
+    return data[:start] + data[start + rng.choice((1, 2, 3, 8, 12, 100)) :]
+
+
+def repeat(data: bytes, rng: random.Random) -> bytes:
+    start = rng.randrange(len(data) + 1)
+    return data[:start] + data[start : start + rng.choice((1, 8, 100, 5000))] * rng.choice((2, 3, 50)) + data[start:]
+
+
+def append(data: bytes, rng: random.Random) -> bytes:
+    return data + rng.choice((b"\0", b".", b"\n", b"\x80\x04]\x94.", rng.randbytes(rng.randrange(1, 300))))
+
+
+BLIND: list[Mutation] = [flip_bit, set_byte, set_number, cut, drop, repeat, append]
+
+
+# --- packed files ----------------------------------------------------------------------------------------------------
+
+
+def set_header(data: bytes, rng: random.Random) -> bytes:
+    return _put(data, rng.choice((0, 0, 8, 4)), _number(rng, len(data)))
+
+
+def shift_header(data: bytes, rng: random.Random) -> bytes:
+    if len(data) < 12:
+        return data
+    length, width = struct.unpack_from("<QI", data)
+    near = (length + rng.choice((-width, -1, 1, width, len(data)))) % (1 << 64)
+    return struct.pack("<QI", near, rng.choice((width, 0, 1, 2, 3, 4, 8, 1 << 31))) + data[12:]
+
+
+def set_opcode(data: bytes, rng: random.Random) -> bytes:
+    start = _index_start(data)
+    place = rng.randrange(start, len(data) + 1)
+    opcode = rng.choice(OPCODES)
+    return data[:place] + opcode + data[place + rng.choice((0, len(opcode))) :]
+
+
+def new_index(data: bytes, rng: random.Random) -> bytes:
+    """An index of other pairs, pickled by any protocol: negative, overlapping, huge, shared, not even pairs."""
+    width = rng.choice((1, 2, 4))
+    size = max(1, len(data))
+    shared = rng.choice(NUMBERS)
+    pairs: list[object] = []
+    for _ in range(rng.choice((0, 1, 2, 3, 1000, 1001, 2500))):
+        pairs.append((rng.choice((shared, rng.randrange(size))), rng.choice((shared, width * rng.randrange(20)))))
+    odd: list[object] = [
+        pairs,
+        tuple(pairs),
+        [list(pair) for pair in pairs[:3]],
+        [pairs, pairs],
+        {"a": pairs},
+        [(1, "a")],
+        [(1.5, 2)],
+    ]
+    value = pairs if rng.random() < 0.7 else rng.choice(odd)
+    return data[: _index_start(data)] + pickle.dumps(value, rng.randrange(6))
+
+
+def fitting_index(data: bytes, rng: random.Random) -> bytes:
+    """Documents that fit the data but for one pair."""
+    start = _index_start(data)
+    size, place, pairs = start - 12, 0, []
+    while place < size and len(pairs) < 2000:
+        length = min(size - place, 4 * rng.randrange(1, 30))
+        pairs.append((place, length))
+        place += length
+    if pairs:
+        chosen = rng.randrange(len(pairs))
+        offset, length = pairs[chosen]
+        pairs[chosen] = rng.choice(
+            [
+                (offset, length),
+                (offset + 1, length),
+                (-offset, length),
+                (offset, -length),
+                (offset, rng.choice(NUMBERS)),
+                (0, length),
+            ]
+        )
+    return data[:start] + pickle.dumps(pairs, rng.choice((2, 4, 5)))
+
+
+PACKED: list[Mutation] = [set_header, shift_header, set_opcode, new_index, fitting_index]
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def set_line(data: bytes, rng: random.Random) -> bytes:
+    lines = data.split(b"\n")
+    place = rng.randrange(len(lines))
+    lines[place : place + rng.randrange(2)] = [rng.choice(LINES)]
+    return rng.choice((b"\n", b"\n", b"\r\n", b"\r")).join(lines)
+
+
+def move_line(data: bytes, rng: random.Random) -> bytes:
+    lines = data.split(b"\n")
+    rng.shuffle(lines)
+    return b"\n".join(lines)
+
+
+JSON_LINES: list[Mutation] = [set_line, set_line, move_line]
+INDEX: list[Mutation] = [set_opcode, new_index, new_index]
+
+
+def set_json_number(data: bytes, rng: random.Random) -> bytes:
+    """In a side file: one number or text becomes another value."""
+    values = [str(rng.choice(NUMBERS)), "null", '""', "[]", "{}", "1e99", '"\\ud800"', "[[[]]]", '"' + "0" * 32 + '"']
+    parts = data.split(b": ")
+    place = rng.randrange(len(parts))
+    end = parts[place].find(b",")
+    if place and end >= 0:
+        parts[place] = rng.choice(values).encode() + parts[place][end:]
+    return b": ".join(parts)
+
+
+SIDE: list[Mutation] = [set_json_number]
+
+
+def _put(data: bytes, place: int, new: bytes) -> bytes:
+    return data[:place] + new + data[place + len(new) :]
+
+
+def _number(rng: random.Random, size: int) -> bytes:
+    value = rng.choice((*NUMBERS, size, size - 1, size + 1, size - 12, size * 2))
+    width = rng.choice((4, 8))
+    return (value % (1 << 8 * width)).to_bytes(width, rng.choice(("little", "big")))
+
+
+def _index_start(data: bytes) -> int:
+    """Where the index of a packed file begins by its header, else where a pickle begins, else the start."""
+    if len(data) >= 12:
+        (length,) = struct.unpack_from("<Q", data)
+        if 12 + length <= len(data):
+            return 12 + length
+    return max(0, data.rfind(b"\x80\x04"))

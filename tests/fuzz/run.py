@@ -1,0 +1,295 @@
+"""Fuzz the readers: `python tests/fuzz/run.py`, for FUZZ_SECONDS (60). `make fuzz` calls it.
+
+Each case is a dataset made by the original tools or by ours, changed a little, then opened, read and checked in every
+way. Allowed are samples and `PenstockError`s. A finding is: any other exception, a hang, a process that dies, an
+allocation beyond MEMORY_FACTOR times the dataset's size plus MEMORY_SLACK_BYTES, a file that `check` writes to, or a
+dataset that `check(full)` calls clean and that can't be read.
+
+A case is a pure function of (FUZZ_SEED, target, number); `--only TARGET:NUMBER` runs one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import multiprocessing
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import mutate
+import numpy as np
+
+from penstock.abc import is_token_source
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats import create, get_format
+from penstock.store.local import LocalStore
+from penstock.types import Depth, OpenOptions
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "modalities"
+MEMORY_FACTOR = 64
+MEMORY_SLACK_BYTES = 16 << 20
+ADDRESS_SPACE_BYTES = 2 << 30
+HANG_S = 30
+CLEAN_EVERY = 50
+DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
+LAYOUTS = (None, None, None, "h4", "h8", "h12be", "h12le-abs", "h12le")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is fuzzed: seed datasets (file name → content; the first is the path), and mutations by file suffix."""
+
+    format: str
+    seeds: list[dict[str, bytes]]
+    mutations: dict[str, list[mutate.Mutation]]
+
+
+def packed_target(folder: Path) -> Target:
+    seeds = [{"set.pbin": path.read_bytes()} for path in sorted([*GOLDEN.glob("pbin/*"), *GOLDEN.glob("legacy/*")])]
+    # Big files make slow cases and no new ones.
+    seeds = [seed for seed in seeds if len(seed["set.pbin"]) < 200_000]
+    rng = np.random.default_rng(0)
+    for token_bytes, count in ((1, 0), (1, 3), (2, 40), (4, 1001)):
+        path = folder / "set.pbin"
+        with create(path, format="pbin", token_bytes=token_bytes, eos_id=0, overwrite=True) as writer:
+            for _ in range(count):
+                writer.write({"tokens": np.append(rng.integers(1, 200, rng.integers(0, 9)), 0)})
+        seeds.append({name: (folder / name).read_bytes() for name in ("set.pbin", "set.pbin.penstock")})
+    return Target("pbin", seeds, {".pbin": mutate.PACKED, ".penstock": mutate.SIDE})
+
+
+def lines_target(folder: Path) -> Target:
+    seeds: list[dict[str, bytes]] = []
+    texts = ["", "a", "é😀\u2028", 'quote " and \\', "x" * 3000]
+    for count in (1, 5, 1200):
+        path = folder / "set.jsonl"
+        with create(path, format="jsonl", overwrite=True) as writer:
+            for number in range(count):
+                writer.write({"text": texts[number % len(texts)] if count < 100 else "t", "n": number})
+        seeds.append({name: (folder / name).read_bytes() for name in ("set.jsonl", "set.idx", "set.jsonl.penstock")})
+        seeds.append({name: (folder / name).read_bytes() for name in ("set.jsonl", "set.idx")})
+        seeds.append({"set.jsonl": path.read_bytes()})
+    return Target("jsonl", seeds, {".jsonl": mutate.JSON_LINES, ".idx": mutate.INDEX, ".penstock": mutate.SIDE})
+
+
+TARGETS = {"pbin": packed_target, "jsonl": lines_target}
+
+
+def make_case(target: Target, seed: int, number: int) -> tuple[dict[str, bytes], OpenOptions]:
+    """The dataset of case `number`, and the options that it is opened with."""
+    rng = random.Random(f"{seed}:{target.format}:{number}")
+    files = dict(rng.choice(target.seeds))
+    for name in rng.sample(sorted(files), rng.choice((1, 1, 1, len(files)))):
+        files[name] = mutate.mutate(files[name], rng, target.mutations[os.path.splitext(name)[1]])
+    packed = target.format == "pbin"
+    return files, OpenOptions(
+        layout=rng.choice(LAYOUTS) if packed else None,
+        eos_id=rng.choice((None, None, 0, 3, 70_000)) if packed else None,
+        vocab_size=rng.choice((None, None, 100, 70_000)) if packed else None,
+        raw=not packed and rng.random() < 0.2,
+        read=rng.choice(("auto", "mmap", "pread")),
+    )
+
+
+def exercise(format_name: str, path: str, options: OpenOptions) -> None:
+    """Everything that a user may do with a dataset; raises what is no `PenstockError`."""
+    store, chosen = LocalStore(), get_format(format_name)
+    chosen.sniff(store, path)
+    plain = options == OpenOptions(read=options.read, raw=options.raw)
+    findings: list[Any] = []
+    try:
+        for depth in DEPTHS:
+            findings = list(chosen.check(store, path, options, depth))
+    except ConfigError:
+        if plain:
+            raise
+        return  # an option that these data can't have
+    before = snapshot(os.path.dirname(path))
+    chosen.repair(store, path, options, findings, write=False)
+    if snapshot(os.path.dirname(path)) != before:
+        raise AssertionError("repair(write=False) wrote something")
+    clean = not any(finding.severity == "error" for finding in findings)
+    try:
+        read(chosen.open(store, path, options))
+    except PenstockError as error:
+        if clean and plain:
+            raise AssertionError(f"check finds no error, and reading says: {error}") from error
+        if not str(error):
+            raise AssertionError("an error without a message") from error
+
+
+def read(source: Any) -> None:
+    """Samples, batches, tokens and windows, from both ends."""
+    str(source)
+    if is_token_source(source):
+        count = source.num_tokens
+        if source.tokens(0, min(count, 100)).dtype != source.dtype:
+            raise AssertionError("tokens of another dtype")
+        if count > 3:
+            source.gather(np.array([0, count - 3, 1]), 3)
+    errors: list[PenstockError] = []
+    size = len(source)
+    for index in {0, 1, size // 2, size - 1, -1} if size else ():
+        try:
+            source[index]
+        except IndexError:
+            if -size <= index < size:
+                raise
+        except PenstockError as error:
+            errors.append(error)
+    if size:
+        source.get_batch([0, size - 1])
+    if len(source.fingerprint) < 16:
+        raise AssertionError("a fingerprint that is too short")
+    if errors:
+        raise errors[0]
+
+
+def snapshot(folder: str) -> list[tuple[str, int]]:
+    """Names and sizes of the files in a folder."""
+    return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(folder))
+
+
+def run_case(target: Target, seed: int, number: int, folder: Path) -> None:
+    """One case; raises for a finding."""
+    files, options = make_case(target, seed, number)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    allowed_bytes = MEMORY_FACTOR * sum(map(len, files.values())) + MEMORY_SLACK_BYTES
+    tracemalloc.reset_peak()
+    before_bytes = tracemalloc.get_traced_memory()[0]
+    exercise(target.format, str(folder / next(iter(files))), options)
+    taken_bytes = tracemalloc.get_traced_memory()[1] - before_bytes
+    if taken_bytes > allowed_bytes:
+        raise AssertionError(f"took {taken_bytes:,} bytes, allowed are {allowed_bytes:,}")
+
+
+def work(
+    name: str, seed: int, numbers: Sequence[int] | None, start: int, stop_s: float, work_folder: Path, out: Connection
+) -> None:
+    """In a child: cases from `start` until `stop_s`, or `numbers`; tells of each before it runs, then of findings."""
+    os.environ["PENSTOCK_CACHE"] = str(work_folder / "cache")
+    made = work_folder / "seeds"
+    made.mkdir(parents=True, exist_ok=True)
+    target = TARGETS[name](made)
+    logging.getLogger("penstock").setLevel(logging.ERROR)  # a warning a case would fill the screen
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    tracemalloc.start()
+    for number in itertools.count(start) if numbers is None else numbers:
+        if numbers is None and time.monotonic() >= stop_s:
+            break
+        out.send(("case", number, None))
+        signal.alarm(HANG_S)
+        try:
+            run_case(target, seed, number, work_folder / "case")
+        except Exception:
+            out.send(("finding", number, traceback.format_exc()))
+        signal.alarm(0)
+        if number % CLEAN_EVERY == 0:
+            shutil.rmtree(work_folder / "cache", ignore_errors=True)
+    out.send(("done", 0, None))
+
+
+def fuzz(
+    name: str, seed: int, seconds: float, numbers: Sequence[int] | None, folder: Path
+) -> tuple[int, list[tuple[int, str]]]:
+    """Run one target; a child that dies is a finding, and the next goes on behind it. Returns cases and findings."""
+    stop_s = time.monotonic() + seconds
+    findings: list[tuple[int, str]] = []
+    start, ran = 0, 0
+    while True:
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        child = multiprocessing.get_context("fork").Process(
+            target=work, args=(name, seed, numbers, start, stop_s, folder, theirs)
+        )
+        child.start()
+        theirs.close()
+        last, ended = start, False
+        try:
+            while True:
+                kind, number, more = ours.recv()
+                ended = kind == "done"
+                last = last if ended else number
+                ran += kind == "case"
+                if kind == "finding":
+                    findings.append((number, more))
+        except EOFError:
+            child.join()
+        if ended:
+            return ran, findings
+        said = (
+            f"no end after {HANG_S} s" if child.exitcode == -signal.SIGALRM else f"the process died: {child.exitcode}"
+        )
+        findings.append((last, said))
+        start = last + 1
+        if numbers is not None or len(findings) > 20:
+            return ran, findings
+
+
+def run_target(
+    name: str, seed: int, seconds: float, numbers: Sequence[int] | None, folder: Path, out: Connection
+) -> None:
+    out.send(fuzz(name, seed, seconds, numbers, folder / name))
+
+
+def distinct(findings: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+    """Findings of one kind together: raised at the same place, or of the same text without its numbers."""
+    kinds: dict[str, list[tuple[int, str]]] = {}
+    for number, text in findings:
+        places = re.findall(r'File "[^"]*/(?:penstock|fuzz)/[^"]*", line \d+', text)
+        kinds.setdefault(places[-1] + text.splitlines()[-1][:15] if places else text, []).append((number, text))
+    return list(kinds.values())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", "60")))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("FUZZ_SEED", "1")))
+    parser.add_argument("--only", help="TARGET:NUMBER, to run one case again")
+    given = parser.parse_args(arguments)
+    name, _, number = (given.only or "").partition(":")
+    chosen = {name: [int(number)]} if given.only else dict.fromkeys(TARGETS)
+    print(f"fuzz: seed {given.seed}, {given.seconds:g} s, targets {', '.join(chosen)}")
+    failed = False
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no case waits for a disk
+    with tempfile.TemporaryDirectory(prefix="penstock-fuzz-", dir=memory) as folder:
+        running = []
+        for name, numbers in chosen.items():
+            ours, theirs = multiprocessing.Pipe(duplex=False)
+            process = multiprocessing.get_context("fork").Process(
+                target=run_target, args=(name, given.seed, given.seconds, numbers, Path(folder), theirs)
+            )
+            process.start()
+            running.append((name, process, ours))
+        for name, process, ours in running:
+            ran, findings = ours.recv()
+            process.join()
+            for kind in distinct(findings):
+                number, text = kind[0]
+                print(f"\n--- {len(kind)} like --seed {given.seed} --only {name}:{number}\n{text}")
+            print(f"fuzz: {name}: {ran:,} cases, {len(findings)} findings, {len(distinct(findings))} kinds")
+            failed |= bool(findings) or not ran
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The fuzzer runs, repeats itself, and notices what it is there for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import Corrupt
+from penstock.formats.pbin import FORMAT
+
+
+@pytest.fixture(scope="module")
+def run() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz_run", Path(__file__).parent / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["pbin", "jsonl"])
+def test_some_cases(run: ModuleType, name: str, tmp_path: Path) -> None:
+    ran, findings = run.fuzz(name, 2, 60.0, range(40), tmp_path)
+    assert findings == []
+    assert ran == 40
+
+
+def test_a_case_is_a_function_of_its_number(run: ModuleType, tmp_path: Path) -> None:
+    target = run.packed_target(tmp_path)
+    assert run.make_case(target, 1, 5) == run.make_case(target, 1, 5)
+    cases = [run.make_case(target, seed, number)[0]["set.pbin"] for seed in (1, 2) for number in range(20)]
+    assert len(set(cases)) > 30
+
+
+def _raise(*_: Any) -> list[Any]:
+    raise OverflowError("too big")
+
+
+def _hungry(*_: Any) -> list[Any]:
+    np.ones(40 << 20, np.uint8)
+    return []
+
+
+def _refuse(*_: Any) -> Any:
+    raise Corrupt("no")
+
+
+def _hang(*_: Any) -> list[Any]:
+    time.sleep(60)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("verb", "broken", "said"),
+    [
+        ("check", _raise, "OverflowError"),
+        ("check", _hungry, "allowed are"),
+        ("check", _hang, "no end after 1 s"),
+        ("sniff", _raise, "OverflowError"),
+        ("open", _refuse, "reading says"),
+    ],
+)
+def test_findings(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, broken: Any, said: str
+) -> None:
+    monkeypatch.setattr(type(FORMAT), verb, broken)
+    if verb == "open":
+        monkeypatch.setattr(type(FORMAT), "check", lambda *_: [])
+    monkeypatch.setattr(run, "HANG_S", 1)
+    _, findings = run.fuzz("pbin", 2, 60.0, range(1 if broken is _hang else 20), tmp_path)
+    assert findings
+    assert any(said in text for _, text in findings)
+    assert len(run.distinct(findings)) <= 2
