@@ -59,13 +59,25 @@ def format_table() -> str:
 
 
 def measured_table() -> str:
-    """The measured rows, from `bench/results.json`."""
+    """The measured rows that have an aim, from `bench/results.json`."""
     path = ROOT / "bench/results.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    lines = ["| question | Penstock | beside | ratio | aim |", "|---|---|---|---|---|"]
-    for row in rows:
-        lines.append("| " + " | ".join(str(row[key]) for key in ("question", "ours", "peer", "ratio", "target")) + " |")
+    questions = json.loads(path.read_text())["questions"] if path.exists() else {}
+    lines = ["| question | Penstock | beside | factor | aim | |", "|---|---|---|---|---|---|"]
+    for question in questions.values():
+        for row in question["rows"]:
+            if row["target"] is None:
+                continue
+            other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
+            factor = "" if row["factor"] is None else f"{row['factor']:.3g}×"
+            aim = f"≤ {row['target']} {row['unit']}" if row["at_most"] else f"≥ {row['target']}×"
+            cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim)
+            lines.append("| " + " | ".join(cells) + f" | {'met' if row['met'] else '**missed**'} |")
     return "\n".join(lines)
+
+
+def amount(value: float, unit: str) -> str:
+    """Three digits and the unit."""
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def cli_page() -> str:
