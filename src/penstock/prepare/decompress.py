@@ -1,0 +1,124 @@
+"""Whole lines of compressed files: decompressed once, in pieces of bounded size."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from penstock._optional import require
+from penstock.abc import Store
+from penstock.errors import Corrupt, TooLarge, Truncated
+
+BLOCK_BYTES = 1 << 20
+LINE_LIMIT_BYTES = 1 << 30
+"""A longer line is refused: a few bytes may decompress to any amount."""
+
+_FEED_BYTES = 1 << 12  # a zstd block of 4 bytes may hold 128 KiB: so a feed gives 128 MiB at most
+_ZSTD_WINDOW_BYTES = 1 << 31
+
+
+def blocks_of(data: bytes) -> Iterator[bytes]:
+    """Whole lines, about 1 MiB at a time."""
+    start = 0
+    while start < len(data):
+        stop = data.find(b"\n", start + BLOCK_BYTES - 1) + 1 or len(data)
+        yield data[start:stop]
+        start = stop
+
+
+def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> Iterator[tuple[int, bytes, bool]]:
+    """`(offset, whole lines, last)` of a compressed file's content, pieces of at least `piece_bytes` but the last.
+
+    The content is decompressed once, as it is asked for. Memory: three pieces and a line, and 128 MiB for a stream
+    made to expand.
+
+    Raises:
+        Truncated: the file ends inside a member or frame.
+        Corrupt: its bytes are damaged, or something else follows.
+        TooLarge: a line is longer than `LINE_LIMIT_BYTES`.
+    """
+    offset_bytes, held, held_bytes, wanted_bytes = 0, list[bytes](), 0, piece_bytes
+    ready: tuple[int, bytes] | None = None
+    for data in _gunzip(store, path) if compression == "gzip" else _unzstd(store, path):
+        held.append(data)
+        held_bytes += len(data)
+        if held_bytes < wanted_bytes:
+            continue
+        whole = b"".join(held)
+        end = whole.rfind(b"\n") + 1
+        if not end:
+            if held_bytes >= LINE_LIMIT_BYTES:
+                raise _too_long(path, offset_bytes)
+            held, wanted_bytes = [whole], 2 * held_bytes
+            continue
+        if ready is not None:
+            yield (*ready, False)
+        ready = (offset_bytes, whole[:end])
+        offset_bytes += end
+        held, held_bytes, wanted_bytes = [whole[end:]], held_bytes - end, piece_bytes
+    rest = b"".join(held)
+    if ready is not None:
+        yield (*ready, not rest)
+    if rest or ready is None:
+        yield offset_bytes, rest, True
+
+
+def _gunzip(store: Store, path: str) -> Iterator[bytes]:
+    offset_bytes, data, member, begun = 0, b"", zlib.decompressobj(31), False
+    while True:
+        if not data:
+            data = store.get(path, offset_bytes, BLOCK_BYTES)
+            offset_bytes += len(data)
+            if not data:
+                break
+        if not begun:
+            data = data.lstrip(b"\0")  # zeros may pad the end of a member, as tapes have it
+            if not data:
+                continue
+        try:
+            yield member.decompress(data, BLOCK_BYTES)
+        except zlib.error as error:
+            raise _damaged(path, offset_bytes - len(data), error) from error
+        begun, data = not member.eof, member.unconsumed_tail
+        if member.eof:
+            data, member = member.unused_data, zlib.decompressobj(31)
+    if begun:
+        raise _cut_off(path, offset_bytes)
+
+
+def _unzstd(store: Store, path: str) -> Iterator[bytes]:
+    zstandard = require("zstandard", extra="tokenize")
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    offset_bytes, frame, begun = 0, decompressor.decompressobj(), False
+    while block := store.get(path, offset_bytes, BLOCK_BYTES):
+        for start in range(0, len(block), _FEED_BYTES):
+            data = block[start : start + _FEED_BYTES]
+            while data:
+                try:
+                    yield frame.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise _damaged(path, offset_bytes + start, error) from error
+                begun, data = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = decompressor.decompressobj()
+        offset_bytes += len(block)
+    if begun:
+        raise _cut_off(path, offset_bytes)
+
+
+def _too_long(path: str, offset_bytes: int) -> TooLarge:
+    return TooLarge(
+        "a line of the decompressed file is too long",
+        path=path,
+        offset_bytes=offset_bytes,
+        found=f"more than {LINE_LIMIT_BYTES} bytes without a line end",
+        expected="JSONL: one document a line",
+    )
+
+
+def _cut_off(path: str, offset_bytes: int) -> Truncated:
+    return Truncated("the compressed file is cut off", path=path, offset_bytes=offset_bytes, hint="Copy it again")
+
+
+def _damaged(path: str, offset_bytes: int, error: Exception) -> Corrupt:
+    return Corrupt("the compressed file is damaged", path=path, offset_bytes=offset_bytes, found=str(error))

@@ -1,0 +1,158 @@
+"""Who turns text into ids: gigatoken, which is fast, or `tokenizers`, which is the reference.
+
+gigatoken's `encode` leaves post-processors out, so what a post-processor puts around every text is put there here.
+Whether the two agree is looked at in every run: on text of the input, on odd texts, and around added tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+from penstock.prepare.tokenizer import TokenizerSpec, template_ids
+from penstock.types import IntArray
+
+EngineName = Literal["gigatoken", "tokenizers"]
+
+Encoded = tuple[NDArray[np.uint32], IntArray]
+"""`(ids, lengths)`: uint32[n] of all texts one after another, int64[k] ids of each."""
+
+ODD_TEXTS = (
+    *("", " ", "a", " lead", "trail ", "  double  spaces  ", "\n\n\n", "\t\ta\r\nb\rc", " \n ", "x\u00a0y\u2003z\u3000w"),
+    *("don't we've I'LL you'Re 'tis", "camelCase snake_case kebab-case", "3.14 1,000,000 12345678901234567890 ١٢٣ ½²"),
+    *("()[]{}!!!???...", "http://a.b/c?d=e&f#g", "e\u0301 \u00e9 ﬁ ß İ ǅ", "日本語テキスト。中文 한국어 가각", "नमस्ते ไทย עברית العربية"),
+    *("😀👨\u200d👩\u200d👧🏽 ❤\ufe0f", "\u0000a\u0001b\u007f", "\ufeffbom\u200b\u2028\u2029", "\U0010ffff\uffff\ud7ff\ue000"),
+    *("a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
+)
+"""Texts at which tokenizers are known to part ways."""
+
+_ADDED_TOKENS = 256
+
+
+class Engine(Protocol):
+    """Encodes texts as the tokenizer's own library does."""
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A text that two engines encode differently."""
+
+    text: str
+    found: list[int]
+    expected: list[int]
+
+    def __str__(self) -> str:
+        place = next(
+            (i for i, pair in enumerate(zip(self.found, self.expected, strict=False)) if pair[0] != pair[1]),
+            min(len(self.found), len(self.expected)),
+        )
+        start = max(0, place - 2)
+        return (
+            f"at token {place} of {self.text[:60]!r}: "
+            f"{self.found[start : place + 4]} instead of {self.expected[start : place + 4]}"
+        )
+
+
+class TokenizersEngine:
+    """The `tokenizers` package."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._tokenizer = spec.load()
+        self._special_tokens = spec.special_tokens
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        found = self._tokenizer.encode_batch_fast(
+            [text.decode() for text in texts], add_special_tokens=self._special_tokens
+        )
+        lengths = np.fromiter((len(one) for one in found), np.int64, len(found))
+        ids = np.empty(int(lengths.sum()), np.uint32)
+        place = 0
+        for one in found:
+            ids[place : place + len(one)] = one.ids
+            place += len(one)
+        return ids, lengths
+
+
+class GigatokenEngine:
+    """The gigatoken package, on the calling thread."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        if spec.split_special_tokens:
+            raise ValueError("special tokens in a text are to be split, which gigatoken does not do")
+        self._around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        if spec.special_tokens:
+            found = template_ids(spec.load())
+            if found is None:
+                raise ValueError("its post-processor does more than put tokens around a text")
+            self._around = found
+        # The import of awkward, which gigatoken hands results over in, is the slow part of its first batch.
+        self._tokenizer = require("gigatoken", extra="tokenize").Tokenizer.from_json(spec.json)
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        if not texts:
+            return np.empty(0, np.uint32), np.empty(0, np.int64)
+        layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        ids = np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]]
+        return _put_around(ids, np.diff(offsets), *self._around)
+
+
+def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:
+    """The same texts with `prefix` before and `suffix` after each."""
+    if not prefix and not suffix:
+        return ids, lengths
+    stops = np.cumsum(lengths)
+    places = np.stack([stops - lengths] * len(prefix) + [stops] * len(suffix), axis=1).reshape(-1)
+    return np.insert(ids, places, np.tile([*prefix, *suffix], len(lengths))), lengths + len(prefix) + len(suffix)
+
+
+@functools.lru_cache(maxsize=2)
+def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
+    """The engine of this process for a tokenizer; loaded once."""
+    return GigatokenEngine(spec) if name == "gigatoken" else TokenizersEngine(spec)
+
+
+def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:
+    """What gigatoken makes of some texts, or why it can't."""
+    try:
+        return load_engine("gigatoken", spec).encode(texts)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def odd_texts(spec: TokenizerSpec) -> list[bytes]:
+    """Texts to compare that the input may lack: odd characters, and each added token in several surroundings."""
+    added = [token.content for _, token in sorted(spec.load().get_added_tokens_decoder().items())]
+    around = ("{}", "x{}y", " {} ", "x {}\n{}{} y")
+    texts = [*ODD_TEXTS, *(form.replace("{}", token) for token in added[:_ADDED_TOKENS] for form in around)]
+    return [text.encode(errors="replace") for text in texts]
+
+
+def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -> Difference | None:
+    """The first text whose ids differ."""
+    if np.array_equal(found[1], expected[1]) and np.array_equal(found[0], expected[0]):
+        return None
+    for text, one, other in zip(texts, _split(found), _split(expected), strict=True):
+        if one != other:
+            return Difference(text.decode(), one, other)
+    return None
+
+
+def _split(encoded: Encoded) -> list[list[int]]:
+    ids, lengths = encoded
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if len(lengths) else []
+

@@ -1,0 +1,158 @@
+"""What is to be packed: JSONL files, folders and globs → a list of files in a fixed order, each with its digest."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import xxhash
+
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import LocalStore
+from penstock.store.resolve import resolve
+
+Compression = Literal["none", "gzip", "zstd"]
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+"""What is taken from a folder. A path or a glob may name anything."""
+
+WHOLE_DIGEST_BYTES = 1 << 32
+"""Inputs of at most so many bytes in all are hashed whole; of larger ones a sample is."""
+
+_MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+_SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file to read.
+
+    Attributes:
+        name: path relative to the folder that all inputs share.
+        path: where it is.
+        size_bytes: its size.
+        mtime_ns: time of its last change.
+        compression: how it is compressed.
+        digest: `"xxh3:…"` over all bytes, or `"sample:…"` over a few.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    compression: Compression
+    digest: str
+
+    @property
+    def digested_whole(self) -> bool:
+        """Whether an equal digest means equal bytes."""
+        return self.digest.startswith("xxh3:")
+
+
+def find_inputs(given: Sequence[str | os.PathLike[str]], store: LocalStore) -> list[InputFile]:
+    """The files meant by paths, folders and globs, in byte order of their relative paths.
+
+    Folders are searched at any depth for names that end in one of `SUFFIXES`; hidden names are left out.
+
+    Raises:
+        NotFound: nothing is there, or nothing fits.
+        ConfigError: a file is named twice, or is no regular file.
+        Corrupt: the suffix tells of a compression that the file does not have.
+    """
+    paths = sorted((os.path.abspath(path) for one in given for path in _expand(os.fspath(one))), key=os.fsencode)
+    if not paths:
+        raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
+    for first, second in zip(paths, paths[1:], strict=False):
+        if first == second:
+            raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
+    for path in paths:
+        if not os.path.isfile(path):
+            raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    whole = sum(store.size(path) for path in paths) <= WHOLE_DIGEST_BYTES
+    return [_describe(store, path, os.path.relpath(path, root), whole=whole) for path in paths]
+
+
+def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
+    """The first input that was touched, or is gone, since it was found."""
+    for one in inputs:
+        try:
+            status = os.stat(one.path)
+        except FileNotFoundError:
+            return one
+        if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.mtime_ns):
+            return one
+    return None
+
+
+def _expand(given: str) -> Iterator[str]:
+    path = resolve(given)[1]
+    if os.path.isdir(path):
+        found = list(_walk(path, (os.path.realpath(path),)))
+        if not found:
+            raise NotFound("no JSONL file in this folder", path=given, expected=", ".join(SUFFIXES))
+        yield from found
+    elif os.path.exists(path):
+        yield path
+    elif glob.has_magic(path):
+        matches = glob.glob(path, recursive=True)
+        if not matches:
+            raise NotFound("no file fits this pattern", path=given, hint="Check the path")
+        for one in matches:
+            yield from _expand(one) if os.path.isdir(one) else [one]
+    else:
+        raise NotFound("no such file or folder", path=given, hint="Check the path")
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                if entry.name.endswith(SUFFIXES):
+                    yield entry.path
+                continue
+            real = os.path.realpath(entry.path)
+            if real in above:
+                raise ConfigError("a link leads back to a folder above it", path=entry.path)
+            yield from _walk(entry.path, (*above, real))
+
+
+def _describe(store: LocalStore, path: str, name: str, *, whole: bool) -> InputFile:
+    status = os.stat(path)
+    compression = _compression(store.get(path, 0, 4), path)
+    digest = _whole_digest(store, path) if whole else "sample:" + sample_fingerprint(store, "input", b"", [("", path)])
+    return InputFile(name, path, status.st_size, status.st_mtime_ns, compression, digest)
+
+
+def _compression(head: bytes, path: str) -> Compression:
+    # No JSON begins with these bytes, so they are trusted more than the name.
+    for compression, magic in _MAGIC.items():
+        if head.startswith(magic):
+            return compression
+    says = _SUFFIX_SAYS.get(os.path.splitext(path)[1])
+    if says is None:
+        return "none"
+    raise Corrupt(
+        f"the name says {says}, the content does not",
+        path=path,
+        offset_bytes=0,
+        found=head.hex(" ") or "an empty file",
+        expected=_MAGIC[says].hex(" "),
+    )
+
+
+def _whole_digest(store: LocalStore, path: str) -> str:
+    hasher = xxhash.xxh3_128()
+    offset_bytes = 0
+    while data := store.get(path, offset_bytes, _READ_BYTES):
+        hasher.update(data)
+        offset_bytes += len(data)
+    return f"xxh3:{hasher.hexdigest()}"
