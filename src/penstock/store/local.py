@@ -32,9 +32,7 @@ from penstock.store._files import copy_range, remove_tree
 
 STAGED_SUFFIX = ".staged"
 _COALESCE_BYTES = 1 << 20
-_NETWORK_SYSTEMS = frozenset(
-    "9p afs beegfs ceph cifs glusterfs gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs".split()
-)
+_NETWORK_SYSTEMS = frozenset(("9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"))
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 

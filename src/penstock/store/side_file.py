@@ -26,7 +26,7 @@ def decode_manifest(data: bytes) -> Manifest | None:
     """The manifest in a side file; None where it is not one."""
     try:
         return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -45,14 +45,20 @@ def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearr
     return hasher.hexdigest()
 
 
+def load_manifest(store: Store, side_path: str) -> Manifest | None:
+    """The manifest in a side file, whatever it belongs to; None where there is none that can be read."""
+    try:
+        return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
+    except (NotFound, PermissionError):
+        return None
+
+
 def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
     """The manifest beside a data file; None where there is none, or where it does not belong to these data."""
+    manifest = load_manifest(store, side_path)
+    if manifest is None:
+        return None
     try:
-        if store.size(side_path) > _MOST_BYTES:
-            return None
-        manifest = decode_manifest(store.get(side_path))
-        if manifest is None or manifest.binding != file_binding(store, data_path):
-            return None
+        return manifest if manifest.binding == file_binding(store, data_path) else None
     except NotFound:
         return None
-    return manifest

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import PenstockError
 from penstock.formats._token_checks import (
     TokenRun,
     check_block_digests,
@@ -21,7 +21,7 @@ from penstock.formats._token_checks import (
 from penstock.formats._tokens import DATA, TokenFile, require_eos, side_path
 from penstock.formats.pbin.index import doc_starts, index_problems, read_index
 from penstock.formats.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
-from penstock.store.side_file import decode_manifest, file_binding
+from penstock.store.side_file import file_binding, load_manifest
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 
 _WIDTH_TOKENS = 1 << 16
@@ -107,10 +107,9 @@ def _check_side_file(
 ) -> tuple[Manifest | None, list[Finding]]:
     """The side file of this very file, or None; and what is wrong with it."""
     side = side_path(path)
-    try:
-        manifest = decode_manifest(store.get(side))
-    except NotFound:
+    if not store.exists(side):
         return None, []
+    manifest = load_manifest(store, side)
     if manifest is None or manifest.format != "pbin" or manifest.size_bytes != geometry.size_bytes:
         found = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
         fix = "Delete it, or make a new one with `penstock verify --write-manifest`"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import PenstockError
 from penstock.formats._token_writer import TokenOptions
 from penstock.formats._tokens import TokenFile, side_path
 from penstock.formats.pbin.index import index_problems, is_merged, read_index
@@ -29,7 +29,7 @@ from penstock.formats.pbin.layout import (
     width_field,
 )
 from penstock.formats.pbin.writer import PbinWriter
-from penstock.store.side_file import decode_manifest
+from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
 RUN_TOKENS = 1 << 22
@@ -208,10 +208,7 @@ def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
 
 def _told_eos(store: Store, path: str) -> int | None:
     """The EOS id in the side file, which need not fit the damaged file."""
-    try:
-        manifest = decode_manifest(store.get(side_path(path)))
-    except NotFound:
-        return None
+    manifest = load_manifest(store, side_path(path))
     return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
 
 
