@@ -16,7 +16,8 @@ from penstock._index import as_index, as_indices
 from penstock.abc import Store, SupportsMmap, TokenSource
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore, on_network
+from penstock.store.local import LocalStore
+from penstock.store.network import on_network
 from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, TokenArray
 
 DATA = "data"

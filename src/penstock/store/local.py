@@ -32,7 +32,6 @@ from penstock.store._files import copy_range, remove_tree
 
 STAGED_SUFFIX = ".staged"
 _COALESCE_BYTES = 1 << 20
-_NETWORK_SYSTEMS = frozenset(("9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"))
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -412,22 +411,6 @@ def _is_file_of(fd: int, path: str) -> bool:
 def output_exists(path: str) -> ConfigError:
     """The error for an output that is there already."""
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
-
-
-def on_network(path: str, mounts: str = "/proc/self/mountinfo") -> bool:
-    """Whether `path` lies on a network file system: there a failed read of a mapping kills the process.
-
-    False where the system has no list of `mounts`.
-    """
-    place = os.path.realpath(path)
-    best = ("", "")
-    with contextlib.suppress(OSError), open(mounts, "rb") as lines:
-        for line in lines:
-            left, _, right = line.partition(b" - ")
-            mount = os.fsdecode(left.split()[4].replace(rb"\040", b" ")).rstrip("/")
-            if len(mount) >= len(best[0]) and (place + "/").startswith(mount + "/"):
-                best = (mount, right.split()[0].decode())
-    return best[1] in _NETWORK_SYSTEMS or best[1].startswith("fuse.")
 
 
 def is_staged_name(name: str) -> bool:
