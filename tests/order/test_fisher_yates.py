@@ -46,3 +46,13 @@ def test_pieces_of_a_walk_give_the_whole() -> None:
     for start in range(0, n, 333):
         swap_walk(pieces, start, targets[start : start + 333])
     assert np.array_equal(whole, pieces)
+
+
+def test_targets_may_lie_behind_the_walk() -> None:
+    n = 3000
+    targets = np.random.default_rng(4).integers(0, n, n)
+    for descending in (False, True):
+        own = np.arange(n)[::-1] if descending else np.arange(n)
+        values = np.arange(n)
+        swap_walk(values, int(own[0]), targets, descending=descending)
+        assert values.tolist() == walk_slowly(n, own.tolist(), targets.tolist())

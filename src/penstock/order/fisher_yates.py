@@ -23,7 +23,7 @@ def swap_walk(values: NDArray[Any], first: int, targets: IntArray, *, descending
     Args:
         values: any[n].
         first: place of step 0.
-        targets: int64[k], places on the side that the walk goes to (`>= i`), or, descending, `<= i`.
+        targets: int64[k], any places. Stretches are long where they are uniform over many.
         descending: the walk goes down from `first`.
     """
     step, done = 0, len(targets)
@@ -51,11 +51,11 @@ def _free_steps(own: IntArray, wanted: IntArray, descending: bool) -> int:
     again = order[1:][wanted[order[1:]] == wanted[order[:-1]]]
     if again.size:
         free = int(again.min())
-    # A step wants the place of a later step of the stretch: that one has to wait.
-    later = own[0] - wanted if descending else wanted - own[0]
+    # A step wants the place of another step of the stretch: the later of the two has to wait.
+    other = own[0] - wanted if descending else wanted - own[0]
     steps = np.arange(len(wanted))
-    hits = later[(later > steps) & (later < len(wanted))]
-    return min(free, int(hits.min())) if hits.size else free
+    hits = (other >= 0) & (other < len(wanted)) & (other != steps)
+    return min(free, int(np.maximum(other, steps)[hits].min())) if hits.any() else free
 
 
 def _swap_one_by_one(values: NDArray[Any], own: IntArray, wanted: IntArray) -> None:
