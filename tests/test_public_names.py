@@ -10,6 +10,7 @@ import pytest
 
 NAMES = {
     "penstock": {
+        "BestFit",
         "Chunk",
         "Concat",
         "Loader",
@@ -38,7 +39,7 @@ NAMES = {
         "Skip",
         "Take",
     },
-    "penstock.pack": {"Chunk", "Whole", "WholeDocuments", "Windows"},
+    "penstock.pack": {"BestFit", "Chunk", "PackedWindows", "Whole", "WholeDocuments", "Windows"},
     "penstock.store": {"DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"},
     "penstock.testing": {
         "CountingStore",

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from penstock.order import Shuffle as Shuffle
     from penstock.order import Skip as Skip
     from penstock.order import Take as Take
+    from penstock.pack import BestFit as BestFit
     from penstock.pack import Chunk as Chunk
     from penstock.pack import Whole as Whole
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    "BestFit": "penstock.pack:BestFit",
     "Chunk": "penstock.pack:Chunk",
     "Concat": "penstock.mix:Concat",
     "Loader": "penstock.load:Loader",
@@ -46,6 +48,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "BestFit",
     "Chunk",
     "Concat",
     "Loader",
