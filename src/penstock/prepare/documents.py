@@ -113,7 +113,7 @@ class TextReader:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            return f"field {self._field!r} has a lone surrogate, {ascii(value[error.start])}, which UTF-8 can't hold"
+            return f"field {self._field!r} has a lone surrogate, {value[error.start]!a}, which UTF-8 can't hold"
 
 
 def parse_field(field: str) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
-from penstock.prepare.tokenizer import TokenizerSpec, template_ids
+from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.types import IntArray
 
 EngineName = Literal["gigatoken", "tokenizers"]
@@ -24,10 +24,32 @@ Encoded = tuple[NDArray[np.uint32], IntArray]
 """`(ids, lengths)`: uint32[n] of all texts one after another, int64[k] ids of each."""
 
 ODD_TEXTS = (
-    *("", " ", "a", " lead", "trail ", "  double  spaces  ", "\n\n\n", "\t\ta\r\nb\rc", " \n ", "x\u00a0y\u2003z\u3000w"),
+    *(
+        "",
+        " ",
+        "a",
+        " lead",
+        "trail ",
+        "  double  spaces  ",
+        "\n\n\n",
+        "\t\ta\r\nb\rc",
+        " \n ",
+        "x\u00a0y\u2003z\u3000w",
+    ),
     *("don't we've I'LL you'Re 'tis", "camelCase snake_case kebab-case", "3.14 1,000,000 12345678901234567890 ١٢٣ ½²"),
-    *("()[]{}!!!???...", "http://a.b/c?d=e&f#g", "e\u0301 \u00e9 ﬁ ß İ ǅ", "日本語テキスト。中文 한국어 가각", "नमस्ते ไทย עברית العربية"),
-    *("😀👨\u200d👩\u200d👧🏽 ❤\ufe0f", "\u0000a\u0001b\u007f", "\ufeffbom\u200b\u2028\u2029", "\U0010ffff\uffff\ud7ff\ue000"),
+    *(
+        "()[]{}!!!???...",
+        "http://a.b/c?d=e&f#g",
+        "e\u0301 \u00e9 ﬁ ß İ ǅ",
+        "日本語テキスト。中文 한국어 가각",
+        "नमस्ते ไทย עברית العربية",
+    ),
+    *(
+        "😀👨\u200d👩\u200d👧🏽 ❤\ufe0f",
+        "\u0000a\u0001b\u007f",
+        "\ufeffbom\u200b\u2028\u2029",
+        "\U0010ffff\uffff\ud7ff\ue000",
+    ),
     *("a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
 )
 """Texts at which tokenizers are known to part ways."""
@@ -64,11 +86,20 @@ class Difference:
 
 
 class TokenizersEngine:
-    """The `tokenizers` package."""
+    """The `tokenizers` package.
 
-    def __init__(self, spec: TokenizerSpec) -> None:
-        self._tokenizer = spec.load()
+    Args:
+        spec: what to encode with.
+        tokenizer: the same as a `tokenizers.Tokenizer`, where it is loaded already.
+    """
+
+    def __init__(self, spec: TokenizerSpec, tokenizer: Any = None) -> None:
+        self._tokenizer = spec.load() if tokenizer is None else tokenizer
         self._special_tokens = spec.special_tokens
+
+    def added_tokens(self) -> list[str]:
+        """Tokens beside the base vocabulary, by id."""
+        return [token.content for _, token in sorted(self._tokenizer.get_added_tokens_decoder().items())]
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
@@ -90,12 +121,9 @@ class GigatokenEngine:
     def __init__(self, spec: TokenizerSpec) -> None:
         if spec.split_special_tokens:
             raise ValueError("special tokens in a text are to be split, which gigatoken does not do")
-        self._around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-        if spec.special_tokens:
-            found = template_ids(spec.load())
-            if found is None:
-                raise ValueError("its post-processor does more than put tokens around a text")
-            self._around = found
+        if spec.around is None:
+            raise ValueError("its post-processor does more than put tokens around a text")
+        self._around = spec.around
         # The import of awkward, which gigatoken hands results over in, is the slow part of its first batch.
         self._tokenizer = require("gigatoken", extra="tokenize").Tokenizer.from_json(spec.json)
 
@@ -134,11 +162,10 @@ def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def odd_texts(spec: TokenizerSpec) -> list[bytes]:
+def odd_texts(added_tokens: Sequence[str]) -> list[bytes]:
     """Texts to compare that the input may lack: odd characters, and each added token in several surroundings."""
-    added = [token.content for _, token in sorted(spec.load().get_added_tokens_decoder().items())]
     around = ("{}", "x{}y", " {} ", "x {}\n{}{} y")
-    texts = [*ODD_TEXTS, *(form.replace("{}", token) for token in added[:_ADDED_TOKENS] for form in around)]
+    texts = [*ODD_TEXTS, *(form.replace("{}", token) for token in added_tokens[:_ADDED_TOKENS] for form in around)]
     return [text.encode(errors="replace") for text in texts]
 
 
@@ -155,4 +182,3 @@ def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -
 def _split(encoded: Encoded) -> list[list[int]]:
     ids, lengths = encoded
     return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if len(lengths) else []
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -54,25 +55,33 @@ class InputFile:
         return self.digest.startswith("xxh3:")
 
 
-def find_inputs(given: Sequence[str | os.PathLike[str]], store: LocalStore) -> list[InputFile]:
-    """The files meant by paths, folders and globs, in byte order of their relative paths.
+def find_paths(given: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files meant by paths, folders and globs, in byte order of their paths.
 
     Folders are searched at any depth for names that end in one of `SUFFIXES`; hidden names are left out.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
-        Corrupt: the suffix tells of a compression that the file does not have.
     """
     paths = sorted((os.path.abspath(path) for one in given for path in _expand(os.fspath(one))), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
-    for first, second in zip(paths, paths[1:], strict=False):
+    for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
     for path in paths:
         if not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
+    return paths
+
+
+def describe_inputs(paths: Sequence[str], store: LocalStore) -> list[InputFile]:
+    """What there is to know about the files; up to 4 GiB in all are read for their digests.
+
+    Raises:
+        Corrupt: a suffix tells of a compression that the file does not have.
+    """
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     whole = sum(store.size(path) for path in paths) <= WHOLE_DIGEST_BYTES
     return [_describe(store, path, os.path.relpath(path, root), whole=whole) for path in paths]

@@ -44,6 +44,7 @@ class TokenizerSpec:
         vocab_size: entries of the base vocabulary, added tokens not counted.
         max_token_id: the largest id that it can emit.
         special_tokens: whether its post-processor adds special tokens.
+        around: ids that come before and after every text; None where that is not all that the post-processor does.
         split_special_tokens: whether special tokens in a text are plain text.
         eos: the token that ends a document, and `eos_id` its id.
     """
@@ -55,6 +56,7 @@ class TokenizerSpec:
     vocab_size: int
     max_token_id: int
     special_tokens: bool
+    around: tuple[tuple[int, ...], tuple[int, ...]] | None
     split_special_tokens: bool
     eos: str
     eos_id: int
@@ -73,8 +75,8 @@ class TokenizerSpec:
 
 def load_spec(
     given: str | os.PathLike[str], store: LocalStore, *, eos: str | None, special_tokens: bool
-) -> TokenizerSpec:
-    """The tokenizer at a path.
+) -> tuple[TokenizerSpec, Any]:
+    """The tokenizer at a path, and the same as a `tokenizers.Tokenizer`.
 
     Args:
         given: a `tokenizer.json`, or a folder with one.
@@ -95,7 +97,7 @@ def load_spec(
         raise NotFound(
             "this folder has no tokenizer.json",
             path=path,
-            hint="Give a tokenizer.json, or a Hugging Face folder with one; save_pretrained of a fast tokenizer writes it",
+            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
         )
     data = store.get(file)
     tokenizer = _parse(data, file)
@@ -118,7 +120,8 @@ def load_spec(
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     eos, eos_id = _find_eos(tokenizer, vocab, eos or _content(config.get("eos_token") or named.get("eos_token")), path)
-    return TokenizerSpec(
+    tokenizer.encode_special_tokens = split_special_tokens
+    spec = TokenizerSpec(
         name=os.path.basename(path),
         path=file,
         json=data,
@@ -126,14 +129,18 @@ def load_spec(
         vocab_size=tokenizer.get_vocab_size(with_added_tokens=False),
         max_token_id=max(vocab.values()),
         special_tokens=special_tokens,
+        around=_around(tokenizer) if special_tokens else ((), ()),
         split_special_tokens=split_special_tokens,
         eos=eos,
         eos_id=eos_id,
     )
+    return spec, tokenizer
 
 
-def template_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The ids that a post-processor puts before and after every text; None where it does something else."""
+    if tokenizer.post_processor is None:
+        return (), ()
     probes = [tokenizer.encode(text, add_special_tokens=True) for text in ("a", "a b", "")]
     plain = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "a b", "")]
     marks = probes[0].special_tokens_mask

@@ -32,8 +32,12 @@ _BOOT = (
 _QUEUED = 2
 """Tasks that a worker holds: one under way, and one that spares it the wait for the next."""
 
-_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"} | {
-    name: "1" for name in ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_ONE_THREAD = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
 }
 
 

@@ -1,0 +1,96 @@
+"""`penstock pack INPUT… -o OUT --tokenizer T`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli._output import emit, human_bytes, json_option, note, progress
+
+if TYPE_CHECKING:
+    from penstock.prepare import PackReport
+
+_SHOWN = 10
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--output", required=True, help="Where the packed dataset goes.")
+@click.option("--tokenizer", required=True, help="A tokenizer.json, or a Hugging Face folder.")
+@click.option("--to", help="Format of the output; found from its suffix where it is not given.")
+@click.option("--field", default="text", show_default=True, help="Key of the text; dots lead into objects.")
+@click.option("--eos", help="Token that ends each document; by default the tokenizer's own.")
+@click.option(
+    "--special-tokens",
+    type=click.Choice(["default", "none"]),
+    default="default",
+    show_default=True,
+    help="What the tokenizer's post-processor adds: as it says, or nothing.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
+@click.option(
+    "--executor",
+    type=click.Choice(["processes", "inline"]),
+    default="processes",
+    show_default=True,
+    help="Who does the work.",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="At a line without a document: stop, or leave it out and list it.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "gigatoken", "tokenizers"]),
+    default="auto",
+    show_default=True,
+    help="Who encodes; auto is gigatoken where tokenizers confirms it.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the output.")
+@click.option("--restart", is_flag=True, help="Throw away what an unfinished run has finished.")
+@json_option
+def command(inputs: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
+    """Tokenise JSONL and pack it: files, folders and globs, also .gz and .zst.
+
+    Killed anywhere and run again with the same options, it goes on and ends in the same bytes. Only --workers,
+    --executor, --on-error and --json may differ then.
+    """
+    import time
+
+    import msgspec
+
+    from penstock.prepare import PackProgress, pack
+
+    started = time.perf_counter()
+    with progress("pack", total=None) as advance:
+
+        def tell(now: PackProgress) -> None:
+            advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens", now.total_bytes)
+
+        report = pack(inputs, output, progress=tell, **options)
+    seconds = time.perf_counter() - started
+    if not as_json:
+        _list_dropped(report)
+    emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
+
+
+def _list_dropped(report: PackReport) -> None:
+    for one in report.dropped[:_SHOWN]:
+        note(f"left out: {one.file} line {one.line}: {one.reason}")
+    if report.num_dropped > _SHOWN:
+        note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
+
+
+def _summary(report: PackReport, seconds: float) -> str:
+    left_out = f", {report.num_dropped:,} lines left out" if report.num_dropped else ""
+    reused = f", {report.reused_tasks} of {report.tasks} tasks were finished before" if report.reused_tasks else ""
+    return (
+        f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens, "
+        f"{human_bytes(report.manifest.size_bytes)}{left_out}\n"
+        f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s, {human_bytes(report.input_bytes / seconds)}/s, "
+        f"by {report.engine}{reused}"
+    )

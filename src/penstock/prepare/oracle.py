@@ -1,0 +1,84 @@
+"""Who encodes in this run: gigatoken where `tokenizers` confirms it, else `tokenizers` itself."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from penstock.abc import Executor
+from penstock.errors import ConfigError, PrepareError
+from penstock.prepare.engines import (
+    Encoded,
+    EngineName,
+    TokenizersEngine,
+    find_difference,
+    odd_texts,
+    try_gigatoken,
+)
+from penstock.prepare.parts import PartMeta
+from penstock.prepare.tokenizer import TokenizerSpec
+
+EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
+
+_log = logging.getLogger("penstock")
+
+
+def choose_engine(
+    asked: EngineChoice, spec: TokenizerSpec, reference: TokenizersEngine, texts: Sequence[bytes], executor: Executor
+) -> tuple[EngineName, str | None]:
+    """`(engine, why not gigatoken)`, after both encoded a sample of the input and odd texts.
+
+    Args:
+        asked: the user's choice; `"auto"` falls back to `tokenizers` and says so.
+        spec: the tokenizer.
+        reference: the same, loaded.
+        texts: UTF-8 texts of the input.
+        executor: where gigatoken is loaded: it warms the workers up meanwhile.
+
+    Raises:
+        ConfigError: gigatoken was asked for by name, and can't.
+    """
+    if asked == "tokenizers":
+        return "tokenizers", None
+    sample = [*texts, *odd_texts(reference.added_tokens())]
+    begun = executor.map(functools.partial(try_gigatoken, spec), [sample])
+    expected = reference.encode(sample)
+    (found,) = begun
+    reason = _objection(sample, found, expected)
+    if reason is None:
+        return "gigatoken", None
+    if asked == "gigatoken":
+        raise ConfigError(
+            f"gigatoken can't be used with this tokenizer: {reason}",
+            path=spec.path,
+            hint="Leave the choice open (--engine auto), which falls back to tokenizers",
+        )
+    _log.warning("%s: encoding with tokenizers, which is slower: %s", spec.path, reason)
+    return "tokenizers", reason
+
+
+def check_probes(reference: TokenizersEngine, meta: PartMeta, path: str) -> None:
+    """Raise `PrepareError` where `tokenizers` gives the texts that a part remembers other ids."""
+    if not meta.probes:
+        return
+    texts = [probe.text.encode() for probe in meta.probes]
+    lengths = np.array([len(probe.ids) for probe in meta.probes], np.int64)
+    ids = np.array([token for probe in meta.probes for token in probe.ids], np.uint32)
+    difference = find_difference(texts, (ids, lengths), reference.encode(texts))
+    if difference is not None:
+        raise PrepareError(
+            f"gigatoken and tokenizers disagree on a text of this input, {difference}",
+            path=path,
+            hint="Encode all of it with the reference: --engine tokenizers --restart",
+        )
+
+
+def _objection(sample: Sequence[bytes], found: Encoded | str, expected: Encoded) -> str | None:
+    if isinstance(found, str):
+        return f"gigatoken can't take it ({found})"
+    difference = find_difference(sample, found, expected)
+    return None if difference is None else f"gigatoken differs {difference}"

@@ -1,0 +1,348 @@
+"""From JSONL to packed tokens: plan, encode in parts, assemble in order.
+
+The output's bytes follow from inputs, tokenizer and options alone: not from workers, the size of tasks, kills or
+restarts. Parts are appended in input order while later ones are encoded, and nothing is visible before the commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.abc import SupportsTokenParts, Writer
+from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
+from penstock.formats import format_names, get_format
+from penstock.formats._tokens import side_path
+from penstock.prepare.assemble import Assembly
+from penstock.prepare.documents import parse_field
+from penstock.prepare.engines import EngineName, TokenizersEngine
+from penstock.prepare.executors import InlineExecutor, ProcessExecutor, make_executor
+from penstock.prepare.inputs import InputFile, changed_since, describe_inputs, find_paths
+from penstock.prepare.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
+from penstock.prepare.oracle import EngineChoice, choose_engine
+from penstock.prepare.report import PackProgress, PackReport
+from penstock.prepare.sample import sample_texts
+from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokenize import Job, encode_task
+from penstock.prepare.tokenizer import TokenizerSpec, load_spec
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.resolve import resolve
+from penstock.store.side_file import read_side_file
+from penstock.types import Manifest
+
+OnError = Literal["raise", "skip"]
+
+_PRELOAD = ("penstock.prepare.tokenize", "gigatoken", "awkward")
+
+
+def pack(
+    inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str],
+    to: str | None = None,
+    field: str = "text",
+    eos: str | None = None,
+    special_tokens: Literal["default", "none"] = "default",
+    workers: int | None = None,
+    executor: Literal["processes", "inline"] = "processes",
+    on_error: OnError = "raise",
+    overwrite: bool = False,
+    restart: bool = False,
+    engine: EngineChoice = "auto",
+    task_bytes: int | None = None,
+    oracle_bytes: int = 1 << 18,
+    store: LocalStore | None = None,
+    progress: Callable[[PackProgress], None] | None = None,
+) -> PackReport:
+    """Tokenise JSONL and pack it. Killed anywhere and called again with the same arguments, it goes on.
+
+    Every document ends in the EOS token. Memory: a few MiB, the engine and a few times the longest line in each
+    worker; three pieces of a compressed input; 8 bytes a document. Disk: the output's size twice until it is complete.
+
+    Args:
+        inputs: JSONL files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths.
+        output: where the dataset goes.
+        tokenizer: a `tokenizer.json`, or a Hugging Face folder.
+        to: format; by default that of the output's suffix.
+        field: key of the text in each line; dots lead into objects.
+        eos: token that ends a document; by default the tokenizer's own.
+        special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
+        workers: processes; by default one a core.
+        executor: `"processes"`, or `"inline"` for none.
+        on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
+        overwrite: replace the output.
+        restart: throw away what an unfinished run has finished.
+        engine: `"auto"` is gigatoken where `tokenizers` confirms it.
+        task_bytes: input of one task; it has no influence on the output.
+        oracle_bytes: text on which both engines are compared before the work begins.
+        store: where all files are.
+        progress: called after each part.
+
+    Raises:
+        NotFound: an input or the tokenizer is missing.
+        ConfigError: an option can't be, the output exists, or unfinished work was asked for otherwise.
+        FormatError: an input or the tokenizer is damaged.
+        PrepareError: a line without a document, a killed worker, a full disk. What was finished is kept.
+    """
+    _require("--special-tokens", special_tokens, ("default", "none"))
+    _require("--on-error", on_error, ("raise", "skip"))
+    _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
+    parse_field(field)
+    path = os.path.abspath(resolve(output)[1])
+    request = _Request(
+        given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
+        output=path,
+        to=to or _format_of(path),
+        field=field,
+        tokenizer=tokenizer,
+        eos=eos,
+        special_tokens=special_tokens,
+        engine=engine,
+        workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+        executor=executor,
+        skip=on_error == "skip",
+        overwrite=overwrite,
+        restart=restart,
+        task_bytes=task_bytes,
+        oracle_bytes=oracle_bytes,
+        store=store or LocalStore(),
+        progress=progress or _silent,
+    )
+    return _pack(request)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The arguments of `pack`, checked one by one."""
+
+    given: Sequence[str | os.PathLike[str]]
+    output: str
+    to: str
+    field: str
+    tokenizer: str | os.PathLike[str]
+    eos: str | None
+    special_tokens: str
+    engine: EngineChoice
+    workers: int
+    executor: str
+    skip: bool
+    overwrite: bool
+    restart: bool
+    task_bytes: int | None
+    oracle_bytes: int
+    store: LocalStore
+    progress: Callable[[PackProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What a request turned out to mean."""
+
+    inputs: list[InputFile]
+    spec: TokenizerSpec
+    reference: TokenizersEngine
+
+
+def _pack(request: _Request) -> PackReport:
+    started = time.perf_counter()
+    if request.store.exists(request.output) and not request.overwrite:
+        _forget_complete_work(request)
+        raise output_exists(request.output)
+    paths = find_paths(request.given)
+    with _plain_errors(request.output), _workers_for(request, paths) as executor:
+        spec, tokenizer = load_spec(
+            request.tokenizer, request.store, eos=request.eos, special_tokens=request.special_tokens == "default"
+        )
+        inputs = describe_inputs(paths, request.store)
+        material = _Material(inputs, spec, TokenizersEngine(spec, tokenizer))
+        with open_journal(request.store, request.output, restart=request.restart) as journal:
+            engine, note = _begin(request, material, journal, executor)
+            times = [time.perf_counter()]
+            assembly, manifest = _write(request, material, journal, engine, executor, times)
+            with contextlib.suppress(OSError, PenstockError):
+                journal.clear()  # the output is complete: what can't be removed now is removed by the next run
+    stages = zip(("start", "encode", "commit"), [started, *times], [*times, time.perf_counter()], strict=True)
+    return PackReport(
+        output=request.output,
+        documents=assembly.documents,
+        tokens=assembly.tokens,
+        input_files=len(inputs),
+        input_bytes=sum(one.size_bytes for one in inputs),
+        num_dropped=assembly.num_dropped,
+        dropped=tuple(assembly.dropped),
+        engine=engine,
+        engine_note=note,
+        tasks=assembly.tasks,
+        reused_tasks=assembly.reused_tasks,
+        seconds={stage: after - before for stage, before, after in stages},
+        manifest=manifest,
+    )
+
+
+# --- the steps -----------------------------------------------------------------------------------------------------
+
+
+def _workers_for(request: _Request, paths: Sequence[str]) -> InlineExecutor | ProcessExecutor:
+    """Workers start first: their imports then take no time of their own."""
+    sizes = [text_bytes(path, os.path.getsize(path)) for path in paths]
+    task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
+    n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
+    alone = n_tasks <= 1 and request.executor == "processes" and request.workers >= 1
+    return make_executor("inline" if alone else request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD)
+
+
+def _begin(
+    request: _Request, material: _Material, journal: Journal, executor: InlineExecutor | ProcessExecutor
+) -> tuple[EngineName, str | None]:
+    """Compare the plan with the one in the journal, choose the engine, and make the plan durable."""
+    plan = _plan(request, material, journal)
+    require_same(plan, journal, request.output)
+    before = journal.plan
+    asked: EngineChoice = "tokenizers" if before is not None and before.engine == "tokenizers" else request.engine
+    texts = sample_texts(request.store, material.inputs, request.field, request.oracle_bytes)
+    engine, note = choose_engine(asked, material.spec, material.reference, texts, executor)
+    if before is None:
+        journal.save(_plan(request, material, journal, engine))
+    elif engine != before.engine:
+        raise PrepareError(
+            f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
+            path=request.output,
+            hint="Throw the finished work away: restart (--restart)",
+        )
+    return engine, note
+
+
+def _plan(request: _Request, material: _Material, journal: Journal, engine: str = "") -> Plan:
+    total_bytes = sum(text_bytes(one.path, one.size_bytes) for one in material.inputs)
+    kept = journal.plan.task_bytes if journal.plan is not None else default_task_bytes(total_bytes)
+    return Plan(
+        options={
+            "--to": request.to,
+            "--tokenizer": material.spec.digest,
+            "--field": request.field,
+            "--eos": material.spec.eos,
+            "--special-tokens": request.special_tokens,
+            "--engine": request.engine,
+            "--overwrite": request.overwrite,
+        },
+        inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
+        task_bytes=request.task_bytes or kept,
+        engine=engine,
+    )
+
+
+def _write(
+    request: _Request,
+    material: _Material,
+    journal: Journal,
+    engine: EngineName,
+    executor: InlineExecutor | ProcessExecutor,
+    times: list[float],
+) -> tuple[Assembly, Manifest]:
+    """Encode what is missing, append every part in its turn, and commit. Notes the time before the commit."""
+    spec = material.spec
+    job = Job(spec, engine, request.field, request.skip, journal.folder, request.store)
+    plan = _plan(request, material, journal)
+    tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
+    reference = material.reference if engine == "gigatoken" else None
+    with _create(request, material) as writer:
+        if not isinstance(writer, SupportsTokenParts):
+            raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output)
+        assembly = Assembly(
+            writer, request.store, material.inputs, spec.token_bytes, request.skip, reference, request.progress
+        )
+        for done in executor.map(functools.partial(encode_task, job), tasks):
+            assembly.add(done)
+        if not assembly.documents:
+            found = f"{assembly.num_dropped} lines left out" if assembly.num_dropped else "no line"
+            raise PrepareError("the inputs hold no document", path=request.output, found=found)
+        changed = changed_since(material.inputs)
+        if changed is not None:
+            raise PrepareError(
+                "the input changed while it was read",
+                path=changed.path,
+                hint="Leave it alone, and throw the finished work away: restart (--restart)",
+            )
+        times.append(time.perf_counter())
+        return assembly, writer.commit()
+
+
+def _create(request: _Request, material: _Material) -> Writer:
+    spec = material.spec
+    options: dict[str, Any] = {
+        "token_bytes": spec.token_bytes,
+        "eos_id": spec.eos_id,
+        "tokenizer": spec.name,
+        "tokenizer_digest": spec.digest,
+        "inputs": {one.name: one.digest for one in material.inputs},
+        "options": {"field": request.field, "eos": spec.eos, "special_tokens": request.special_tokens},
+    }
+    return get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
+
+
+# --- odds and ends -------------------------------------------------------------------------------------------------
+
+
+def _require(option: str, found: str, allowed: Sequence[str]) -> None:
+    if found not in allowed:
+        raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
+
+
+def _silent(progress: PackProgress) -> None:
+    """No progress."""
+
+
+def _format_of(output: str) -> str:
+    """The token format whose suffix an output has."""
+    formats = [get_format(name) for name in format_names()]
+    packed = [one for one in formats if one.traits.tokens and one.traits.write]
+    for one in packed:
+        if output.endswith(one.traits.suffixes or ("\0",)):
+            return one.name
+    raise ConfigError(
+        "the output's name does not tell its format",
+        path=output,
+        expected=", ".join(suffix for one in packed for suffix in one.traits.suffixes),
+        hint="Name the format with to= (--to): " + ", ".join(one.name for one in packed),
+    )
+
+
+def _forget_complete_work(request: _Request) -> None:
+    """Remove what a run left behind that was killed between its commit and its end."""
+    if not os.path.isdir(work_folder(request.output)):
+        return
+    with (
+        contextlib.suppress(PenstockError, OSError),
+        open_journal(request.store, request.output, restart=False) as journal,
+    ):
+        plan = journal.plan
+        manifest = read_side_file(request.store, side_path(request.output), request.output)
+        if plan is None or manifest is None:
+            return
+        same_inputs = dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}
+        if same_inputs and manifest.tokenizer_digest == plan.options["--tokenizer"]:
+            journal.clear()
+
+
+@contextlib.contextmanager
+def _plain_errors(output: str) -> Generator[None]:
+    """Refusals of the system become a `PrepareError`, and every one says what is kept."""
+    try:
+        try:
+            yield
+        except PenstockError:
+            raise
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise PrepareError(f"the system refused: {what}", path=error.filename or output) from error
+    except PrepareError as error:
+        if os.path.isdir(work_folder(output)):
+            kept = "What is finished is kept, and the same command goes on"
+            error.hint = f"{error.hint}. {kept}" if error.hint else kept
+        raise

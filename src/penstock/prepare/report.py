@@ -1,0 +1,66 @@
+"""What a preparation tells: while it works, and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.types import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A line that was left out: the input's relative path, the line from 1, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackProgress:
+    """How far `pack` is.
+
+    Attributes:
+        documents: so far.
+        tokens: so far.
+        input_bytes: bytes of the inputs read so far; for compressed ones an estimate.
+        total_bytes: bytes of the inputs.
+    """
+
+    documents: int
+    tokens: int
+    input_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What `pack` did.
+
+    Attributes:
+        output: where the dataset is.
+        documents: in it.
+        tokens: in it, EOS tokens included.
+        input_files: files read.
+        input_bytes: their size.
+        num_dropped: lines left out; `dropped` are the first 100.
+        engine: who encoded; `engine_note` says why not gigatoken.
+        tasks: pieces of work; `reused_tasks` of them an earlier run had finished.
+        seconds: stage → seconds.
+        manifest: the content of the side file.
+    """
+
+    output: str
+    documents: int
+    tokens: int
+    input_files: int
+    input_bytes: int
+    num_dropped: int
+    dropped: tuple[Dropped, ...]
+    engine: str
+    engine_note: str | None
+    tasks: int
+    reused_tasks: int
+    seconds: Mapping[str, float]
+    manifest: Manifest
