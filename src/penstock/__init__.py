@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.order import Take as Take
     from penstock.pack import BestFit as BestFit
     from penstock.pack import Chunk as Chunk
+    from penstock.pack import MegatronBlocks as MegatronBlocks
     from penstock.pack import Whole as Whole
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _WHERE = {
     "Concat": "penstock.mix:Concat",
     "Loader": "penstock.load:Loader",
     "Map": "penstock.mix:Map",
+    "MegatronBlocks": "penstock.pack:MegatronBlocks",
     "Sequential": "penstock.order:Sequential",
     "Shuffle": "penstock.order:Shuffle",
     "Skip": "penstock.order:Skip",
@@ -53,6 +55,7 @@ __all__ = [
     "Concat",
     "Loader",
     "Map",
+    "MegatronBlocks",
     "Sequential",
     "Shuffle",
     "Skip",

@@ -2,6 +2,16 @@
 
 from penstock.pack.best_fit import BestFit, PackedWindows
 from penstock.pack.chunk import Chunk, Windows
+from penstock.pack.megatron_blocks import MegatronBlocks, MegatronWindows
 from penstock.pack.whole import Whole, WholeDocuments
 
-__all__ = ["BestFit", "Chunk", "PackedWindows", "Whole", "WholeDocuments", "Windows"]
+__all__ = [
+    "BestFit",
+    "Chunk",
+    "MegatronBlocks",
+    "MegatronWindows",
+    "PackedWindows",
+    "Whole",
+    "WholeDocuments",
+    "Windows",
+]

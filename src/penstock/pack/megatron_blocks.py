@@ -1,0 +1,235 @@
+"""Documents → blocks of a fixed length that each begin with a document: what Modalities' Megatron packing means.
+
+A block begins at a document's first token and takes whole documents until one does not fit; of that one it holds the
+beginning. The next block begins with that document again, or, where a block was begun by a document longer than itself,
+with the document after it. The last documents, too short for a block, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import token_extents
+from penstock._tree import line, tree
+from penstock.abc import Derived, Source, TokenSource
+from penstock.errors import ConfigError
+from penstock.pack.chunk import documents_between
+from penstock.pack.labels import BoolArray, fields, first_row, shifted
+from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
+
+VERSION = "megatron-blocks-1"
+
+_CHUNK_DOCS = 1 << 17
+_HASHED_STARTS_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronBlocks:
+    """A packing: blocks of `length` tokens, each from the start of a document; call it with a token source.
+
+    Without labels a sample is `{"tokens": uint[length]}`. With `labels="shift"` a block reads one token more and also
+    holds inputs, targets, loss_mask, segment_ids, positions, cu_seqlens and max_seqlen, as those of `Chunk`.
+
+    A document that does not fit is read twice, and the rest of one longer than a block not at all:
+    `repeated_tokens` and `left_out_tokens` of the result say how much that is.
+
+    Attributes:
+        length: tokens of a block.
+        labels: None or `"shift"`.
+        derived: keeps the plan in a mapped file, made once a host; without it, in this process.
+
+    Raises:
+        ConfigError: a length below 1, or unknown labels.
+    """
+
+    length: int
+    labels: Literal["shift"] | None = None
+    derived: Derived | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ConfigError("a block holds at least one token", found=f"length {self.length}", expected="1 or more")
+        if self.labels not in (None, "shift"):
+            raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift' or None")
+
+    def __call__(self, source: TokenSource, /) -> MegatronWindows:
+        """Blocks over the documents of `source`.
+
+        Raises:
+            ConfigError: fewer tokens than one block needs.
+        """
+        return MegatronWindows(source, self)
+
+
+class MegatronWindows:
+    """What `MegatronBlocks` makes: a source of blocks over the documents of `source`.
+
+    Memory: 8 bytes a block, from the first use on.
+    """
+
+    def __init__(self, source: TokenSource, packing: MegatronBlocks) -> None:
+        self.source = source
+        self.packing = packing
+        self._read_tokens = packing.length + (packing.labels == "shift")
+        self._starts: IntArray | None = None
+        if source.num_tokens < self._read_tokens:
+            raise ConfigError(
+                "there are fewer tokens than one block needs",
+                found=f"{source.num_tokens} tokens",
+                expected=f"at least {self._read_tokens} for length {packing.length}",
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_starts": None}
+
+    @property
+    def schema(self) -> Schema:
+        """`tokens`, and the label columns."""
+        dtype, length = str(self.source.dtype), self.packing.length
+        if self.packing.labels is None:
+            return Schema((Field("tokens", "tokens", dtype, (length,)),))
+        return Schema(fields(dtype, length, start_zero=False))
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, length and labels."""
+        return digest(VERSION, self.packing.length, self.packing.labels, self.source.fingerprint)
+
+    @property
+    def starts(self) -> IntArray:
+        """int64[n_blocks]: first token of each block, ascending; planned at first use."""
+        if self._starts is None:
+            derived = self.packing.derived
+            self._starts = self._plan() if derived is None else derived.array(self._plan_key(), "int64", self._plan)
+        return self._starts
+
+    @property
+    def left_out_tokens(self) -> int:
+        """Tokens that no block holds."""
+        gaps = np.diff(self.starts, append=self.source.num_tokens) - self.packing.length
+        return int(gaps[gaps > 0].sum())
+
+    @property
+    def repeated_tokens(self) -> int:
+        """Tokens that are held once more than needed, because the next block begins with their document."""
+        return len(self) * self.packing.length + self.left_out_tokens - self.source.num_tokens
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        start, stop = self._range(index)
+        if self.packing.labels is None:
+            return {"tokens": self.source.tokens(start, stop)}
+        return first_row(self._columns(np.array([start], dtype=np.int64)))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the blocks at `indices`: int64[k], in that order."""
+        return self._columns(self.starts[as_indices(indices, len(self))])
+
+    def place_of(self, index: int, /) -> Place:
+        """Documents and file ranges of a block's tokens."""
+        start, stop = self._range(index)
+        documents = documents_between(self.source.doc_starts, start, stop)
+        return Place(documents=documents, extents=token_extents(self.source, start, stop))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The token source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the blocks can be made again."""
+        return {
+            "kind": "megatron-blocks",
+            "version": VERSION,
+            "length": self.packing.length,
+            "labels": self.packing.labels,
+            "source": self.source.recipe(),
+        }
+
+    def summary(self) -> str:
+        """One line: length, labels, and the number of blocks once it is known."""
+        blocks = None if self._starts is None else len(self._starts)
+        params = {"length": self.packing.length, "labels": self.packing.labels, "blocks": blocks}
+        return line("MegatronBlocks", params)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _range(self, index: int) -> tuple[int, int]:
+        start = int(self.starts[as_index(index, len(self))])
+        return start, start + self.packing.length
+
+    def _columns(self, starts: IntArray) -> Batch:
+        blocks = self.source.gather(starts, self._read_tokens)
+        if self.packing.labels is None:
+            return {"tokens": blocks}
+        return shifted(blocks, flags_between(self.source.doc_starts, starts, self._read_tokens))
+
+    def _plan(self) -> IntArray:
+        starts = block_starts(self.source.doc_starts, self.packing.length, self._read_tokens)
+        starts.flags.writeable = False
+        return starts
+
+    def _plan_key(self) -> str:
+        doc_starts = self.source.doc_starts
+        key = f"{VERSION}-{self.packing.length}-{self._read_tokens}-{self.source.fingerprint}"
+        if doc_starts.nbytes <= _HASHED_STARTS_BYTES:
+            # A fingerprint is a sample: two files may share it and differ in the middle of their indexes.
+            key += "-" + xxhash.xxh3_64_hexdigest(np.ascontiguousarray(doc_starts).data)
+        return key
+
+
+def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:
+    """int64[n_blocks]: first token of each block.
+
+    One pass over the index in chunks: 8 bytes a block, and a few MB.
+
+    Args:
+        doc_starts: int64[n_docs + 1], as of a `TokenSource`.
+        length: tokens of a block.
+        read_tokens: tokens that must be there from a block's start on: `length`, or more.
+    """
+    # Blocks can only begin at these documents: the last ones are too short.
+    n_able = int(np.searchsorted(doc_starts, doc_starts[-1] - read_tokens, side="right"))
+    parts: list[IntArray] = []
+    doc = 0
+    while doc < n_able:
+        first, stop = doc, min(doc + _CHUNK_DOCS, n_able)
+        starts = doc_starts[first:stop]
+        # The document that overflows a block begun here; an empty one before it holds none of its tokens.
+        overflow = np.searchsorted(doc_starts, starts + length, side="right") - 1
+        after = np.searchsorted(doc_starts, starts, side="right")
+        following = np.where(doc_starts[overflow] > starts, overflow, after).tolist()
+        begun: list[int] = []
+        while doc < stop:
+            begun.append(doc - first)
+            doc = following[doc - first]
+        parts.append(starts[begun])
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def flags_between(doc_starts: IntArray, starts: IntArray, length: int) -> BoolArray:
+    """bool[k, length]: whether each token of the windows at `starts` (int64[k]) is the first of a document."""
+    low = np.searchsorted(doc_starts, starts, side="left")
+    counts = np.searchsorted(doc_starts, starts + length, side="left") - low
+    rows = np.repeat(np.arange(len(starts)), counts)
+    docs = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
+    flags = np.zeros((len(starts), length), dtype=np.bool_)
+    flags[rows, doc_starts[docs] - starts[rows]] = True
+    return flags
