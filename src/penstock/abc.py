@@ -286,6 +286,24 @@ class SupportsTokenExtents(Protocol):
 
 
 @runtime_checkable
+class SupportsTokenRun(Protocol):
+    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
+
+    def token_run(self) -> Extent | None:
+        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
+        ...
+
+
+@runtime_checkable
+class SupportsLines(Protocol):
+    """A source of lines in one file, for work on their bytes."""
+
+    def line_ranges(self) -> IntArray:
+        """int64[n, 2]: start and length in bytes of each line, without its line end."""
+        ...
+
+
+@runtime_checkable
 class SupportsKeys(Protocol):
     """Samples have keys."""
 
@@ -508,6 +526,20 @@ class SupportsDocumentRuns(Protocol):
         Args:
             tokens: uint[n_tokens], any unsigned dtype.
             doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsLineRuns(Protocol):
+    """A writer that takes many lines as they are: the way of `merge` and `shuffle` for files of lines."""
+
+    def write_lines(self, data: NDArray[np.uint8], line_lengths: IntArray, /) -> None:
+        """Append lines.
+
+        Args:
+            data: uint8[n_bytes]: lines back to back, each with its `\\n`.
+            line_lengths: int64[k], in bytes, without the `\\n`.
         """
         ...
 

@@ -108,6 +108,10 @@ class JsonlSource:
         data = self._read(list(zip(starts, lines.sum(1).tolist(), strict=True)))
         return stack(list(map(self._sample, data, chosen.tolist(), starts)))
 
+    def line_ranges(self) -> IntArray:
+        """int64[k, 2]: start and length in bytes of each line in the file, without its line end."""
+        return self._lines
+
     def extent(self, index: int, /) -> Extent:
         """Place of line `index` in the file, without its line end."""
         start, length = self._lines[as_index(index, len(self._lines))].tolist()
@@ -168,7 +172,7 @@ class JsonlSource:
         if self._options.raw:
             return {"line": bytes(data)}
         try:
-            value = _decode(data)
+            value = decode_line(data)
         except (ValueError, RecursionError):
             raise Corrupt(
                 f"the line at index {index} is not valid JSON",
@@ -190,8 +194,8 @@ def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:
     return options.read == "mmap"
 
 
-def _decode(data: bytes | memoryview) -> Any:
-    """The value of a line, as `json.loads` gives it."""
+def decode_line(data: bytes | memoryview) -> Any:
+    """The value of a line, as `json.loads` gives it; raises `ValueError` or `RecursionError`."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 import penstock
 from penstock.abc import Store
@@ -19,7 +20,7 @@ from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
-from penstock.types import Batch, Manifest, Sample
+from penstock.types import Batch, IntArray, Manifest, Sample
 
 _FLUSH_BYTES = 1 << 20
 _KNOWN_OPTIONS = ("flavor",)
@@ -94,6 +95,24 @@ class JsonlWriter:
         for values in zip(*batch.values(), strict=True):
             self.write(dict(zip(names, values, strict=True)))
 
+    def write_lines(self, data: NDArray[np.uint8], line_lengths: IntArray, /) -> None:
+        """Add lines as they are; whether they are JSON is not looked at.
+
+        Args:
+            data: uint8[n_bytes]: lines back to back, each with its `\\n`.
+            line_lengths: int64[k], in bytes, without the `\\n`.
+
+        Raises:
+            ConfigError: lines and lengths differ, or the writer is closed.
+        """
+        self._require_open()
+        self._flush()
+        stops = np.cumsum(line_lengths + 1)
+        size_bytes = int(stops[-1]) if len(stops) else 0
+        if size_bytes != len(data) or not (data[stops - 1] == ord("\n")).all():
+            raise ConfigError("lines and their lengths differ", path=self._path, found=f"{len(data)} bytes")
+        self._append(data, line_lengths)
+
     def commit(self) -> Manifest:
         """Make the file visible, durably, then its index.
 
@@ -139,20 +158,23 @@ class JsonlWriter:
 
     def _flush(self) -> None:
         lengths = np.fromiter(map(len, self._lines), np.int64, len(self._lines))
-        pairs = np.stack([np.cumsum(lengths) - lengths + self._size_bytes, lengths - 1], 1)
         data = b"".join(self._lines)
+        self._lines.clear()
+        self._pending_bytes = 0
+        self._append(data, lengths - 1)
+
+    def _append(self, data: bytes | NDArray[np.uint8], line_lengths: IntArray) -> None:
+        starts = np.cumsum(line_lengths + 1) - line_lengths - 1 + self._size_bytes
         try:
             self._staged.write(data)
-            self._index.write(self._encoder.encode(pairs))
+            self._index.write(self._encoder.encode(np.stack([starts, line_lengths], 1)))
         except BaseException:
             # What is in the files is no longer what was counted: nobody may go on with them.
             self.abort()
             raise
         self._digests.update(data)
         self._size_bytes += len(data)
-        self._num_lines += len(self._lines)
-        self._lines.clear()
-        self._pending_bytes = 0
+        self._num_lines += len(line_lengths)
 
     def _manifest(self) -> Manifest:
         block_digests, binding = self._digests.finish(b"")

@@ -163,6 +163,11 @@ class PbinSource:
         """File range of tokens `[start, stop)`."""
         return (self._file.extent(start, stop),)
 
+    def token_run(self) -> Extent | None:
+        """File range of all tokens; None in a layout that is big-endian."""
+        layout = self._geometry.layout
+        return self._file.extent(0, self.num_tokens) if layout.byte_order == "<" else None
+
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""
         return {}

@@ -1,0 +1,61 @@
+"""Copying many runs of unequal lengths from one array to another: what shuffling and filtering documents is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.types import IntArray
+
+_FEW = 6
+_STEP_BYTES = 1 << 17  # what lies between the two arrays stays in a core's cache
+_ROWS = 1 << 16
+
+
+def copy_runs(
+    source: NDArray[Any], starts: IntArray, lengths: IntArray, target: NDArray[Any], places: IntArray
+) -> None:
+    """Copy `source[starts[i] : starts[i] + lengths[i]]` to `target[places[i] : …]`, for each i.
+
+    Runs of one length are copied together, so that the cost of many short ones is that of their bytes. Memory: about
+    10 MB.
+
+    Args:
+        source: any[n], contiguous.
+        starts: int64[k]; each run lies in `source`, which is not checked.
+        lengths: int64[k].
+        target: any[m], contiguous, of the same dtype.
+        places: int64[k]; the runs there do not overlap and lie in `target`, which is not checked.
+    """
+    for first in range(0, len(starts), _ROWS):
+        some = slice(first, first + _ROWS)
+        _copy_some(source, starts[some], lengths[some], target, places[some])
+
+
+def _copy_some(
+    source: NDArray[Any], starts: IntArray, lengths: IntArray, target: NDArray[Any], places: IntArray
+) -> None:
+    by_length = np.argsort(lengths, kind="stable")
+    lengths, starts, places = lengths[by_length], starts[by_length], places[by_length]
+    borders = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
+    for first, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+        length = int(lengths[first])
+        if length == 0:
+            continue
+        if stop - first < _FEW:
+            for start, place in zip(starts[first:stop].tolist(), places[first:stop].tolist(), strict=True):
+                target[place : place + length] = source[start : start + length]
+            continue
+        read, written = _windows(source, length), _windows(target, length)
+        step = max(1, _STEP_BYTES // (length * source.itemsize))
+        for row in range(first, stop, step):
+            rows = slice(row, min(stop, row + step))
+            written[places[rows]] = read[starts[rows]]
+
+
+def _windows(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """any[len - length + 1, length]: a view of every run of `length`."""
+    shape = (len(array) - length + 1, length)
+    return np.ndarray(shape, array.dtype, array.data, 0, (array.itemsize, array.itemsize))
