@@ -398,6 +398,9 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
     try:
         yield had
     finally:
+        if had:
+            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
+            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
