@@ -149,6 +149,7 @@ class Manifest:
         block_digests: file name → xxh3-128 of each 64 MiB block.
         options: options of the writer.
         binding: short digest by which a side file is known to belong to its data.
+        parts: manifests of the parts of a dataset that are written one after another, such as splits, by name.
         tool: tool and version that wrote it.
     """
 
@@ -165,6 +166,7 @@ class Manifest:
     block_digests: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     binding: str | None = None
+    parts: Mapping[str, Manifest] = field(default_factory=dict[str, "Manifest"])
     tool: str = ""
 
 

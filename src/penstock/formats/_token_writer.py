@@ -40,12 +40,17 @@ class TokenOptions:
 
 
 class TokenTally:
-    """Counts, largest id and digest of the documents that a writer takes. Memory: 8 bytes a document."""
+    """Counts, largest id and digest of the documents that a writer takes.
 
-    __slots__ = ("_digest", "_lengths", "max_token_id", "num_docs", "num_tokens")
+    Args:
+        keep_lengths: for `lengths()`; takes 8 bytes a document.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_digest", "_keep_lengths", "_lengths", "max_token_id", "num_docs", "num_tokens")
+
+    def __init__(self, *, keep_lengths: bool = True) -> None:
         self._digest = DocumentDigest()
+        self._keep_lengths = keep_lengths
         self._lengths: list[IntArray] = []
         self.num_docs = 0
         self.num_tokens = 0
@@ -63,7 +68,8 @@ class TokenTally:
     def add_lengths(self, doc_lengths: IntArray, max_token_id: int) -> None:
         """Add int64[n_docs] lengths alone, and the largest id of these documents (-1: no token)."""
         self._digest.update_lengths(doc_lengths)
-        self._lengths.append(np.array(doc_lengths, np.int64))
+        if self._keep_lengths:
+            self._lengths.append(np.array(doc_lengths, np.int64))
         if len(self._lengths) >= 1024:
             self._lengths = [np.concatenate(self._lengths)]
         self.num_docs += len(doc_lengths)
