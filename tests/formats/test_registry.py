@@ -44,7 +44,8 @@ def plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlugIn]:
         EntryPoint("plug-in", f"{module.__name__}:FORMAT", formats.ENTRY_POINT_GROUP),
         EntryPoint("pbin", f"{module.__name__}:FORMAT", formats.ENTRY_POINT_GROUP),
     ]
-    monkeypatch.setattr(formats, "entry_points", lambda group: points if group == formats.ENTRY_POINT_GROUP else [])
+    found = {formats.ENTRY_POINT_GROUP: points}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
     formats._targets.cache_clear()
     yield module.FORMAT
     formats._targets.cache_clear()

@@ -59,17 +59,20 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool, **options: Any)
     Killed anywhere and run again with the same options, it goes on and ends in the same bytes. Only --workers,
     --executor, --on-error and --json may differ then.
     """
+    import os
     import time
 
     import msgspec
 
     from penstock.prepare import PackProgress, pack
+    from penstock.prepare.inputs import find_paths
 
     started = time.perf_counter()
-    with progress("pack", total=None) as advance:
+    total_bytes = sum(map(os.path.getsize, find_paths(inputs)))
+    with progress("pack", total=total_bytes) as advance:
 
         def tell(now: PackProgress) -> None:
-            advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens", now.total_bytes)
+            advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens")
 
         report = pack(inputs, output, progress=tell, **options)
     seconds = time.perf_counter() - started

@@ -10,7 +10,6 @@ import difflib
 import importlib
 import os
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from penstock.abc import Format, Source, Store, Writer
@@ -21,6 +20,7 @@ from penstock.types import OpenOptions, ReadMode, Sample
 BUILT_IN: dict[str, str] = {
     "jsonl": "penstock.formats.jsonl:FORMAT",
     "pbin": "penstock.formats.pbin:FORMAT",
+    "flat-tokens": "penstock.formats.flat_tokens:FORMAT",
 }
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -32,14 +32,14 @@ def format_names() -> list[str]:
 
 def get_format(name: str) -> Format:
     """The format called `name`; raises `ConfigError` that lists the known ones."""
-    targets = _targets()
-    if name not in targets:
-        close = difflib.get_close_matches(name, targets, n=1)
+    target = BUILT_IN.get(name) or _targets().get(name)
+    if target is None:
+        close = difflib.get_close_matches(name, _targets(), n=1)
         raise ConfigError(
             f"unknown format {name!r}",
-            hint=(f"Did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(targets),
+            hint=(f"Did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(_targets()),
         )
-    module, _, attribute = targets[name].partition(":")
+    module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute or "FORMAT")
 
 
@@ -137,6 +137,8 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
 
 @cache
 def _targets() -> dict[str, str]:
+    from importlib.metadata import entry_points  # slow, and needed for a plug-in's format alone
+
     found = dict(BUILT_IN)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         found.setdefault(point.name, point.value)

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from penstock.prepare.pipeline import pack
-from penstock.prepare.report import Dropped, PackProgress, PackReport
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.prepare.pipeline import pack as pack
+    from penstock.prepare.report import Dropped as Dropped
+    from penstock.prepare.report import PackProgress as PackProgress
+    from penstock.prepare.report import PackReport as PackReport
+
+# At first use: a worker process imports this package, and needs only a few of its modules.
+_WHERE = {"Dropped": "report", "PackProgress": "report", "PackReport": "report", "pack": "pipeline"}
 
 __all__ = ["Dropped", "PackProgress", "PackReport", "pack"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'penstock.prepare' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"penstock.prepare.{_WHERE[name]}"), name)

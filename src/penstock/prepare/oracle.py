@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from penstock.abc import Executor
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.engines import (
     Encoded,
@@ -19,6 +18,7 @@ from penstock.prepare.engines import (
     odd_texts,
     try_gigatoken,
 )
+from penstock.prepare.executors import InlineExecutor, ProcessExecutor
 from penstock.prepare.parts import PartMeta
 from penstock.prepare.tokenizer import TokenizerSpec
 
@@ -28,7 +28,11 @@ _log = logging.getLogger("penstock")
 
 
 def choose_engine(
-    asked: EngineChoice, spec: TokenizerSpec, reference: TokenizersEngine, texts: Sequence[bytes], executor: Executor
+    asked: EngineChoice,
+    spec: TokenizerSpec,
+    reference: TokenizersEngine,
+    texts: Sequence[bytes],
+    executor: InlineExecutor | ProcessExecutor,
 ) -> tuple[EngineName, str | None]:
     """`(engine, why not gigatoken)`, after both encoded a sample of the input and odd texts.
 
@@ -37,7 +41,7 @@ def choose_engine(
         spec: the tokenizer.
         reference: the same, loaded.
         texts: UTF-8 texts of the input.
-        executor: where gigatoken is loaded: it warms the workers up meanwhile.
+        executor: gigatoken is loaded in its first worker, and so for all.
 
     Raises:
         ConfigError: gigatoken was asked for by name, and can't.
@@ -45,10 +49,9 @@ def choose_engine(
     if asked == "tokenizers":
         return "tokenizers", None
     sample = [*texts, *odd_texts(reference.added_tokens())]
-    begun = executor.map(functools.partial(try_gigatoken, spec), [sample])
+    begun = executor.begin(functools.partial(try_gigatoken, spec), sample)
     expected = reference.encode(sample)
-    (found,) = begun
-    reason = _objection(sample, found, expected)
+    reason = _objection(sample, begun(), expected)
     if reason is None:
         return "gigatoken", None
     if asked == "gigatoken":

@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import SupportsTokenParts, Writer
+from penstock.abc import Format, SupportsTokenParts, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
-from penstock.formats import format_names, get_format
+from penstock.formats import BUILT_IN, format_names, get_format
 from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
 from penstock.prepare.documents import parse_field
@@ -300,16 +300,18 @@ def _silent(progress: PackProgress) -> None:
 
 def _format_of(output: str) -> str:
     """The token format whose suffix an output has."""
-    formats = [get_format(name) for name in format_names()]
-    packed = [one for one in formats if one.traits.tokens and one.traits.write]
-    for one in packed:
-        if output.endswith(one.traits.suffixes or ("\0",)):
-            return one.name
+    packed: list[Format] = []
+    for names in (BUILT_IN, format_names):  # plug-ins are looked for last: that takes time
+        for one in map(get_format, names() if callable(names) else names):
+            if one.traits.tokens and one.traits.write:
+                packed.append(one)
+                if output.endswith(one.traits.suffixes or ("\0",)):
+                    return one.name
     raise ConfigError(
         "the output's name does not tell its format",
         path=output,
-        expected=", ".join(suffix for one in packed for suffix in one.traits.suffixes),
-        hint="Name the format with to= (--to): " + ", ".join(one.name for one in packed),
+        expected=", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes})),
+        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed})),
     )
 
 

@@ -108,15 +108,13 @@ def load_spec(
         for name in ("tokenizer_config.json", "special_tokens_map.json")
     )
     split_special_tokens = False
+    changed = tokenizer.truncation is not None or tokenizer.padding is not None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     if is_folder and config:
-        before = tokenizer.to_str()
-        _apply_config(tokenizer, config, named, file)
-        after = tokenizer.to_str()
-        data = data if after == before else after.encode()
+        changed |= _apply_config(tokenizer, config, named, file)
         split_special_tokens = bool(config.get("split_special_tokens"))
-    if tokenizer.truncation is not None or tokenizer.padding is not None:
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
+    if changed:
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     eos, eos_id = _find_eos(tokenizer, vocab, eos or _content(config.get("eos_token") or named.get("eos_token")), path)
@@ -205,17 +203,20 @@ def _find_eos(tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: s
 # --- what transformers does when it loads a folder -----------------------------------------------------------------
 
 
-def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str, Any], path: str) -> None:
+def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str, Any], path: str) -> bool:
+    """Whether anything had to be changed."""
     if "added_tokens_decoder" not in config:
         config = {**{name: token for name, token in named.items() if name not in config}, **config}
     try:
         tokens = list(_tokens_to_add(tokenizer, config))
         if tokens:
             tokenizer.add_tokens(tokens)
-        _set_prefix_space(tokenizer, bool(config.get("add_prefix_space", False)))
+        changed = _set_prefix_space(tokenizer, bool(config.get("add_prefix_space", False))) or bool(tokens)
         family = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
         if family in _ADDS_BOS:
             _set_bos_eos(tokenizer, {"add_bos_token": _ADDS_BOS[family], **config})
+            changed = True
+        return changed
     except (TypeError, ValueError, KeyError) as error:
         raise Corrupt(
             "the settings in tokenizer_config.json do not fit its tokenizer",
@@ -245,15 +246,17 @@ def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
             yield make(content, special=True, **flags)
 
 
-def _set_prefix_space(tokenizer: Any, add_prefix_space: bool) -> None:
+def _set_prefix_space(tokenizer: Any, add_prefix_space: bool) -> bool:
     pre_tokenizers = require("tokenizers", extra="tokenize").pre_tokenizers
     if tokenizer.pre_tokenizer is None:
-        return
+        return False
     state = json.loads(tokenizer.pre_tokenizer.__getstate__())
-    if state.get("add_prefix_space", add_prefix_space) != add_prefix_space:
-        kind = getattr(pre_tokenizers, state.pop("type"))
-        with contextlib.suppress(TypeError):  # transformers leaves alone what can't be made again
-            tokenizer.pre_tokenizer = kind(**(state | {"add_prefix_space": add_prefix_space}))
+    if state.get("add_prefix_space", add_prefix_space) == add_prefix_space:
+        return False
+    kind = getattr(pre_tokenizers, state.pop("type"))
+    with contextlib.suppress(TypeError):  # transformers leaves alone what can't be made again
+        tokenizer.pre_tokenizer = kind(**(state | {"add_prefix_space": add_prefix_space}))
+    return True
 
 
 def _set_bos_eos(tokenizer: Any, config: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ where it can't be laxer than `json`: it checks neither the encoding inside strin
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections import deque
 from collections.abc import Iterator
@@ -221,7 +220,7 @@ def _checked_lines(block: bytes) -> tuple[IntArray, dict[int, str]]:
 
 def _fast_check(block: bytes, lines: list[bytes]) -> bool:
     """Whether all lines are valid, but for those nested too deeply; False says nothing."""
-    if not believable(block):
+    if not believable(block, lines):
         return False
     try:
         deque(map(_skip, lines), 0)
@@ -230,20 +229,17 @@ def _fast_check(block: bytes, lines: list[bytes]) -> bool:
     return True
 
 
-def believable(block: bytes) -> bool:
-    """Whether msgspec can't be laxer than `json` on these lines, but for deep nesting: see `maybe_deep`."""
-    return not _may_hold_long_integer(block) and _is_utf8(block)
+def believable(block: bytes, lines: list[bytes]) -> bool:
+    """Whether msgspec can't be laxer than `json` on the lines of a block, but for deep nesting: see `maybe_deep`."""
+    return not _may_hold_long_integer(block) and (block.isascii() or _are_utf8(lines))
 
 
-def _is_utf8(block: bytes) -> bool:
-    if block.isascii():
-        return True
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    view = memoryview(block)
+def _are_utf8(lines: list[bytes]) -> bool:
+    # One by one: a single wide character would make the text of a whole block four times as wide.
     try:
-        for start in range(0, len(block), BLOCK_BYTES):
-            decoder.decode(view[start : start + BLOCK_BYTES])
-        decoder.decode(b"", final=True)
+        for line in lines:
+            if not line.isascii():
+                line.decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -17,6 +17,10 @@ class InlineExecutor:
         """`fn` of each task, in order."""
         return (fn(task) for task in tasks)
 
+    def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
+        """Call what is returned for the result of one task."""
+        return lambda: fn(task)
+
     def close(self) -> None:
         """Nothing to end."""
 

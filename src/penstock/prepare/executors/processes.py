@@ -1,9 +1,13 @@
-"""The executor of processes: fresh interpreters that die with the one who started them.
+"""The executor of processes: they share what the first of them loaded, and die with the one who started them.
 
-Workers are not forked: a fork copies locks and thread pools in whatever state other threads hold them, and the
-encoders' thread pools do not survive it. They do not import the caller's main module either, so no
-`if __name__ == "__main__"` is needed. One socket pair a worker carries tasks and results. A worker that reads its end
-leaves at once, in the middle of a task too: so no worker outlives this process, however it ends.
+One fresh interpreter, the launcher, imports what is needed and becomes the first worker; the others are its forks.
+This process itself is not forked: that would copy locks and thread pools in whatever state other threads hold them.
+Nor is the caller's main module imported again, so no `if __name__ == "__main__"` is needed. The launcher has one thread
+when it forks.
+
+One socket pair a worker carries tasks and results. A worker that reads the end of its own leaves at once, in the middle
+of a task too: so no worker outlives this process, however it ends. Workers are a session of their own, out of reach of
+the terminal's Ctrl-C: who started them decides.
 """
 
 from __future__ import annotations
@@ -26,8 +30,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from penstock.prepare.executors.worker import main; main(int(sys.argv[1]), sys.argv[3:])"
+    "import json, sys; sys.path[:], fds, preload = json.loads(sys.argv[1]); "
+    "from penstock.prepare.executors.worker import main; main(fds, preload)"
 )
 _QUEUED = 2
 """Tasks that a worker holds: one under way, and one that spares it the wait for the next."""
@@ -42,24 +46,48 @@ _ONE_THREAD = {
 
 
 class ProcessExecutor:
-    """Does tasks in fresh processes; see `penstock.abc.Executor`.
+    """Does tasks in other processes; see `penstock.abc.Executor`.
 
-    Functions, tasks and results cross by pickling, between this process and its own children only.
+    Functions, tasks and results cross by pickling, between this process and its own workers only.
     Memory: the results that wait for an earlier one, and two tasks a worker.
 
     Args:
-        workers: how many processes; they start at once.
-        preload: modules that each imports before its first task.
+        workers: how many processes; the first starts at once.
+        preload: modules that it imports before anything else.
     """
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
-        self._workers: list[_Worker] = []
+        if not sys.executable:
+            raise ConfigError("no Python interpreter is known to start workers with", hint='Use executor="inline"')
+        pairs = [Pipe() for _ in range(workers)]
+        self._workers = [_Worker(ours) for ours, _ in pairs]
+        self._forked = False
+        fds = [theirs.fileno() for _, theirs in pairs]
         try:
-            for _ in range(workers):
-                self._workers.append(_start(preload))
+            self._launcher = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps([sys.path, fds, list(preload)])],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=fds,
+                env=os.environ | _ONE_THREAD,
+                start_new_session=True,
+            )
         except BaseException:
-            self.close()
+            for worker in self._workers:
+                worker.connection.close()
             raise
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
+
+    def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
+        """Start a task in the first worker, before the first map; call what is returned for its result.
+
+        The other workers share what it loads.
+        """
+        run = _Run(self._workers[:1], iter([task]))
+        run.start(fn)
+        return lambda: next(run.results())
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """`fn` of each task, in order. The first tasks begin at once; one map at a time.
@@ -69,25 +97,23 @@ class ProcessExecutor:
         Raises:
             PrepareError: a worker was killed.
         """
+        if not self._forked:
+            self._workers[0].send(("fork",))
+            self._forked = True
         run = _Run(self._workers, iter(tasks))
-        for worker in self._workers:
-            worker.send(("function", fn))
-        run.feed()
+        run.start(fn)
         return run.results()
 
     def close(self) -> None:
         """End all workers at once, whatever they do."""
+        if not self._workers:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._launcher.pid, signal.SIGKILL)
+        self._launcher.wait()
         for worker in self._workers:
-            worker.process.kill()
-        for worker in self._workers:
-            worker.connection.close()
-            worker.process.wait()
+            worker.wait_for_end()
         self._workers.clear()
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.process.pid for worker in self._workers]
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +126,6 @@ class ProcessExecutor:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    process: subprocess.Popen[bytes]
     connection: Connection
     held: int = 0
     """Tasks sent to it without an answer so far."""
@@ -109,22 +134,14 @@ class _Worker:
         try:
             self.connection.send(message)
         except (BrokenPipeError, ConnectionResetError):
-            raise self.death() from None
+            raise _killed() from None
 
-    def death(self) -> PrepareError:
-        """The error for a worker whose end of the connection is closed."""
-        # It ends by itself now: its end closes in no other way.
-        status = self.process.wait()
-        how = f"status {status}"
-        if status < 0:
-            with contextlib.suppress(ValueError):
-                how = signal.Signals(-status).name
-        memory = status == -signal.SIGKILL
-        return PrepareError(
-            "a worker process was killed" if status < 0 else "a worker process ended by itself",
-            found=how,
-            hint="Often the system is short of memory: use fewer workers" if memory else None,
-        )
+    def wait_for_end(self) -> None:
+        """Return when the killed process can do no more: its end of the socket is closed then."""
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            while True:
+                self.connection.recv_bytes()
+        self.connection.close()
 
 
 @dataclass(slots=True)
@@ -138,15 +155,11 @@ class _Run:
     done: dict[int, Any] = field(default_factory=dict[int, Any])
     failed: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
 
-    def feed(self) -> None:
-        """Hand out tasks until every worker has enough, and get the next one ready while they work."""
-        while not self.failed and (self.upcoming or self._fetch()):
-            worker = min(self.workers, key=lambda one: one.held)
-            if worker.held >= _QUEUED:
-                break
-            worker.held += 1
-            worker.send(("task", self.handed, self.upcoming.pop()))
-            self.handed += 1
+    def start(self, fn: Callable[[Any], Any]) -> None:
+        """Tell the workers what to do, and hand out the first tasks."""
+        for worker in self.workers:
+            worker.send(("function", fn))
+        self._feed()
 
     def results(self) -> Iterator[Any]:
         """Results in task order."""
@@ -155,13 +168,23 @@ class _Run:
             while place in self.done:
                 yield self.done.pop(place)
                 place += 1
-                self.feed()
+                self._feed()
             if place in self.failed:
                 raise self.failed[place]
-            self.feed()
+            self._feed()
             if not any(worker.held for worker in self.workers):
                 return
             self._collect()
+
+    def _feed(self) -> None:
+        """Hand out tasks until every worker has enough, and get the next one ready while they work."""
+        while not self.failed and (self.upcoming or self._fetch()):
+            worker = min(self.workers, key=lambda one: one.held)
+            if worker.held >= _QUEUED:
+                break
+            worker.held += 1
+            worker.send(("task", self.handed, self.upcoming.pop()))
+            self.handed += 1
 
     def _fetch(self) -> bool:
         try:
@@ -175,14 +198,14 @@ class _Run:
         return True
 
     def _collect(self) -> None:
-        ready = set(wait([worker.connection for worker in self.workers]))
+        ready = set(wait([worker.connection for worker in self.workers if worker.held]))
         for worker in self.workers:
             if worker.connection not in ready:
                 continue
             try:
                 place, result, error = worker.connection.recv()
             except (EOFError, ConnectionResetError):
-                raise worker.death() from None
+                raise _killed() from None
             worker.held -= 1
             if error is None:
                 self.done[place] = result
@@ -190,21 +213,8 @@ class _Run:
                 self.failed[place] = error
 
 
-def _start(preload: Sequence[str]) -> _Worker:
-    if not sys.executable:
-        raise ConfigError("no Python interpreter is known to start workers with", hint='Use executor="inline"')
-    ours, theirs = Pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path), *preload],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env=os.environ | _ONE_THREAD,
-        )
-    except BaseException:
-        ours.close()
-        raise
-    finally:
-        theirs.close()
-    return _Worker(process, ours)
+def _killed() -> PrepareError:
+    return PrepareError(
+        "a worker process was killed",
+        hint="The system does that when memory is short: use fewer workers (--workers)",
+    )

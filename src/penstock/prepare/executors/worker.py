@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import queue
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,50 +13,78 @@ from typing import Any
 
 from penstock.errors import PenstockError, PrepareError
 
+Message = tuple[Any, ...]
 
-def main(fd: int, preload: Sequence[str]) -> None:
-    """Serve the socket `fd` until its other end closes.
+
+def main(fds: Sequence[int], preload: Sequence[str]) -> None:
+    """Become the workers: one process for each inherited socket. Ends with the other side.
 
     Args:
-        fd: the inherited end of a socket pair.
-        preload: modules to import before the first task.
+        fds: ends of socket pairs; this process serves the first.
+        preload: modules to import before anything else.
     """
-    # Ctrl-C goes to the whole group of processes: the one who started this one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = Connection(fd)
-    inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     for module in preload:
         importlib.import_module(module)
-    fn: Callable[[Any], Any] = _nothing
+    connection = Connection(fds[0])
+    serve = _Server()
+    while (message := _receive(connection))[0] != "fork":
+        serve(connection, message)
+    connection = _fork(connection, fds[1:])
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    threading.Thread(target=_watch, args=(connection, inbox), daemon=True).start()
     while True:
-        message = inbox.get()
+        serve(connection, inbox.get())
+
+
+class _Server:
+    """Does what messages ask for."""
+
+    def __init__(self) -> None:
+        self._fn: Callable[[Any], Any] | None = None
+
+    def __call__(self, connection: Connection, message: Message) -> None:
         if message[0] == "function":
-            fn = message[1]
-        else:
-            _answer(connection, fn, message[1], message[2])
+            self._fn = message[1]
+            return
+        _, place, task = message
+        try:
+            if self._fn is None:
+                raise PrepareError("a task came before its function")
+            answer = (place, self._fn(task), None)
+        except BaseException as error:
+            answer = (place, None, _sendable(error))
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
 
 
-def _receive(connection: Connection, inbox: queue.SimpleQueue[tuple[Any, ...]]) -> None:
+def _fork(connection: Connection, fds: Sequence[int]) -> Connection:
+    """The connection that this process serves, after one fork for each further socket."""
+    for place, fd in enumerate(fds):
+        if os.fork() == 0:
+            # No process may hold another's socket: its end would never be read.
+            connection.close()
+            for other in fds[place + 1 :]:
+                os.close(other)
+            return Connection(fd)
+        os.close(fd)
+    return connection
+
+
+def _watch(connection: Connection, inbox: queue.SimpleQueue[Message]) -> None:
     # A thread of its own: a closed connection must end the process while a task is under way.
     while True:
-        try:
-            inbox.put(connection.recv())
-        except (EOFError, OSError):
-            os._exit(1)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
+        inbox.put(_receive(connection))
 
 
-def _answer(connection: Connection, fn: Callable[[Any], Any], place: int, task: Any) -> None:
+def _receive(connection: Connection) -> Message:
     try:
-        answer = (place, fn(task), None)
-    except BaseException as error:
-        answer = (place, None, _sendable(error))
-    try:
-        connection.send(answer)
-    except (BrokenPipeError, ConnectionResetError):
+        return connection.recv()
+    except (EOFError, OSError):
+        os._exit(1)
+    except BaseException:
+        traceback.print_exc()
         os._exit(1)
 
 
@@ -68,7 +95,3 @@ def _sendable(error: BaseException) -> BaseException:
         error = PrepareError(f"a worker failed with {type(error).__name__}: {error}")
     error.add_note(f"In the worker:\n{trace}")
     return error
-
-
-def _nothing(task: Any) -> Any:
-    raise PrepareError(f"a task came before its function: {task!r}")
