@@ -42,6 +42,12 @@ def test_what_is_no_manifest(data: bytes) -> None:
     assert decode_manifest(data) is None
 
 
+@pytest.mark.parametrize("name", ["num_samples", "size_bytes", "num_tokens", "max_token_id", "eos_id"])
+@pytest.mark.parametrize("count", [-1, 1 << 63])
+def test_counts_that_can_not_be(name: str, count: int) -> None:
+    assert decode_manifest(json.dumps({**json.loads(encode_manifest(FULL)), name: count}).encode()) is None
+
+
 def test_fields_of_a_later_version_are_ignored() -> None:
     later = {**json.loads(encode_manifest(FULL)), "later": [1]}
     assert decode_manifest(json.dumps(later).encode()) == FULL

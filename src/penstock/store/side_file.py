@@ -25,9 +25,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes) -> Manifest | None:
     """The manifest in a side file; None where it is not one."""
     try:
-        return msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    counts = (manifest.num_samples, manifest.size_bytes, manifest.num_tokens, manifest.max_token_id, manifest.eos_id)
+    return manifest if all(count is None or 0 <= count < 1 << 63 for count in counts) else None
 
 
 def file_binding(store: Store, path: str) -> str:

@@ -136,5 +136,8 @@ def _takes_space(name: str, args: tuple[Any, ...]) -> bool:
 def _halved(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     place = _MOVING[name]
     amount = args[place]
-    half = max(1, amount // 2) if isinstance(amount, int) else memoryview(amount)[: max(1, len(amount) // 2)]
+    if isinstance(amount, int):
+        half: Any = min(amount, max(1, amount // 2))
+    else:
+        half = memoryview(amount)[: max(1, len(amount) // 2)]
     return (*args[:place], half, *args[place + 1 :])

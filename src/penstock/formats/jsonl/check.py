@@ -72,6 +72,8 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     """The entries in the order of their places, None where they can't be used, and what is wrong with them."""
     index_path = index_path_for(path)
     if not store.exists(index_path):
+        if size_bytes == 0:
+            return None, [Problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
         fix = f"`penstock index {path}` makes it; Penstock also makes it when a line is first asked for"
         return None, [Problem("no-index", "there is no index", index_path, fix=fix, severity="warning")]
     try:
