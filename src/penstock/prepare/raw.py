@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
+import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.errors import ConfigError, PrepareError
-from penstock.formats.jsonl.build import (
-    RANGE_BYTES,
-    DroppedLine,
-    IndexedLines,
-    Run,
-    index_path_for,
-    write_index,
-)
-from penstock.formats.jsonl.scan import LineRange, Lines
+from penstock.errors import ConfigError
+from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, write_index
+from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
+from penstock.prepare.executors.processes import ProcessExecutor
 from penstock.store.resolve import resolve
 
 OnError = Literal["raise", "skip"]
 
-_ALONE_BYTES = 1 << 27
+_WORKER_BYTES = 1 << 28
 _AHEAD = 2
 
 
@@ -73,7 +69,7 @@ def build_index(
         on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
         validate: False looks for line ends only.
         overwrite: replace an index that is there.
-        workers: processes; by default as many as there are cores, and one for a small file.
+        workers: processes, or threads without `validate`; by default one for each 256 MiB, but no more than cores.
         progress: told the bytes done so far.
 
     Raises:
@@ -93,39 +89,37 @@ def build_index(
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
     if workers is None:
-        workers = 1 if size_bytes < _ALONE_BYTES else len(os.sched_getaffinity(0))
-    run = map if workers == 1 or size_bytes <= RANGE_BYTES else _spread(workers, threads=not validate)
-    lines = IndexedLines(
-        store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
-    )
-    index_bytes = write_index(lines, target, overwrite=overwrite)
+        workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
+    with _workers(workers, threads=not validate) as run:
+        lines = IndexedLines(
+            store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
+        )
+        index_bytes = write_index(lines, target, overwrite=overwrite)
     dropped = tuple(lines.dropped)
     return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
 
 
-def _spread(workers: int, *, threads: bool) -> Run:
-    """A `map` over threads (numpy lets go of the interpreter's lock) or processes (JSON does not)."""
+@contextlib.contextmanager
+def _workers(count: int, *, threads: bool) -> Generator[Run]:
+    """A `map` over threads, where numpy does the work, or over processes, where Python's JSON reader may."""
+    if count == 1:
+        yield map
+    elif threads:
+        with ThreadPoolExecutor(count) as pool:
+            yield functools.partial(_map_ahead, pool, _AHEAD * count)
+    else:
+        with ProcessExecutor(count, preload=[scan_lines.__module__]) as processes:
+            yield processes.map
 
-    def run(fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]) -> Iterator[Lines]:
-        from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
-        pool: Executor
-        if threads:
-            pool = ThreadPoolExecutor(workers)
-        else:
-            pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"))
-        pending: deque[Future[Lines]] = deque()
-        try:
-            for task in tasks:
-                pending.append(pool.submit(fn, task))
-                if len(pending) > _AHEAD * workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        except BrokenExecutor as error:
-            hint = "The system may have run out of memory: use fewer workers"
-            raise PrepareError("a process was killed", hint=hint) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    return run
+def _map_ahead(
+    pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
+) -> Iterator[Lines]:
+    """Results in order, with at most so many tasks begun ahead."""
+    pending: deque[Future[Lines]] = deque()
+    for task in tasks:
+        pending.append(pool.submit(fn, task))
+        if len(pending) > most:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()

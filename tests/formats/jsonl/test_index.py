@@ -1,0 +1,315 @@
+"""Finding, making and reading the index, and noticing that it does not fit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, UnsafeData
+from penstock.formats.jsonl import FORMAT, JsonlSource, build, index
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.testing import CountingStore
+from penstock.testing.elsewhere import in_a_fork
+from penstock.types import OpenOptions
+
+LINES = [b'{"n": 0}', b'{"n": 1, "t": "\xc3\xa9\xc3\xa9"}', b'{"n": 22}', b'{"n": 333}']
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.b.jsonl"
+    path.write_bytes(b"\n".join(LINES) + b"\n")
+    return path
+
+
+def opened(path: Path, store: Any = None, **options: Any) -> JsonlSource:
+    return FORMAT.open(LocalStore() if store is None else store, str(path), OpenOptions(**options))
+
+
+def entries(lines: Sequence[bytes] = LINES) -> list[tuple[int, int]]:
+    lengths = np.array([len(line) for line in lines])
+    return list(zip((np.cumsum(lengths + 1) - lengths - 1).tolist(), lengths.tolist(), strict=True))
+
+
+def put_index(path: Path, pairs: Sequence[tuple[int, int]]) -> Path:
+    index_path = path.with_suffix(".idx")
+    index_path.write_bytes(pickle.dumps(list(pairs), 4))
+    return index_path
+
+
+class TestMaking:
+    def test_made_when_the_first_line_is_asked_for(self, path: Path) -> None:
+        source = opened(path)
+        assert not path.with_suffix(".idx").exists()
+        assert source[-1] == {"n": 333}
+        assert path.with_suffix(".idx").read_bytes() == pickle.dumps(entries(), 4)
+
+    def test_opening_reads_nothing(self, path: Path) -> None:
+        store = CountingStore(LocalStore())
+        opened(path, store)
+        assert store.read_bytes == 0
+
+    def test_only_the_last_suffix_goes(self) -> None:
+        names = {"a.jsonl": "a.idx", "a.b.jsonl": "a.b.idx", "d.x/a": "d.x/a.idx", "/r/a.jsonl": "/r/a.idx"}
+        assert {name: build.index_path_for(name) for name in names} == names
+
+    def test_an_index_is_no_file_of_lines(self) -> None:
+        with pytest.raises(ConfigError):
+            build.index_path_for("a.idx")
+
+    def test_other_indexes_beside_it_do_not_matter(self, path: Path) -> None:
+        path.with_name(path.name + ".idx").write_bytes(np.arange(9, dtype="<u8").tobytes())
+        assert len(opened(path)) == 4
+
+    def test_a_faulty_line_is_named(self, path: Path) -> None:
+        path.write_bytes(b'{}\n{"a": \xff}\n{}\n')
+        with pytest.raises(Corrupt, match="line 2 ") as caught:
+            len(opened(path))
+        assert caught.value.offset_bytes == 3
+        assert "--on-error skip" in str(caught.value)
+        assert not path.with_suffix(".idx").exists()
+
+    def test_one_thread_builds_and_the_others_wait(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        built = count_builds(monkeypatch)
+        barrier = threading.Barrier(6)
+
+        def read(_: int) -> int:
+            barrier.wait()
+            return len(opened(path))
+
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(read, range(6))) == [4] * 6
+        assert len(built) == 1
+
+    def test_one_process_builds_and_the_others_wait(self, path: Path) -> None:
+        context = multiprocessing.get_context("fork")
+        lock = context.Lock()
+        with build.hold_lock(build._lock_path(str(path))):  # pyright: ignore[reportPrivateUsage]
+            lock.acquire()
+            child = context.Process(target=lambda: (lock.release(), len(opened(path))))
+            child.start()
+            lock.acquire()
+            child.join(0.2)
+            assert child.is_alive()
+            put_index(path, entries()[:2] + entries()[3:])
+        child.join(30)
+        assert child.exitcode == 0
+        assert len(opened(path)) == 3
+
+    def test_made_meanwhile_by_another_host(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write_index = build.write_index
+
+        def late(lines: Any, index_path: str, *, overwrite: bool) -> int:
+            put_index(path, entries())
+            return write_index(lines, index_path, overwrite=overwrite)
+
+        monkeypatch.setattr(build, "write_index", late)
+        assert len(opened(path)) == 4
+
+    def test_in_memory(self) -> None:
+        store = MemoryStore({"d/a.jsonl": b"\n".join(LINES)})
+        assert opened(Path("d/a.jsonl"), store)[2] == {"n": 22}
+        assert store.files["d/a.idx"] == pickle.dumps(entries(), 4)
+
+
+class TestFolderThatTakesNoFiles:
+    @pytest.fixture
+    def unwritable(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        staged: list[str] = []
+        stage = LocalStore.stage
+
+        def refuse(self: LocalStore, path: str, *, overwrite: bool = False) -> Any:
+            if path.endswith(".idx"):
+                staged.append(path)
+                raise PermissionError(13, "Permission denied", path)
+            return stage(self, path, overwrite=overwrite)
+
+        monkeypatch.setattr(LocalStore, "stage", refuse)
+        return staged
+
+    def test_kept_in_the_cache_folder(self, path: Path, unwritable: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        built = count_builds(monkeypatch)
+        first, second = opened(path), opened(path)
+        assert [first[place]["n"] for place in range(4)] == [0, 1, 22, 333]
+        assert len(built) == 2  # the try beside the file, and the one that is kept
+        assert second[3] == {"n": 333}
+        assert len(built) == 3
+        assert list(path.parent.iterdir()) == [path]
+        in_a_fork(lambda: check_equal(opened(path)[2], {"n": 22}))
+
+    def test_a_change_is_noticed(self, path: Path, unwritable: list[str]) -> None:
+        assert len(opened(path)) == 4
+        path.write_bytes(b"{}\n")
+        os.utime(path, ns=(0, 0))
+        assert len(opened(path)) == 1
+
+    def test_the_fingerprint_does_not_depend_on_where_the_index_is(self, path: Path, unwritable: list[str]) -> None:
+        fingerprint = opened(path).fingerprint
+        put_index(path, entries())
+        assert opened(path).fingerprint == fingerprint
+
+    def test_a_faulty_line_is_named(self, path: Path, unwritable: list[str]) -> None:
+        path.write_bytes(b"{}\nx\n")
+        with pytest.raises(Corrupt, match="line 2 "):
+            len(opened(path))
+
+    def test_without_a_cache_folder(self, path: Path, unwritable: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PENSTOCK_CACHE", "/proc/no/such")
+        assert len(opened(path)) == 4
+
+    def test_another_user(self, path: Path) -> None:
+        if os.getuid() != 0:
+            path.parent.chmod(0o500)
+            assert len(opened(path)) == 4
+            return
+        in_a_fork(lambda: as_nobody(path))
+        assert not path.with_suffix(".idx").exists()
+
+
+class TestReading:
+    def test_any_protocol(self, path: Path) -> None:
+        for protocol in (2, 3, 5):
+            path.with_suffix(".idx").write_bytes(pickle.dumps(entries(), protocol))
+            assert len(opened(path)) == 4
+
+    def test_lines_left_out_stay_out(self, path: Path) -> None:
+        put_index(path, entries()[:1] + entries()[2:])
+        source = opened(path)
+        assert [source[place]["n"] for place in range(len(source))] == [0, 22, 333]
+
+    def test_faulty_lines_at_the_end_may_be_left_out(self, path: Path) -> None:
+        path.write_bytes(path.read_bytes() + b"\n\nfaulty\n")
+        put_index(path, entries())
+        assert len(opened(path)) == 4
+
+    def test_any_order(self, path: Path) -> None:
+        put_index(path, [*entries()[::-1], entries()[1]])
+        source = opened(path)
+        assert [source[place]["n"] for place in range(len(source))] == [333, 22, 1, 0, 1]
+
+    def test_a_big_index_is_decoded_once(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(index, "_IN_MEMORY_BYTES", 10)
+        put_index(path, entries())
+        assert opened(path)[3] == {"n": 333}
+        monkeypatch.setattr(index, "decode_index", None)
+        again = opened(path)
+        assert [again[place]["n"] for place in range(4)] == [0, 1, 22, 333]
+
+    def test_another_big_index_of_the_same_file(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(index, "_IN_MEMORY_BYTES", 10)
+        put_index(path, entries())
+        assert len(opened(path)) == 4
+        put_index(path, [entries()[0], *entries()[2:]])
+        assert [opened(path)[place]["n"] for place in range(3)] == [0, 22, 333]
+        path.write_bytes(path.read_bytes()[:-2])
+        with pytest.raises(Corrupt):
+            len(opened(path))
+
+
+class TestMisfits:
+    def refused(self, path: Path, what: str) -> Corrupt:
+        with pytest.raises(Corrupt, match=what) as caught:
+            len(opened(path))
+        assert caught.value.path == str(path)
+        assert f"penstock index {path} --overwrite" in str(caught.value)
+        return caught.value
+
+    def test_a_shorter_file(self, path: Path) -> None:
+        len(opened(path))
+        path.write_bytes(b"\n".join(LINES[:3]) + b"\n")
+        assert self.refused(path, "leaves the file").offset_bytes == entries()[3][0]
+
+    def test_a_longer_file(self, path: Path) -> None:
+        len(opened(path))
+        size_bytes = path.stat().st_size
+        path.write_bytes(path.read_bytes() + b'{"n": 4}\n')
+        assert self.refused(path, "behind the last").offset_bytes == size_bytes
+
+    def test_a_longer_file_after_a_last_line_without_end(self, path: Path) -> None:
+        path.write_bytes(path.read_bytes()[:-1])
+        len(opened(path))
+        path.write_bytes(path.read_bytes() + b'{"n": 4}\n')
+        self.refused(path, "does not fit")
+
+    def test_an_empty_index_of_a_full_file(self, path: Path) -> None:
+        put_index(path, [])
+        assert self.refused(path, "behind the last").offset_bytes == 0
+
+    def test_a_changed_line(self, path: Path) -> None:
+        len(opened(path))
+        path.write_bytes(path.read_bytes().replace(b'"n": 22', b'"n": 2'))
+        with pytest.raises(Corrupt):
+            len(opened(path))
+
+    def test_another_file_of_the_same_size(self, path: Path) -> None:
+        len(opened(path))
+        path.write_bytes(b"\n".join(LINES[::-1]) + b"\n")
+        self.refused(path, "does not fit")
+
+    def test_shifted_entries(self, path: Path) -> None:
+        put_index(path, [(start + 1, length) for start, length in entries()])
+        self.refused(path, "does not fit|leaves")
+
+    def test_characters_counted_for_bytes(self, path: Path) -> None:
+        pairs = entries()
+        put_index(path, [pairs[0], (pairs[1][0], pairs[1][1] - 2), *pairs[2:]])
+        assert self.refused(path, "counts characters").offset_bytes == pairs[1][0]
+
+    def test_damage_of_the_index_itself(self, path: Path) -> None:
+        whole = put_index(path, entries()).read_bytes()
+        path.with_suffix(".idx").write_bytes(whole[:-3])
+        with pytest.raises(Truncated) as caught:
+            len(opened(path))
+        assert caught.value.path == str(path.with_suffix(".idx"))
+        assert "--overwrite" in str(caught.value)
+
+    def test_no_file_at_all(self, path: Path) -> None:
+        path.unlink()
+        with pytest.raises(NotFound):
+            opened(path)
+
+    def test_code_in_the_index(self, path: Path) -> None:
+        path.with_suffix(".idx").write_bytes(b"\x80\x04(cposix\nsystem\n.")
+        with pytest.raises(Corrupt):
+            len(opened(path))
+        path.with_suffix(".idx").write_bytes(b"\x80\x04]\x94cposix\nsystem\n.")
+        with pytest.raises(UnsafeData):
+            len(opened(path))
+
+
+def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    built: list[str] = []
+    indexed_lines = build.IndexedLines
+
+    def counted(*arguments: Any, **options: Any) -> build.IndexedLines:
+        built.append(arguments[1])
+        return indexed_lines(*arguments, **options)
+
+    monkeypatch.setattr(build, "IndexedLines", counted)
+    return built
+
+
+def check_equal(left: object, right: object) -> None:
+    assert left == right
+
+
+def as_nobody(path: Path) -> None:
+    """Read as a user who may write neither beside the file nor in the cache folder."""
+    parents: list[Path] = [path, *path.parents]
+    for parent in parents[1:]:
+        if parent.stat().st_uid == 0 and parent.stat().st_mode & 0o700 == 0o700 and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    os.environ["PENSTOCK_CACHE"] = str(path.parent / "no-cache")
+    os.setuid(65534)
+    assert len(opened(path)) == 4
+    assert not path.with_suffix(".idx").exists()
