@@ -55,6 +55,8 @@ ODD_TEXTS = (
 """Texts at which tokenizers are known to part ways."""
 
 _ADDED_TOKENS = 256
+_ONE_BY_ONE_TEXTS = 50_000
+"""From so many texts on, batches are worth the import of awkward, in whose arrays gigatoken hands them over."""
 
 
 class Engine(Protocol):
@@ -124,17 +126,26 @@ class GigatokenEngine:
         if spec.around is None:
             raise ValueError("its post-processor does more than put tokens around a text")
         self._around = spec.around
-        # The import of awkward, which gigatoken hands results over in, is the slow part of its first batch.
         self._tokenizer = require("gigatoken", extra="tokenize").Tokenizer.from_json(spec.json)
+        self._encoded_texts = 0
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
         if not texts:
             return np.empty(0, np.uint32), np.empty(0, np.int64)
+        self._encoded_texts += len(texts)
+        encode = self._batch if self._encoded_texts > _ONE_BY_ONE_TEXTS else self._one_by_one
+        return _put_around(*encode(texts), *self._around)
+
+    def _one_by_one(self, texts: Sequence[bytes]) -> Encoded:
+        encode = self._tokenizer.encode
+        found = [encode(text) for text in texts]
+        return np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found))
+
+    def _batch(self, texts: Sequence[bytes]) -> Encoded:
         layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
-        ids = np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]]
-        return _put_around(ids, np.diff(offsets), *self._around)
+        return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], np.diff(offsets)
 
 
 def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:

@@ -37,7 +37,7 @@ from penstock.types import Manifest
 
 OnError = Literal["raise", "skip"]
 
-_PRELOAD = ("penstock.prepare.tokenize", "gigatoken", "awkward")
+_PRELOAD = ("penstock.prepare.tokenize", "gigatoken")
 
 
 def pack(

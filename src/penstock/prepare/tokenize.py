@@ -25,7 +25,7 @@ from penstock.types import IntArray
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
 
-_PROBE_CHARS = 2000
+_PROBE_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
