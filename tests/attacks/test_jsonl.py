@@ -63,7 +63,7 @@ def test_a_pickle_that_would_run_code(path: Path, protocol: int, wrap: Any) -> N
 )
 def test_the_refusal_says_that_it_is_unsafe(path: Path, opcode: bytes) -> None:
     put(path, b"\x80\x04]\x94(K\x00K\x08\x86\x94" + opcode + b"e.")
-    assert refusals(path) == ["jsonl.index-unsafe"]
+    assert refusals(path) == ["jsonl.unsafe-index"]
 
 
 @pytest.mark.parametrize(

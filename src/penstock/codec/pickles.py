@@ -235,8 +235,9 @@ class _Reader:
         self._path = path
         self._base_bytes = offset_bytes
         self._most = _MAX if limit is None else limit
-        # Each tuple takes a TUPLE2, so there are no more pairs than bytes of that value.
-        self._pairs = np.empty((min(self._most, _count_byte(buffer, _TUPLE2)), 2), np.int64)
+        # Each tuple ends in a TUPLE2 and takes five bytes or more.
+        most_tuples = min(self._most, _count_byte(buffer, _TUPLE2), self._size // 5)
+        self._pairs = np.empty((most_tuples, 2), np.int64)
         self._count = 0
         self._repeats = 0
         self._memos = 0

@@ -76,7 +76,7 @@ class TestIndex:
         assert codes(path) == ["jsonl.index"]
         index_path.write_bytes(b"\x80\x04]\x94cposix\nsystem\n.")
         found = only(path)
-        assert (found.code, found.path, found.offset_bytes) == ("jsonl.index-unsafe", str(index_path), 4)
+        assert (found.code, found.path, found.offset_bytes) == ("jsonl.unsafe-index", str(index_path), 4)
 
     def test_entries_that_leave_the_file(self, path: Path) -> None:
         size_bytes = path.stat().st_size

@@ -79,7 +79,7 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     try:
         lines = decode_index(store, index_path)
     except UnsafeData as error:
-        return None, [_unreadable("index-unsafe", error, index_path, path)]
+        return None, [_unreadable("unsafe-index", error, index_path, path)]
     except FormatError as error:
         return None, [_unreadable("index", error, index_path, path)]
     if any(True for _ in outside(path, lines, size_bytes)):

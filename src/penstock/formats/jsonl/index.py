@@ -64,7 +64,7 @@ def remake(path: str) -> str:
     return f"Make it again: `penstock index {path} --overwrite`"
 
 
-def load_lines(store: Store, path: str) -> IntArray:
+def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArray:
     """int64[k, 2]: start and length in bytes of each line that the index holds; the index is made where it is missing.
 
     A big index is decoded once a host, into a mapped file.
@@ -74,7 +74,7 @@ def load_lines(store: Store, path: str) -> IntArray:
         Corrupt: the index does not fit the file; or there is none, and a line is faulty.
         FormatError, UnsafeData: the index is no plain pickled list of pairs.
     """
-    index_path = index_path_for(path)
+    index_path = index_path_for(path) if index_path is None else index_path
     size_bytes = store.size(path)
     lines = None if store.exists(index_path) else make_missing_index(store, path, index_path)
     if lines is None:

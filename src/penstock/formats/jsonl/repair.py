@@ -14,10 +14,12 @@ from penstock.formats.jsonl.source import open_jsonl
 from penstock.store.side_file import encode_manifest, file_binding
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
+_INDEX_CODES = ("jsonl.index", "jsonl.unsafe-index")
+
 
 def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
     """Make a wrong index again; the old one is kept as `<index>.bak`. Faulty lines are left out, and counted."""
-    wrong = [one.code for one in findings if one.severity == "error" and one.code.startswith("jsonl.index")]
+    wrong = [one.code for one in findings if one.severity == "error" and one.code.startswith(_INDEX_CODES)]
     if not wrong:
         return []
     index_path = index_path_for(path)
