@@ -42,6 +42,7 @@ LAYERS: dict[str, int] = {
     "compat": 5,
     "view": 5,
     "cli": 6,
+    "__main__": 7,
     "testing": 7,
 }
 """Top module or package → layer. Imports go down only; between packages of one layer there are none."""
