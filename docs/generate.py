@@ -68,7 +68,7 @@ def measured_table() -> str:
             if row["target"] is None:
                 continue
             other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
-            factor = "" if row["factor"] is None else f"{row['factor']:.3g}×"
+            factor = "" if row["factor"] is None or row["at_most"] else f"{row['factor']:.3g}×"
             aim = f"≤ {row['target']} {row['unit']}" if row["at_most"] else f"≥ {row['target']}×"
             cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim)
             lines.append("| " + " | ".join(cells) + f" | {'met' if row['met'] else '**missed**'} |")
