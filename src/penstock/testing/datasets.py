@@ -26,8 +26,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def staged_in(folder: Path) -> list[str]:
-    """Names of staged files that were left behind."""
-    return [name for name in files_in(folder) if is_staged_name(os.path.basename(name))]
+    """Names of staged files, and of files in staged folders, that were left behind."""
+    return [name for name in files_in(folder) if any(map(is_staged_name, Path(name).parts))]
 
 
 def data_files(folder: Path) -> list[Path]:

@@ -1,0 +1,413 @@
+"""Reading a one-dimensional zarr array by its chunk files, without zarr.
+
+Three ways, chosen a file: items that stand in the file as they are get mapped, or read with one `pread`; Blosc frames
+are decoded block by block; everything else is decoded chunk by chunk. Decoded pieces go through a bounded cache, and
+windows are read in the order of their chunks, so that a batch decodes each piece once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Store
+from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
+from penstock.formats.flat_tokens.cache import PieceCache
+from penstock.formats.flat_tokens.decode import (
+    BLOSC_HEAD_BYTES,
+    MOST_BYTES,
+    BloscHead,
+    Damage,
+    decode,
+    decode_blosc_block,
+    decode_into,
+    parse_blosc_blocks,
+    parse_blosc_head,
+)
+from penstock.formats.flat_tokens.files import ChunkFiles
+from penstock.formats.flat_tokens.problems import AGAIN, Problem
+from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store.readahead import Advice, Readahead, advice_for, disk_faults
+from penstock.types import Extent, IntArray, ReadMode
+
+_LARGE_ITEMS = 1 << 20
+_MOST_FILL_ITEMS = 1 << 26
+_MOST_FILL_FILES = 1 << 16
+_MOST_FRAMES = 4096
+_MOST_RATIO = 1 << 15  # of zstd, the best of all on zeros
+_WHOLE = -1
+
+_Flat: TypeAlias = tuple[NDArray[Any], int, Advice | None]
+"""Items of a mapped file, how many, and how to read them ahead."""
+
+
+class ChunkArray:
+    """Items of one array; thread-safe, picklable, safe after fork.
+
+    Args:
+        store: where the array is.
+        folder: its folder.
+        meta: its metadata, of which everything can be read here.
+        read: `"mmap"`, `"pread"` or `"auto"`.
+        budget_bytes: of decoded pieces that are kept; one piece is kept even if it is larger.
+    """
+
+    __slots__ = ("_ahead", "_args", "_by_blocks", "_cache", "_flats", "_frames", "_raw", "files", "meta")
+
+    def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int) -> None:
+        self._args = (store, folder, meta, read, budget_bytes)
+        self.meta = meta
+        self.files = ChunkFiles(store, folder, meta, read)
+        self._raw = meta.chain.raw
+        self._by_blocks = meta.chain.delta is None and [codec.name for codec in meta.chain.codecs] == ["blosc"]
+        self._cache = PieceCache(budget_bytes)
+        self._flats: dict[int, _Flat | None] = {}
+        self._frames: dict[int, tuple[BloscHead, IntArray]] = {}
+        self._ahead = Readahead()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ChunkArray, self._args)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """[stop - start]: items `[start, stop)`, a view only of one mapped file; the caller checks the range.
+
+        Raises:
+            FormatError: a chunk is missing, short or damaged.
+        """
+        number, offset = divmod(start, self.meta.chunk_items)
+        if self._raw and self.files.mapped:
+            flat = self._flat_or_raise(number)
+            if flat is not None and offset + stop - start <= flat[1]:
+                found = flat[0][offset : offset + stop - start]
+                return found if found.dtype.isnative else found.astype(self.meta.dtype)
+        if stop - start > _MOST_FILL_ITEMS:
+            self._require_content(start, stop)
+        out = np.empty(stop - start, self.meta.dtype)
+        if stop - start >= _LARGE_ITEMS and not self._raw:
+            self._read_in_parallel(start, stop, out)
+        else:
+            self._copy_range(start, out)
+        return out
+
+    def gather(self, starts: IntArray, length: int, out: NDArray[Any]) -> None:
+        """Copy windows of `length` items into the rows of `out`; the caller checks the ranges.
+
+        Raises:
+            FormatError: a chunk is missing, short or damaged.
+        """
+        if length == 0 or len(starts) == 0:
+            return
+        rest: list[int] | range = range(len(starts))
+        if self._raw:
+            by_map = self.files.mapped
+            rest = (self._gather_mapped if by_map else self._gather_read)(starts, length, out)
+        for row in sorted(rest, key=starts.__getitem__):
+            self._copy_range(int(starts[row]), out[row])
+
+    def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
+        """All items of a chunk file that is there, in pieces, checked as far as the file allows; or what is wrong.
+
+        Nothing is kept: memory is one piece, which is a chunk where it is compressed.
+        """
+        try:
+            yield from self._scan(number)
+        except Damage as damage:
+            yield self._problem(number, damage)
+
+    def extents(self, start: int, stop: int) -> Iterator[Extent]:
+        """File ranges that hold items: of uncompressed ones exactly, else whole files; none for missing files."""
+        for number, low, high, _ in self._pieces(start, stop):
+            try:
+                first_bytes, items = self.files.run(number) if self._raw else (0, 0)
+                if high <= items:
+                    width = self.meta.chain.stored.itemsize
+                    yield Extent(self.files.path(number), first_bytes + low * width, (high - low) * width)
+                else:
+                    yield Extent(self.files.path(number), 0, self.files.size(number))
+            except NotFound:
+                continue
+            except Damage as damage:
+                raise self._problem(number, damage).error() from None
+
+    # --- uncompressed --------------------------------------------------------------------------------------------
+
+    def _gather_mapped(self, starts: IntArray, length: int, out: NDArray[Any]) -> list[int]:
+        """Copy from mappings; returns the rows that need more than one copy."""
+        numbers, offsets = np.divmod(starts, self.meta.chunk_items)
+        places = list(zip(numbers.tolist(), offsets.tolist(), strict=True))
+        if self._ahead.wanted():
+            for number, offset in places:
+                flat = self._flats.get(number)
+                if flat is not None and flat[2] is not None and offset + length <= flat[1]:
+                    flat[2](offset, offset + length)
+            return self._copy_mapped(places, length, out)
+        before = disk_faults()
+        rest = self._copy_mapped(places, length, out)
+        self._ahead.watch(before)
+        return rest
+
+    def _copy_mapped(self, places: list[tuple[int, int]], length: int, out: NDArray[Any]) -> list[int]:
+        rest: list[int] = []
+        flats = self._flats
+        for row, (number, offset) in enumerate(places):
+            flat = flats.get(number) or self._flat_or_raise(number)
+            if flat is not None and offset + length <= flat[1]:
+                out[row] = flat[0][offset : offset + length]
+            else:
+                rest.append(row)
+        return rest
+
+    def _gather_read(self, starts: IntArray, length: int, out: NDArray[Any]) -> list[int]:
+        """Copy with one read a window, one opened file for all its windows; returns the other rows."""
+        numbers, offsets = np.divmod(starts, self.meta.chunk_items)
+        rest: list[int] = []
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            try:
+                first_bytes, items = self.files.run(number)
+                width = self.meta.chain.stored.itemsize
+                fitting = rows[offsets[rows] + length <= items]
+                begins = (first_bytes + offsets[fitting] * width).tolist()
+                ranges = [(begin, begin + length * width) for begin in begins]
+                found = self.files.store.get_ranges(self.files.path(number), ranges) if ranges else []
+            except NotFound:
+                rest += rows.tolist()
+                continue
+            except Damage as damage:
+                raise self._problem(number, damage).error() from None
+            for row, data in zip(fitting.tolist(), found, strict=True):
+                out[row] = np.frombuffer(data, self.meta.chain.stored)
+            rest += np.setdiff1d(rows, fitting).tolist()
+        return rest
+
+    def _flat_or_raise(self, number: int) -> _Flat | None:
+        """Items of a file, mapped; None where it is missing, is read, or has to be put together."""
+        if number in self._flats:
+            return self._flats[number]
+        try:
+            flat = self._flat(number)
+        except NotFound:
+            return None
+        except Damage as damage:
+            raise self._problem(number, damage).error() from None
+        self._flats[number] = flat
+        return flat
+
+    def _flat(self, number: int) -> _Flat | None:
+        mapped = self.files.map(number)
+        if mapped is None:
+            return None
+        first_bytes, items = self.files.run(number)
+        if self.meta.shard is None:
+            self._require_size(len(mapped))
+        stored = self.meta.chain.stored
+        view = mapped[first_bytes : first_bytes + items * stored.itemsize]
+        if view.ctypes.data % stored.itemsize:
+            return None
+        found = view.view(stored)
+        return found, items, advice_for(found)
+
+    def _require_size(self, size_bytes: int) -> None:
+        """That an uncompressed file has exactly its items."""
+        expected = self.meta.chunk_items * self.meta.chain.stored.itemsize + self.meta.chain.checksum_bytes
+        if size_bytes != expected:
+            raise Damage("chunk.size", "a chunk of another size", f"{size_bytes} bytes", f"{expected} bytes")
+
+    # --- by pieces -----------------------------------------------------------------------------------------------
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+        """`(file, first item, last item + 1, place in the range)` for each file that a range touches."""
+        chunk_items = self.meta.chunk_items
+        place = start
+        while place < stop:
+            number, low = divmod(place, chunk_items)
+            high = min(chunk_items, low + stop - place)
+            yield number, low, high, place - start
+            place += high - low
+
+    def _copy_range(self, start: int, out: NDArray[Any]) -> None:
+        for number, low, high, place in self._pieces(start, start + len(out)):
+            self._copy_file(number, low, high, out[place : place + high - low])
+
+    def _copy_file(self, number: int, low: int, high: int, out: NDArray[Any]) -> None:
+        """Items `[low, high)` of one file."""
+        if self._raw and self.files.mapped:
+            flat = self._flat_or_raise(number)
+            if flat is not None and high <= flat[1]:
+                out[:] = flat[0][low:high]
+                return
+        try:
+            if not (self._raw and self._read_run(number, low, high, out)):
+                cell_items, first = self.meta.cell_items, number * self.meta.cells_per_file
+                for cell in range(low // cell_items, -(-high // cell_items)):
+                    begin, end = max(low, cell * cell_items), min(high, (cell + 1) * cell_items)
+                    base = cell * cell_items
+                    self._copy_cell(first + cell, begin - base, end - base, out[begin - low : end - low])
+        except NotFound:
+            self._fill(number, out)
+        except Damage as damage:
+            raise self._problem(number, damage).error() from None
+
+    def _read_run(self, number: int, low: int, high: int, out: NDArray[Any]) -> bool:
+        """Items that stand back to back, with one read; false where they don't."""
+        first_bytes, items = self.files.run(number)
+        if high > items:
+            return False
+        stored = self.meta.chain.stored
+        begin, end = first_bytes + low * stored.itemsize, first_bytes + high * stored.itemsize
+        data = byte_view(self.files.get(number, begin, end))
+        if len(data) != end - begin:
+            raise Damage("chunk.size", "a chunk ends early", f"{begin + len(data)} bytes", f"{end} bytes at least")
+        out[:] = np.frombuffer(data, stored)
+        return True
+
+    def _copy_cell(self, cell: int, low: int, high: int, out: NDArray[Any]) -> None:
+        """Items `[low, high)` of a chunk or inner chunk, through the cache."""
+        frame = self._frame(cell) if self._by_blocks else None
+        if frame is None:
+            piece = self._cache.get((cell, _WHOLE))
+            if piece is None:
+                piece = self._decode_cell(cell)
+                self._cache.put((cell, _WHOLE), piece)
+            out[:] = piece[low:high]
+            return
+        block_items = frame[0].block_bytes // self.meta.dtype.itemsize
+        for block in range(low // block_items, -(-high // block_items)):
+            begin, end = max(low, block * block_items), min(high, (block + 1) * block_items)
+            piece = self._block(cell, block, frame)
+            base = block * block_items
+            out[begin - low : end - low] = piece[begin - base : end - base]
+
+    def _place(self, cell: int) -> tuple[int, int, int]:
+        """`(file, first byte, last byte + 1)` of a chunk or inner chunk; no bytes: it is not stored."""
+        number, inner = divmod(cell, self.meta.cells_per_file)
+        if self.meta.shard is None:
+            return number, 0, self.files.size(number)
+        first_bytes, length_bytes = self.files.shard(number).places[inner].tolist()
+        return number, max(first_bytes, 0), max(first_bytes, 0) + length_bytes
+
+    def _decode_cell(self, cell: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """All items of a chunk or inner chunk, in the machine's byte order; into `out` where given."""
+        number, first_bytes, stop_bytes = self._place(cell)
+        items, dtype = self.meta.cell_items, self.meta.dtype
+        cell_bytes = items * dtype.itemsize
+        if first_bytes == stop_bytes and self.meta.shard is not None:
+            found = np.empty(items, dtype) if out is None else out
+            self._fill(number, found)
+            return found
+        if cell_bytes > MOST_BYTES or cell_bytes > (stop_bytes - first_bytes + 16) * _MOST_RATIO:
+            what = f"a chunk of {stop_bytes - first_bytes} bytes can't hold its items"
+            raise Damage("chunk.decode", what, None, f"{cell_bytes} bytes decoded")
+        data = self.files.get(number, first_bytes, stop_bytes)
+        if out is not None:
+            decode_into(self.meta.chain, data, out)
+            return out
+        return decode(self.meta.chain, data, items).astype(dtype, copy=False)
+
+    def _frame(self, cell: int) -> tuple[BloscHead, IntArray] | None:
+        """Header and block places of a Blosc frame; None where it is not worth reading in blocks."""
+        found = self._frames.get(cell)
+        if found is None:
+            number, first_bytes, stop_bytes = self._place(cell)
+            if first_bytes == stop_bytes:
+                return None
+            data = self.files.get(number, first_bytes, first_bytes + BLOSC_HEAD_BYTES)
+            cell_bytes = self.meta.cell_items * self.meta.dtype.itemsize
+            head = parse_blosc_head(data, cell_bytes, stop_bytes - first_bytes)
+            data = self.files.get(number, first_bytes, first_bytes + head.offsets_bytes)
+            if len(self._frames) >= _MOST_FRAMES:
+                self._frames.clear()
+            self._frames[cell] = found = (head, parse_blosc_blocks(head, data) + first_bytes)
+        return None if found[0].block_bytes % self.meta.dtype.itemsize else found
+
+    def _block(self, cell: int, block: int, frame: tuple[BloscHead, IntArray]) -> NDArray[Any]:
+        piece = self._cache.get((cell, block))
+        if piece is None:
+            start_bytes, stop_bytes = frame[1][block].tolist()
+            data = self.files.get(cell // self.meta.cells_per_file, start_bytes, stop_bytes)
+            piece = decode_blosc_block(frame[0], block, data).view(self.meta.chain.stored)
+            piece = piece.astype(self.meta.dtype, copy=False)
+            self._cache.put((cell, block), piece)
+        return piece
+
+    # --- large ranges --------------------------------------------------------------------------------------------
+
+    def _read_in_parallel(self, start: int, stop: int, out: NDArray[Any]) -> None:
+        """Whole chunks are decoded into their place, on all cores, and not kept."""
+        items = self.meta.cell_items
+        first, last = start // items, -(-stop // items)
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        step = max(1, (last - first) // (4 * threads))
+
+        def work(begin: int) -> None:
+            for cell in range(begin, min(begin + step, last)):
+                low, high = max(start, cell * items), min(stop, (cell + 1) * items)
+                self._copy_large(cell, low, high, out[low - start : high - start])
+
+        with ThreadPoolExecutor(min(threads, last - first)) as pool:
+            for _ in pool.map(work, range(first, last, step)):
+                pass
+
+    def _copy_large(self, cell: int, low: int, high: int, out: NDArray[Any]) -> None:
+        number = cell // self.meta.cells_per_file
+        try:
+            if high - low == self.meta.cell_items:
+                self._decode_cell(cell, out)
+            else:
+                base = cell * self.meta.cell_items
+                self._copy_cell(cell, low - base, high - base, out)
+        except NotFound:
+            self._fill(number, out)
+        except Damage as damage:
+            raise self._problem(number, damage).error() from None
+
+    def _require_content(self, start: int, stop: int) -> None:
+        """That files hold what is asked for, before memory for it is taken: metadata alone may claim anything."""
+        items, files = 0, 0
+        for number, low, high, _ in self._pieces(start, stop):
+            if self.files.store.exists(self.files.path(number)):
+                size_bytes = self.files.size(number) * (1 if self._raw else _MOST_RATIO)
+                if size_bytes < (high - low) * self.meta.dtype.itemsize and self.meta.shard is None:
+                    damage = Damage("chunk.size", "a chunk is too short", f"{self.files.size(number)} bytes")
+                    raise self._problem(number, damage).error()
+                continue
+            items, files = items + high - low, files + 1
+            if items > _MOST_FILL_ITEMS or files > _MOST_FILL_FILES:
+                raise TooLarge(
+                    "a range of chunks that are not there",
+                    path=self.files.path(number),
+                    found=f"{stop - start} items asked for",
+                    expected=f"at most {_MOST_FILL_ITEMS} from missing chunks",
+                    hint="Read smaller ranges",
+                )
+
+    # --- what is wrong -------------------------------------------------------------------------------------------
+
+    def _scan(self, number: int) -> Iterator[NDArray[Any]]:
+        meta = self.meta
+        begin = number * meta.chunk_items
+        stop = min(meta.num_items, begin + meta.chunk_items)
+        if meta.shard is None and self._raw and not meta.chain.codecs:
+            self._require_size(self.files.size(number))
+            for start in range(begin, stop, _LARGE_ITEMS):
+                yield self.read(start, min(stop, start + _LARGE_ITEMS))
+            return
+        for start in range(begin, stop, meta.cell_items):
+            yield self._decode_cell(start // meta.cell_items)[: stop - start]
+
+    def _fill(self, number: int, out: NDArray[Any]) -> None:
+        """What a missing chunk holds."""
+        if self.meta.fill is None:
+            raise Problem("chunk.present", Corrupt, self.files.path(number), "a chunk file is missing", AGAIN).error()
+        out[:] = self.meta.fill
+
+    def _problem(self, number: int, damage: Damage) -> Problem:
+        kind: type[FormatError] = Truncated if damage.code == "chunk.size" else Corrupt
+        path = self.files.path(number)
+        return Problem(damage.code, kind, path, damage.what, AGAIN, 0, damage.found, damage.expected)

@@ -1,0 +1,299 @@
+"""What is in a group: its version, arrays and attribute, its splits, and what is wrong with them; no data are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import xxhash
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
+from penstock.formats.flat_tokens.problems import AGAIN, REBUILD, Problem
+from penstock.formats.flat_tokens.zarr_meta import (
+    ARRAY_FILE,
+    ATTRIBUTES_FILE,
+    GROUP_FILE,
+    ArrayMeta,
+    Json,
+    is_array,
+    parse_array,
+    parse_json,
+)
+from penstock.store.side_file import file_binding, load_manifest
+from penstock.types import Manifest
+
+TOKENS, STARTS, LIMIT = "encoded_tokens", "seq_starts", "max_token_id"
+OLD_TOKENS = "tokens"
+SPLITS = ("train", "validation")
+MOST_ID = (1 << 31) - 1
+
+_MOST_META_BYTES = 1 << 26
+
+
+@dataclass(slots=True)
+class Group:
+    """One flat-tokens array, as far as its metadata can be read.
+
+    Attributes:
+        path: its folder.
+        zarr_format: 2 or 3.
+        tokens_name: `"encoded_tokens"`, or `"tokens"` as the format's own example spells it.
+        tokens: metadata of that array.
+        starts: metadata of `seq_starts`.
+        max_token_id: the attribute.
+        metadata: content of each metadata file, by its name in the group.
+        problems: what is wrong.
+    """
+
+    path: str
+    zarr_format: int = 2
+    tokens_name: str = TOKENS
+    tokens: ArrayMeta | None = None
+    starts: ArrayMeta | None = None
+    max_token_id: int | None = None
+    metadata: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def require(self) -> tuple[ArrayMeta, ArrayMeta, int]:
+        """Tokens, starts and largest id; raises the first problem that is an error."""
+        for problem in self.problems:
+            if problem.severity == "error":
+                raise problem.error()
+        if self.tokens is None or self.starts is None or self.max_token_id is None:
+            raise Corrupt("the group is not complete", path=self.path)
+        return self.tokens, self.starts, self.max_token_id
+
+    @property
+    def index(self) -> bytes:
+        """All metadata in a fixed order: what a fingerprint begins with."""
+        return b"".join(f"{name}\n{len(data)}\n".encode() + data for name, data in sorted(self.metadata.items()))
+
+
+def read_group(store: Store, path: str) -> Group:
+    """Read the metadata of a single array group: at most five small files.
+
+    Raises:
+        NotFound: nothing is at `path`.
+    """
+    group = Group(path)
+    zarr_format = _group_format(store, path)
+    if isinstance(zarr_format, Problem):
+        group.problems.append(zarr_format)
+        return group
+    group.zarr_format = zarr_format
+    attributes = _read_attributes(store, group)
+    names = [name for name in (TOKENS, OLD_TOKENS) if store.exists(f"{path}/{name}/{ARRAY_FILE[zarr_format]}")]
+    has_starts = store.exists(f"{path}/{STARTS}/{ARRAY_FILE[zarr_format]}")
+    if not names or (names == [OLD_TOKENS] and not has_starts):
+        group.problems.append(_no_tokens(path, has_starts or LIMIT in attributes))
+    else:
+        group.tokens_name = names[0]
+        if names[0] == OLD_TOKENS:
+            group.problems.append(_old_name(path))
+        group.tokens = _read_array(store, group, names[0], TOKENS, "uint32")
+    if has_starts:
+        group.starts = _read_array(store, group, STARTS, STARTS, "uint64")
+        if group.starts is not None and group.starts.num_items == 0:
+            where = f"{path}/{STARTS}/{ARRAY_FILE[zarr_format]}"
+            group.problems.append(
+                Problem(f"{STARTS}.nonempty", Corrupt, where, "`seq_starts` is empty", REBUILD, 0, "0", "1 at least")
+            )
+    elif names:
+        group.problems.append(Problem(f"{STARTS}.present", Corrupt, path, "no `seq_starts` in the group", REBUILD))
+    if names or has_starts:
+        _read_limit(group, attributes)
+    return group
+
+
+def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | None]:
+    """`(folder, split)` of the single array group meant by a path and a split.
+
+    Raises:
+        NotFound: there is no such split.
+        ConfigError: the group has no splits.
+    """
+    if split is not None and (not split or split.startswith(".") or "/" in split or "\\" in split):
+        raise ConfigError("no name of a split", path=path, found=repr(split), expected=" or ".join(SPLITS))
+    if holds_array(store, path):
+        if split is not None:
+            raise ConfigError("this group has no splits", path=path, found=f"split={split!r}", hint="Leave split= out")
+        return path, None
+    found = splits_in(store, path)
+    if split is not None:
+        if split not in found and not holds_group(store, f"{path}/{split}"):
+            raise NotFound("no such split", path=path, found=split, expected=", ".join(found) or "no split is there")
+        return f"{path}/{split}", split
+    if not found:
+        return path, None
+    chosen = found[0] if len(found) == 1 or SPLITS[0] in found else None
+    if chosen is None:
+        raise ConfigError("which split is meant?", path=path, expected=", ".join(found), hint="Name one with split=")
+    return f"{path}/{chosen}", chosen
+
+
+def holds_array(store: Store, path: str) -> bool:
+    """Whether a group's own `encoded_tokens` (or `tokens`) is there."""
+    names = (f"{path}/{name}/{file}" for name in (TOKENS, OLD_TOKENS) for file in ARRAY_FILE.values())
+    return any(store.exists(name) for name in names)
+
+
+def holds_group(store: Store, path: str) -> bool:
+    """Whether zarr metadata of a group may be in a folder."""
+    return any(store.exists(f"{path}/{name}") for name in GROUP_FILE.values())
+
+
+def splits_in(store: Store, path: str) -> list[str]:
+    """Names of the splits that a dataset group holds."""
+    return [name for name in SPLITS if holds_group(store, f"{path}/{name}")]
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _group_format(store: Store, path: str) -> int | Problem:
+    if not store.exists(path):
+        raise NotFound("no such file or folder", path=path, hint="Check the path")
+    what = "this is no zarr group"
+    if store.is_folder(path):
+        for zarr_format in (3, 2):
+            where = f"{path}/{GROUP_FILE[zarr_format]}"
+            if store.exists(where):
+                found = parse_json(_read(store, where), where)
+                if isinstance(found, Problem):
+                    return found
+                if found.get("zarr_format") != zarr_format:
+                    return _unfit(where, found.get("zarr_format"), f"zarr_format {zarr_format}")
+                if zarr_format == 2 or found.get("node_type") == "group":
+                    return zarr_format
+        if any(store.exists(f"{path}/{name}") for name in ARRAY_FILE.values()):
+            what = "a zarr array stands where a group should be"
+    return Problem("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")
+
+
+def _read_attributes(store: Store, group: Group) -> Json:
+    names = {GROUP_FILE[group.zarr_format], ATTRIBUTES_FILE[group.zarr_format]}
+    attributes: Json = {}
+    for name in sorted(names):
+        where = f"{group.path}/{name}"
+        if not store.exists(where):
+            continue
+        group.metadata[name] = _read(store, where)
+        found = parse_json(group.metadata[name], where)
+        if isinstance(found, Problem):
+            group.problems.append(found)
+        elif name == "zarr.json":
+            attributes = found.get("attributes") or {}
+        elif name == ".zattrs":
+            attributes = found
+    return attributes
+
+
+def _read_array(store: Store, group: Group, name: str, label: str, wanted: str) -> ArrayMeta | None:
+    file = f"{name}/{ARRAY_FILE[group.zarr_format]}"
+    where = f"{group.path}/{file}"
+    group.metadata[file] = _read(store, where)
+    if not is_array(group.metadata[file], group.zarr_format):
+        found = parse_json(group.metadata[file], where)
+        no_array = Problem(f"{label}.present", Corrupt, where, f"`{label}` is no array", AGAIN)
+        group.problems.append(found if isinstance(found, Problem) else no_array)
+        return None
+    meta = parse_array(group.metadata[file], where, group.zarr_format, label, wanted)
+    if isinstance(meta, Problem):
+        group.problems.append(meta)
+        return None
+    return meta
+
+
+def _read_limit(group: Group, attributes: Json) -> None:
+    where = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}"
+    value = attributes.get(LIMIT)
+    found, expected = repr(value)[:100], f"an integer from 0 to {MOST_ID}"
+    if LIMIT not in attributes:
+        problem = Problem(
+            f"{LIMIT}.present", Corrupt, where, "no attribute `max_token_id`", REBUILD, None, None, expected
+        )
+    elif type(value) is not int:
+        problem = Problem(f"{LIMIT}.integer", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
+    elif not 0 <= value <= MOST_ID:
+        problem = Problem(f"{LIMIT}.range", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
+    else:
+        group.max_token_id = value
+        return
+    group.problems.append(problem)
+
+
+def _read(store: Store, path: str) -> bytes:
+    size_bytes = store.size(path)
+    if size_bytes > _MOST_META_BYTES:
+        raise TooLarge("metadata of this size", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_META_BYTES}")
+    return store.get(path)
+
+
+def _no_tokens(path: str, meant: bool) -> Problem:
+    kind: type[PenstockError] = Corrupt if meant else Unsupported
+    what = "a zarr group, but not flat-tokens: no `encoded_tokens`"
+    fix = AGAIN if meant else "Open it with zarr"
+    return Problem(f"{TOKENS}.present", kind, path, what, fix, None, None, "an array `encoded_tokens`")
+
+
+def _old_name(path: str) -> Problem:
+    return Problem(
+        f"{TOKENS}.name",
+        Corrupt,
+        f"{path}/{OLD_TOKENS}",
+        "the array is called `tokens`",
+        "Rename the folder to `encoded_tokens`: other readers look for that name",
+        None,
+        OLD_TOKENS,
+        TOKENS,
+        "warning",
+    )
+
+
+def _unfit(path: str, found: object, expected: str) -> Problem:
+    return Problem("metadata.parse", Corrupt, path, "the group's metadata", AGAIN, 0, repr(found)[:100], expected)
+
+
+# --- side file ---------------------------------------------------------------------------------------------------
+
+
+def side_place(store: Store, path: str) -> tuple[str, str | None]:
+    """`(side file, part)` of a single array group: beside the outermost group, never inside one."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    if folder and holds_group(store, folder):
+        return f"{folder}.penstock", name
+    return f"{path.rstrip('/')}.penstock", None
+
+
+def side_part(store: Store, path: str) -> Manifest | None:
+    """What a side file says of a single array group, whether it still fits or not."""
+    side_path, part = side_place(store, path)
+    manifest = load_manifest(store, side_path)
+    return manifest if manifest is None or part is None else manifest.parts.get(part)
+
+
+def is_bound(store: Store, group: Group, manifest: Manifest) -> bool:
+    """Whether a side file was made for these metadata and these first and last chunks."""
+    try:
+        names = [] if group.tokens is None else edge_files(group.tokens)
+        bindings = [file_binding(store, f"{group.path}/{group.tokens_name}/{name}") for name in names]
+    except NotFound:
+        return False
+    return manifest.binding == group_binding(group.index, bindings)
+
+
+def read_manifest(store: Store, group: Group) -> Manifest | None:
+    """What the side file says of a group; None where there is none, or where it does not belong to it."""
+    manifest = side_part(store, group.path)
+    return manifest if manifest is not None and is_bound(store, group, manifest) else None
+
+
+def group_binding(index: bytes, bindings: Sequence[str]) -> str:
+    """Short digest of the metadata and of the `file_binding` of the first and the last chunk."""
+    return xxhash.xxh3_128_hexdigest(index + "\n".join(bindings).encode())
+
+
+def edge_files(meta: ArrayMeta) -> list[str]:
+    """Names of the first and the last chunk of an array."""
+    return [meta.file_name(number) for number in sorted({0, meta.num_files - 1}) if 0 <= number < meta.num_files]

@@ -1,0 +1,333 @@
+"""Writing a flat-tokens array: streamed in whole chunks, visible only when it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import StagedFolder, Store, SupportsFolders
+from penstock.codec.tokens import as_tokens, check_ids, dtype_for
+from penstock.errors import ConfigError, PenstockError, TooLarge, Truncated, Unsupported
+from penstock.formats._token_writer import TokenOptions, TokenTally, check_lengths, document_run, token_manifest
+from penstock.formats._tokens import require_eos
+from penstock.formats.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
+from penstock.formats.flat_tokens.encode import Layout, make_layout
+from penstock.formats.flat_tokens.group import (
+    LIMIT,
+    MOST_ID,
+    SPLITS,
+    STARTS,
+    TOKENS,
+    edge_files,
+    group_binding,
+    holds_array,
+    holds_group,
+    splits_in,
+)
+from penstock.formats.flat_tokens.manifest import sum_of_parts
+from penstock.formats.flat_tokens.zarr_meta import CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, encode_array, encode_group
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.side_file import encode_manifest, load_manifest
+from penstock.types import Batch, IntArray, Manifest, Sample
+
+_LAYOUT_OPTIONS = ("compressor", "chunk_tokens", "chunk_starts", "shard_tokens")
+_OWN_OPTIONS = ("split", "zarr_format", *_LAYOUT_OPTIONS, "token_bytes", "vocab_size")
+
+
+def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
+    """A writer for a single array group, or for one split of a dataset.
+
+    Args:
+        store: where it will be.
+        path: its path; with `split`, that of the dataset, to which other splits may be added later.
+        options: `split` (`"train"`, `"validation"`), `zarr_format` (2, 3; that of the dataset, else 2), and what
+            `encode.Layout` says: `compressor, chunk_tokens, chunk_starts, shard_tokens`. `vocab_size`: ids are below
+            it. `token_bytes`: width of the tokens that `write_part` takes (4); stored ids always have 4 bytes.
+            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+        overwrite: replace the group, or the split, that is there.
+
+    Raises:
+        ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
+    """
+    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(TokenOptions))]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    given = {name: value for name, value in options.items() if value is not None}
+    own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
+    path = path.rstrip("/") or path
+    split = own.pop("split", None)
+    if split is not None and split not in SPLITS:
+        raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("this store can't make folders visible at once", path=path)
+    joined = _dataset_format(store, path) if split is not None else None
+    zarr_format = own.pop("zarr_format", None) or joined or 2
+    layout = make_layout(path, zarr_format, **{name: own.pop(name, None) for name in _LAYOUT_OPTIONS})
+    if joined not in (None, zarr_format):
+        found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
+        raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
+    _require_replaceable(store, path, overwrite=overwrite)
+    if joined is None:
+        folder = store.stage_folder(path, overwrite=overwrite)
+    else:
+        folder = store.stage_folder(f"{path}/{split}", overwrite=overwrite, beside=path)
+    inside = f"{split}/" if split is not None and joined is None else ""
+    given_options = TokenOptions(**given)
+    return FlatTokensWriter(store, path, split, layout, folder, inside, given_options, overwrite=overwrite, **own)
+
+
+class FlatTokensWriter:
+    """Streams documents into a flat-tokens array; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Whole chunks are encoded, written and synced by a few threads while the next one fills. Memory: the chunk being
+    filled of each array, and up to 64 MiB of chunks on their way (two of them at least), at any size of the data.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        split: str | None,
+        layout: Layout,
+        folder: StagedFolder,
+        inside: str,
+        given: TokenOptions,
+        *,
+        overwrite: bool,
+        token_bytes: int = 4,
+        vocab_size: int | None = None,
+    ) -> None:
+        self._overwrite = overwrite
+        self._path = path
+        self._split = split
+        self._layout = layout
+        self._store = store
+        self._folder = folder
+        self._inside = inside
+        self._given = given
+        self._part_dtype = dtype_for(token_bytes, "<")
+        self._limit = min(MOST_ID + 1, vocab_size or MOST_ID + 1)
+        self._tally = TokenTally(keep_lengths=False)
+        self._work = ChunkWork(folder)
+        self._tokens = ArrayWriter(self._work, f"{inside}{TOKENS}", layout.tokens_meta(0))
+        self._starts = ArrayWriter(self._work, f"{inside}{STARTS}", layout.starts_meta(0))
+        self._open = True
+        try:
+            require_eos(path, np.dtype(np.uint32), given.eos_id)
+            self._starts.append(np.zeros(1, np.uint64))
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n]}`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+        self.write_documents(*document_run(batch, self._path))
+
+    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Add documents that lie back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+
+        Raises:
+            TooLarge: an id is negative, above 2^31 - 1 or not below `vocab_size`; nothing of this call is written.
+            ConfigError: lengths and tokens differ, or the writer is closed.
+        """
+        self._require_open()
+        tokens = as_tokens(tokens)
+        lengths = check_lengths(len(tokens), doc_lengths)
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
+        ends = np.cumsum(lengths)
+        first_token = self._tally.num_tokens
+        try:
+            self._append_tokens(tokens, (ends - lengths)[lengths > 0])
+            self._starts.append((ends + first_token).astype(np.uint64))
+            self._tally.add(tokens, lengths, highest)
+        except BaseException:
+            # What is in the files is no longer what was counted: nobody may go on with it.
+            self.abort()
+            raise
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+        """Add documents whose tokens lie back to back in a local file.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, or -1 when there is no token.
+
+        Raises:
+            Truncated: the file is too short.
+            TooLarge: an id does not fit.
+        """
+        self._require_open()
+        if max_token_id >= self._limit:
+            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
+        length_bytes = int(np.sum(doc_lengths, dtype=np.int64)) * self._part_dtype.itemsize
+        stored = LocalStore().mmap(path)
+        if len(stored) - start_bytes < length_bytes:
+            found, expected = f"{len(stored)} bytes", f"{start_bytes + length_bytes} bytes"
+            raise Truncated("the file ends inside its tokens", path=path, found=found, expected=expected)
+        self.write_documents(stored[start_bytes : start_bytes + length_bytes].view(self._part_dtype), doc_lengths)
+
+    def commit(self) -> Manifest:
+        """Write the last chunks, metadata and side file, and make the group visible, durably."""
+        self._require_open()
+        self._open = False
+        try:
+            tokens, starts = self._tokens.finish(), self._starts.finish()
+            self._work.finish()
+            metadata = self._write_metadata(tokens, starts)
+            manifest = self._manifest(tokens, metadata)
+            self._publish(manifest)
+        except BaseException:
+            self._close()
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _append_tokens(self, tokens: NDArray[Any], begins: IntArray) -> None:
+        """Encode ids into chunks; `begins` are the first tokens of documents that have any."""
+        for start, space in self._tokens.spaces(len(tokens)):
+            stop = start + len(space)
+            space[:] = tokens[start:stop]
+            np.left_shift(space, 1, out=space)
+            low, high = np.searchsorted(begins, (start, stop))
+            space[begins[low:high] - start] |= 1
+
+    def _write_metadata(self, tokens: ArrayMeta, starts: ArrayMeta) -> dict[str, bytes]:
+        """Metadata files of the group by name; those of a new dataset are written too."""
+        attributes = {LIMIT: max(self._tally.max_token_id, 0)}
+        files = {f"{TOKENS}/{name}": data for name, data in encode_array(tokens).items()}
+        files |= {f"{STARTS}/{name}": data for name, data in encode_array(starts).items()}
+        files |= encode_group(self._layout.zarr_format, attributes)
+        for name, data in files.items():
+            self._work.write(f"{self._inside}{name}", [memoryview(data)])
+        if self._inside:
+            for name, data in encode_group(self._layout.zarr_format, {}).items():
+                self._work.write(name, [memoryview(data)])
+        return files
+
+    def _manifest(self, tokens: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:
+        facts = {name.removeprefix(self._inside): fact for name, fact in self._work.facts.items()}
+        digests: dict[str, tuple[str, ...]] = {name: (facts[name].digest,) for name in metadata}
+        for array in (self._tokens, self._starts):
+            name = array.name.removeprefix(self._inside)
+            digests[name] = tuple(facts[f"{name}/{array.meta.file_name(n)}"].digest for n in range(array.num_files))
+        index = b"".join(f"{name}\n{len(data)}\n".encode() + data for name, data in sorted(metadata.items()))
+        bindings = [facts[f"{TOKENS}/{name}"].binding for name in edge_files(tokens)]
+        layout = {name: value for name, value in dataclasses.asdict(self._layout).items() if value is not None}
+        return token_manifest(
+            "flat-tokens",
+            self._tally,
+            self._given,
+            layout,
+            size_bytes=sum(fact.size_bytes for fact in facts.values()),
+            block_digests=digests,
+            binding=group_binding(index, bindings),
+        )
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Side file first, then the folder, which makes everything visible."""
+        # Another split of a new dataset may have been committed meanwhile: then this one joins it.
+        joins = bool(self._inside) and holds_group(self._store, self._path) and not holds_array(self._store, self._path)
+        target = f"{self._path}/{self._split}" if joins else self._folder.path
+        if not self._overwrite and _is_taken(self._store, target):
+            raise output_exists(target)
+        side_path = f"{self._path}.penstock"
+        had_side = self._store.exists(side_path)
+        side = self._store.stage(side_path, overwrite=True)
+        try:
+            side.write(encode_manifest(self._with_other_splits(side_path, manifest)))
+            side.commit()
+            if joins:
+                self._folder.commit(self._split, target)
+            else:
+                self._folder.commit()
+        except BaseException:
+            side.abort()
+            if not had_side and not self._store.exists(target):
+                with contextlib.suppress(PenstockError, OSError):
+                    self._store.delete(side_path)
+            raise
+
+    def _with_other_splits(self, side_path: str, manifest: Manifest) -> Manifest:
+        """The side file of the dataset: one part a split."""
+        if self._split is None:
+            return manifest
+        before = load_manifest(self._store, side_path)
+        there = splits_in(self._store, self._path)
+        parts = {} if before is None else {name: one for name, one in before.parts.items() if name in there}
+        return sum_of_parts(parts | {self._split: manifest})
+
+    def _close(self) -> None:
+        self._work.stop()
+        self._folder.abort()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
+
+
+# --- where it goes -----------------------------------------------------------------------------------------------
+
+
+def _dataset_format(store: Store, path: str) -> int | None:
+    """Zarr version of the dataset at `path` that a split can join; None where there is none."""
+    if not holds_group(store, path) or holds_array(store, path):
+        return None
+    zarr_format = 3 if store.exists(f"{path}/{GROUP_FILE[3]}") else 2
+    root = store.get(f"{path}/{GROUP_FILE[zarr_format]}")
+    if store.exists(f"{path}/{CONSOLIDATED_FILE}") or b"consolidated_metadata" in root:
+        raise ConfigError(
+            "the dataset has consolidated metadata, which would not know the new split",
+            path=path,
+            hint=f"Remove them ({CONSOLIDATED_FILE}), or write another dataset",
+        )
+    return zarr_format
+
+
+def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
+    """That nothing but flat-tokens data is ever replaced, or added to."""
+    if not _is_taken(store, path) or holds_array(store, path) or splits_in(store, path):
+        return
+    if not overwrite and not holds_group(store, path):
+        raise output_exists(path)
+    raise ConfigError("what stands here is no flat-tokens group", path=path, hint="Name another output, or remove it")
+
+
+def _is_taken(store: Store, path: str) -> bool:
+    """Whether something stands at `path`; an empty folder is nothing."""
+    if not store.is_folder(path):
+        return store.exists(path)
+    return any(True for _ in store.list(path))
