@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import statistics
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from peers import modalities
 LENGTH, BATCH = 2048, 32
 SMALL_TOKENS = 1_000_000_000
 TARGET, AT_MOST_MB = 500, 2
+_CHILDREN = 5
 
 
 def run(options: Options) -> Result:
@@ -20,7 +22,11 @@ def run(options: Options) -> Result:
     huge, small = data.sparse_packed(data.HUGE_TOKENS, 2), data.sparse_packed(SMALL_TOKENS, 2)
 
     def ours(path: Any) -> Any:
-        return child(PYTHON, __file__, "first_batch", pbin=path, small=data.packed_tokens())
+        # Milliseconds: several, as one alone is the luck of a moment.
+        found = [
+            child(PYTHON, __file__, "first_batch", pbin=path, small=data.packed_tokens()) for _ in range(_CHILDREN)
+        ]
+        return {name: statistics.median(one[name] for one in found) for name in found[0]}
 
     pairs = alternate(
         lambda: ours(huge),

@@ -12,12 +12,13 @@ N_POSITIONS = 10**12
 LENGTH, BATCH = 2, 32
 # No slower, as far as two equal things can be told apart on a noisy machine.
 TARGET = 0.9
+_RESUMES = 101
 
 
-def run(options: Options) -> Result:
+def run(_options: Options) -> Result:
     """A state loaded at 90 % and at 0 % of an epoch of 10^12 windows, in turn in one child."""
     path = data.sparse_packed(N_POSITIONS + 1, 1)
-    pairs = child(PYTHON, __file__, "resume", pbin=path, count=options.pairs(41) + 4)
+    pairs = child(PYTHON, __file__, "resume", pbin=path, count=_RESUMES)
     return Result(
         "Resume in an epoch of 10^12 windows, to the first batch of 32",
         [row("from a state at 90 %, from one at 0 %", "s", [tuple(pair) for pair in pairs], "start at 0 %", TARGET)],

@@ -6,6 +6,7 @@ from harness import PENSTOCK, PYTHON, Options, Result, alternate, command_second
 from peers import modalities
 
 AT_MOST_MS = 150
+_STARTS = 15
 
 
 def run(options: Options) -> Result:
@@ -13,7 +14,7 @@ def run(options: Options) -> Result:
     pairs = alternate(
         lambda: command_seconds([PENSTOCK, "--help"]),
         lambda: command_seconds([PYTHON, "-c", "pass"]),
-        options.pairs(15) + 2,
+        _STARTS,
     )
     above = [1000 * (ours - bare) for ours, bare in pairs]
     theirs = alternate(
