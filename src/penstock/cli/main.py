@@ -21,6 +21,11 @@ COMMANDS: dict[str, str] = {
     "head": "Show the first samples.",
     "verify": "Check a dataset; each finding says what to do.",
     "repair": "Mend known damage; only lists it without --write.",
+    "merge": "Join datasets in the order given.",
+    "shuffle": "Documents or lines in a random order.",
+    "split": "Deal documents or lines to parts.",
+    "filter": "Keep the documents or lines that fit.",
+    "chunk": "One of N consecutive pieces of a dataset.",
 }
 _INTERRUPTED = 130
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import byte_view
 from penstock.types import IntArray
 
 _FEW = 6
@@ -37,22 +38,38 @@ def copy_runs(
 def _copy_some(
     source: NDArray[Any], starts: IntArray, lengths: IntArray, target: NDArray[Any], places: IntArray
 ) -> None:
-    by_length = np.argsort(lengths, kind="stable")
+    by_length = argsort_small(lengths)
     lengths, starts, places = lengths[by_length], starts[by_length], places[by_length]
     borders = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
-    for first, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+    counts = np.diff(borders)
+    few = np.repeat(counts < _FEW, counts)
+    _copy_one_by_one(source, starts[few], lengths[few], target, places[few])
+    many = counts >= _FEW
+    for first, count in zip(borders[:-1][many].tolist(), counts[many].tolist(), strict=True):
         length = int(lengths[first])
         if length == 0:
             continue
-        if stop - first < _FEW:
-            for start, place in zip(starts[first:stop].tolist(), places[first:stop].tolist(), strict=True):
-                target[place : place + length] = source[start : start + length]
-            continue
         read, written = _windows(source, length), _windows(target, length)
         step = max(1, _STEP_BYTES // (length * source.itemsize))
-        for row in range(first, stop, step):
-            rows = slice(row, min(stop, row + step))
+        for row in range(first, first + count, step):
+            rows = slice(row, min(first + count, row + step))
             written[places[rows]] = read[starts[rows]]
+
+
+def argsort_small(values: IntArray) -> IntArray:
+    """int64[k]: a stable order of values that are not negative; many times faster where all are below 2^16."""
+    small = len(values) > 0 and int(values.max()) < 1 << 16
+    return np.argsort(values.astype(np.uint16) if small else values, kind="stable")
+
+
+def _copy_one_by_one(
+    source: NDArray[Any], starts: IntArray, lengths: IntArray, target: NDArray[Any], places: IntArray
+) -> None:
+    read, written, width = byte_view(source), byte_view(target), source.itemsize
+    stops, ends = (starts + lengths) * width, (places + lengths) * width
+    copies = ((starts * width).tolist(), stops.tolist(), (places * width).tolist(), ends.tolist())
+    for start, stop, place, end in zip(*copies, strict=True):
+        written[place:end] = read[start:stop]
 
 
 def _windows(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -1,0 +1,53 @@
+"""What the commands on whole datasets share: options, progress and the lines that they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli._output import human_bytes, json_option
+
+if TYPE_CHECKING:
+    from penstock.prepare.rewrite import Written
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def whole_options(command: Command) -> Command:
+    """`--to --format --layout --split --eos-id --overwrite --json`."""
+    for option in (
+        json_option,
+        click.option("--overwrite", is_flag=True, help="Replace the output."),
+        click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
+        click.option("--split", help="Split of the source, for formats that have splits."),
+        click.option("--layout", help="Historical layout of the source, where it is ambiguous."),
+        click.option("--format", help="Format of the source, instead of finding it out."),
+        click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
+    ):
+        command = option(command)
+    return command
+
+
+token_bytes_option = click.option(
+    "--token-bytes",
+    type=click.Choice(["1", "2", "4"]),
+    help="Widen the ids to this width; they are never made narrower.",
+)
+
+
+def known(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given; `token_bytes` as a number."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "token_bytes" in given:
+        given["token_bytes"] = int(given["token_bytes"])
+    return given
+
+
+def describe(written: Written) -> str:
+    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`."""
+    size = human_bytes(written.size_bytes)
+    if written.tokens is None:
+        return f"{written.path}: {written.samples:,} lines, {size}"
+    return f"{written.path}: {written.samples:,} documents, {written.tokens:,} tokens, {size}"

@@ -1,0 +1,34 @@
+"""`penstock filter SRC -o OUT`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, progress
+from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+
+
+@click.command()
+@click.argument("source")
+@click.option("-o", "--output", required=True, help="Where what fits goes.")
+@click.option("--min-tokens", type=int, help="Least length of a document, its EOS token counted.")
+@click.option("--max-tokens", type=int, help="Greatest length of a document.")
+@click.option("--match", help="Regular expression that is searched in a field of each line.")
+@click.option("--field", default="text", show_default=True, help="The field that --match looks at; dots lead inside.")
+@click.option("--where", help="Expression on the fields of a line, such as: lang == 'en' and len(text) > 200")
+@click.option("--indices", help="File with the indices to keep, from 0: one a line, or .npy.")
+@click.option("--invert", is_flag=True, help="Keep what does not fit instead.")
+@token_bytes_option
+@whole_options
+def command(source: str, output: str, as_json: bool, **options: Any) -> None:
+    """Keep the documents or lines that fit all conditions, in their order."""
+    import msgspec
+
+    from penstock.prepare.filter import filter
+
+    with progress("filter", total=None, unit="samples") as advance:
+        report = filter(source, output, progress=advance, **known(options))
+    text = f"{describe(report.output)}; {report.dropped:,} left out"
+    emit(msgspec.to_builtins(report), as_json=as_json, text=text)

@@ -1,0 +1,31 @@
+"""`penstock shuffle SRC -o OUT --seed S`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, progress
+from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+
+
+@click.command()
+@click.argument("source")
+@click.option("-o", "--output", required=True, help="Where the shuffled dataset goes.")
+@click.option("--seed", type=int, required=True, help="Decides the order: that of penstock.Shuffle in its first epoch.")
+@token_bytes_option
+@click.option(
+    "--memory-mb", type=click.IntRange(min=1), help="For documents held at once; more is faster beyond memory's size."
+)
+@whole_options
+def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
+    """Write documents or lines in a random order, in bounded memory; data may be larger than memory."""
+    import msgspec
+
+    from penstock.prepare.shuffle import shuffle
+
+    given = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
+    with progress("shuffle", total=None, unit="samples") as advance:
+        written = shuffle(source, output, progress=advance, **given)
+    emit(msgspec.to_builtins(written), as_json=as_json, text=describe(written))

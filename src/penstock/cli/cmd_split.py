@@ -1,0 +1,42 @@
+"""`penstock split SRC -o DIR --ratio 8,1,1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, progress
+from penstock.cli._whole import describe, known, whole_options
+
+
+@click.command()
+@click.argument("source")
+@click.option("-o", "--output", required=True, help="Folder of the parts: <stem>_<name><suffix>.")
+@click.option("--ratio", required=True, help="Share of each part in any unit, such as 8,1,1.")
+@click.option("--names", help="Names of the parts; by default train,validation,test for two or three, else numbers.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides which document goes where.")
+@click.option(
+    "--by",
+    type=click.Choice(["position", "content"]),
+    default="position",
+    show_default=True,
+    help="position: exact shares; content: equal documents share a part, shares hold on average.",
+)
+@whole_options
+def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
+    """Deal documents or lines to parts: each goes to exactly one, and keeps its order there."""
+    import msgspec
+
+    from penstock.errors import ConfigError
+    from penstock.prepare.split import split
+
+    try:
+        shares = [float(share) for share in ratio.split(",")]
+    except ValueError:
+        raise ConfigError("not shares of a split", found=ratio, expected="numbers such as 8,1,1") from None
+    named = None if names is None else names.split(",")
+    with progress("split", total=None, unit="samples") as advance:
+        parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
+    data = {"parts": [msgspec.to_builtins(part) for part in parts]}
+    emit(data, as_json=as_json, text="\n".join(map(describe, parts)))
