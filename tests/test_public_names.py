@@ -88,6 +88,7 @@ SEAMS = {
         "SupportsDocumentFlags",
         "SupportsDocumentRuns",
         "SupportsExtents",
+        "SupportsFlaggedGather",
         "SupportsFolders",
         "SupportsHorizon",
         "SupportsKeys",

@@ -343,6 +343,17 @@ class SupportsDocumentFlags(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsFlaggedGather(Protocol):
+    """A token source whose tokens carry their start flags: windows and flags come for one read."""
+
+    def gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        """What `gather(starts, length, out)` and `gather_starts(starts, length)` give."""
+        ...
+
+
 class Stream(Protocol[T_co]):
     """An endless, addressable run of samples.
 

@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
 from penstock._tree import line, tree
-from penstock.abc import Source, SupportsDocumentFlags, TokenSource
+from penstock.abc import Source, SupportsDocumentFlags, SupportsFlaggedGather, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
@@ -183,12 +183,15 @@ class Windows:
 
     def _columns(self, indices: IntArray, out: TokenArray | None) -> Batch:
         starts = indices * self._stride
-        blocks = self.source.gather(starts, self._read_tokens, out)
         if self.packing.labels is None:
-            return {"tokens": blocks}
-        if self.packing.labels == "shift":
-            return shifted(blocks, self._document_starts(starts, blocks, None))
-        return start_zero(blocks, self._document_starts(starts, blocks, starts))
+            return {"tokens": self.source.gather(starts, self._read_tokens, out)}
+        exact = None if self.packing.labels == "shift" else starts
+        if isinstance(self.source, SupportsFlaggedGather):
+            blocks, begins = self.source.gather_flagged(starts, self._read_tokens, out)
+        else:
+            blocks = self.source.gather(starts, self._read_tokens, out)
+            begins = self._document_starts(starts, blocks, exact)
+        return shifted(blocks, begins) if exact is None else start_zero(blocks, begins)
 
     def _document_starts(self, starts: IntArray, blocks: TokenArray, exact: IntArray | None) -> BoolArray:
         """bool as `blocks`: first tokens of documents; the first column is exact only if asked for."""
