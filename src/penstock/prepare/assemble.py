@@ -49,6 +49,11 @@ class Assembly:
     dropped: list[Dropped] = field(default_factory=list[Dropped])
     _file: int = -1
     _lines: int = 0
+    _before_bytes: int = 0
+    _total_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._total_bytes = sum(one.size_bytes for one in self.inputs)
 
     def add(self, done: Done) -> None:
         """Append the next part.
@@ -57,8 +62,9 @@ class Assembly:
             PrepareError: it has a bad line that is not to be skipped, or the reference disagrees.
         """
         one = self.inputs[done.file]
-        if done.file != self._file:
-            self._file, self._lines = done.file, 0
+        while self._file < done.file:
+            self._before_bytes += self.inputs[self._file].size_bytes if self._file >= 0 else 0
+            self._file, self._lines = self._file + 1, 0
         bad = done.bad or (done.meta.dropped[0] if done.meta is not None and done.meta.dropped else None)
         if bad is not None and not self.skip:
             raise self._bad_line(one, bad)
@@ -81,10 +87,9 @@ class Assembly:
         self.tasks += 1
         self.reused_tasks += reused
         self._lines += meta.lines
-        sizes = [each.size_bytes for each in self.inputs]
         done_bytes = meta.stop_bytes * one.size_bytes // max(1, text_bytes(one.path, one.size_bytes))
         here_bytes = one.size_bytes if meta.last else min(one.size_bytes, done_bytes)
-        self.progress(PackProgress(self.documents, self.tokens, sum(sizes[: self._file]) + here_bytes, sum(sizes)))
+        self.progress(PackProgress(self.documents, self.tokens, self._before_bytes + here_bytes, self._total_bytes))
 
     def _bad_line(self, one: InputFile, bad: BadLine) -> PrepareError:
         return PrepareError(

@@ -85,19 +85,21 @@ class Journal:
         self.plan = plan
 
     def clear(self) -> None:
-        """Throw all work away."""
-        # The plan goes last: parts without one would be trusted by nobody, but a plan without parts harms nobody.
-        for name in sorted(self._names(), key=lambda name: name == _PLAN):
-            self.store.delete(os.path.join(self.folder, name))
+        """Throw all work away; raises the first error after the last file."""
+        errors: list[OSError] = []
+        for name in filter(_is_ours, os.listdir(self.folder)):
+            try:
+                self.store.delete(os.path.join(self.folder, name))
+            except OSError as error:
+                errors.append(error)
         self.plan = None
         self.parts.clear()
+        if errors:
+            raise errors[0]
 
     def has_parts(self) -> bool:
         """Whether any task is finished by now."""
         return any(_PART.match(name) for name in os.listdir(self.folder))
-
-    def _names(self) -> list[str]:
-        return [name for name in os.listdir(self.folder) if name != _LOCK and (_is_ours(name))]
 
 
 def work_folder(output: str) -> str:

@@ -19,7 +19,6 @@ from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupporte
 from penstock.formats import BUILT_IN, format_names, get_format
 from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
-from penstock.prepare.documents import parse_field
 from penstock.prepare.engines import EngineName, TokenizersEngine
 from penstock.prepare.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.prepare.inputs import InputFile, changed_since, describe_inputs, find_paths
@@ -27,6 +26,7 @@ from penstock.prepare.journal import Journal, Plan, PlannedInput, open_journal, 
 from penstock.prepare.oracle import EngineChoice, choose_engine
 from penstock.prepare.report import PackProgress, PackReport
 from penstock.prepare.sample import sample_texts
+from penstock.prepare.select import DEFAULT_JOIN, Selection, select
 from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec, load_spec
@@ -46,7 +46,9 @@ def pack(
     *,
     tokenizer: str | os.PathLike[str],
     to: str | None = None,
-    field: str = "text",
+    field: str | Sequence[str] | None = None,
+    join: str = DEFAULT_JOIN,
+    jq: str | None = None,
     eos: str | None = None,
     special_tokens: Literal["default", "none"] = "default",
     workers: int | None = None,
@@ -70,7 +72,9 @@ def pack(
         output: where the dataset goes.
         tokenizer: a `tokenizer.json`, or a Hugging Face folder.
         to: format; by default that of the output's suffix.
-        field: key of the text in each line; dots lead into objects.
+        field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
+        join: text between several fields.
+        jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
         workers: processes; by default one a core.
@@ -93,13 +97,15 @@ def pack(
     _require("--special-tokens", special_tokens, ("default", "none"))
     _require("--on-error", on_error, ("raise", "skip"))
     _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
-    parse_field(field)
+    selection = select(field, join, jq)
+    if task_bytes is not None and task_bytes < 1:
+        raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     path = os.path.abspath(resolve(output)[1])
     request = _Request(
         given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
         output=path,
         to=to or _format_of(path),
-        field=field,
+        selection=selection,
         tokenizer=tokenizer,
         eos=eos,
         special_tokens=special_tokens,
@@ -124,7 +130,7 @@ class _Request:
     given: Sequence[str | os.PathLike[str]]
     output: str
     to: str
-    field: str
+    selection: Selection
     tokenizer: str | os.PathLike[str]
     eos: str | None
     special_tokens: str
@@ -154,7 +160,11 @@ def _pack(request: _Request) -> PackReport:
     if request.store.exists(request.output) and not request.overwrite:
         _forget_complete_work(request)
         raise output_exists(request.output)
+    if request.store.is_folder(request.output):
+        raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given)
+    if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
+        raise ConfigError("the output would replace an input", path=request.output, hint="Name another output")
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
         spec, tokenizer = load_spec(
             request.tokenizer, request.store, eos=request.eos, special_tokens=request.special_tokens == "default"
@@ -205,7 +215,7 @@ def _begin(
     require_same(plan, journal, request.output)
     before = journal.plan
     asked: EngineChoice = "tokenizers" if before is not None and before.engine == "tokenizers" else request.engine
-    texts = sample_texts(request.store, material.inputs, request.field, request.oracle_bytes)
+    texts = sample_texts(request.store, material.inputs, request.selection, request.oracle_bytes)
     engine, note = choose_engine(asked, material.spec, material.reference, texts, executor)
     if before is None:
         journal.save(_plan(request, material, journal, engine))
@@ -225,7 +235,7 @@ def _plan(request: _Request, material: _Material, journal: Journal, engine: str 
         options={
             "--to": request.to,
             "--tokenizer": material.spec.digest,
-            "--field": request.field,
+            **request.selection.options(),
             "--eos": material.spec.eos,
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
@@ -247,7 +257,7 @@ def _write(
 ) -> tuple[Assembly, Manifest]:
     """Encode what is missing, append every part in its turn, and commit. Notes the time before the commit."""
     spec = material.spec
-    job = Job(spec, engine, request.field, request.skip, journal.folder, request.store)
+    job = Job(spec, engine, request.selection, request.skip, journal.folder, request.store)
     plan = _plan(request, material, journal)
     tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
     reference = material.reference if engine == "gigatoken" else None
@@ -281,7 +291,11 @@ def _create(request: _Request, material: _Material) -> Writer:
         "tokenizer": spec.name,
         "tokenizer_digest": spec.digest,
         "inputs": {one.name: one.digest for one in material.inputs},
-        "options": {"field": request.field, "eos": spec.eos, "special_tokens": request.special_tokens},
+        "options": {
+            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
+            "eos": spec.eos,
+            "special_tokens": request.special_tokens,
+        },
     }
     return get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
 

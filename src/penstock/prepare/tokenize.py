@@ -15,9 +15,10 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.decompress import blocks_of
-from penstock.prepare.documents import TextReader, Texts
+from penstock.prepare.documents import Texts
 from penstock.prepare.engines import Encoded, EngineName, load_engine
 from penstock.prepare.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
+from penstock.prepare.select import Reader, Selection, make_reader
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.types import IntArray
@@ -35,7 +36,7 @@ class Job:
     Attributes:
         spec: the tokenizer.
         engine: who encodes.
-        field: the field of each line that holds the text.
+        field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
         store: the store of inputs and parts.
@@ -43,7 +44,7 @@ class Job:
 
     spec: TokenizerSpec
     engine: EngineName
-    field: str
+    field: Selection | str
     skip: bool
     folder: str
     store: LocalStore
@@ -148,10 +149,10 @@ class _Tally:
     num_dropped: int = 0
     dropped: list[BadLine] = field(default_factory=list[BadLine])
     probes: list[bytes] = field(default_factory=list[bytes])
-    reader: TextReader = field(init=False)
+    reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader = TextReader(self.job.field)
+        self.reader = make_reader(self.job.field)
 
     def add(self, offset_bytes: int, block: bytes, staged: Staged) -> None:
         """Encode a run of whole lines, and append its tokens."""

@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
@@ -85,9 +86,25 @@ class ProcessExecutor:
 
         The other workers share what it loads.
         """
-        run = _Run(self._workers[:1], iter([task]))
-        run.start(fn)
-        return lambda: next(run.results())
+        worker = self._workers[0]
+
+        def deliver() -> None:
+            # Not in this thread: the first worker reads nothing before its imports are done.
+            with contextlib.suppress(PrepareError):  # its death shows when the result is asked for
+                worker.send(("function", fn))
+                worker.send(("task", 0, task))
+
+        delivery = threading.Thread(target=deliver, daemon=True)
+        delivery.start()
+
+        def result() -> R:
+            delivery.join()
+            _, found, error = worker.receive()
+            if error is not None:
+                raise error
+            return found
+
+        return result
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """`fn` of each task, in order. The first tasks begin at once; one map at a time.
@@ -134,6 +151,12 @@ class _Worker:
         try:
             self.connection.send(message)
         except (BrokenPipeError, ConnectionResetError):
+            raise _killed() from None
+
+    def receive(self) -> Any:
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
             raise _killed() from None
 
     def wait_for_end(self) -> None:
@@ -202,10 +225,7 @@ class _Run:
         for worker in self.workers:
             if worker.connection not in ready:
                 continue
-            try:
-                place, result, error = worker.connection.recv()
-            except (EOFError, ConnectionResetError):
-                raise _killed() from None
+            place, result, error = worker.receive()
             worker.held -= 1
             if error is None:
                 self.done[place] = result
