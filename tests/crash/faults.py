@@ -1,23 +1,26 @@
-"""A fault at every file operation of everything that writes: afterwards the old state, the whole new one, or nothing."""
+"""A fault at every file operation of all that writes: afterwards the old state, the whole new one, or nothing."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import inputs
 import numpy as np
 
 import penstock
 from penstock.errors import NotFound, PenstockError
 from penstock.store.local import is_staged_name
-from penstock.testing.faults import FaultMode, FaultyOs, faults_everywhere
+from penstock.testing.faults import FaultMode, FaultyOs, faults_everywhere, places_of
 
 MODES: tuple[FaultMode, ...] = ("raise", "tear", "short", "enospc", "kill", "tear-kill")
 KILLS = ("kill", "tear-kill")
@@ -61,13 +64,15 @@ def run_scenario(scenario: Scenario, base: Path, modes: tuple[FaultMode, ...] = 
         before = _seen(scenario, plain)
         in_child(lambda plain=plain, with_old=with_old: scenario.work(plain, with_old))
         after, final = _seen(scenario, plain), files_of(plain)
-        total = _operations(scenario, base / "count", with_old)
+        calls = _calls(scenario, base / "count", with_old)
         for mode in modes:
-            for n in range(1, total + 1):
+            for n in places_of(mode, calls):
                 tried += 1
                 folder = _prepared(scenario, base / "case", with_old)
                 for problem in _one(scenario, folder, mode, n, with_old, (before, after, final)):
-                    findings.append(f"{scenario.name}, old {with_old}, {mode} at {n} of {total}: {problem}")
+                    findings.append(
+                        f"{scenario.name}, old {with_old}, {mode} at {n} of {len(calls)}, {calls[n - 1]}: {problem}"
+                    )
     return Report(tried, findings)
 
 
@@ -167,20 +172,21 @@ def _seen(scenario: Scenario, folder: Path) -> Any:
         os.environ["PENSTOCK_CACHE"] = str(folder / "cache")
 
 
-def _operations(scenario: Scenario, folder: Path, with_old: bool) -> int:
+def _calls(scenario: Scenario, folder: Path, with_old: bool) -> list[str]:
+    """Names of the file operations of an undisturbed run."""
     prepared = _prepared(scenario, folder, with_old)
-    counted = prepared / "cache" / "operations"
+    noted = prepared / "cache" / "calls"
 
-    def count() -> None:
+    def note() -> None:
         with faults_everywhere(FaultyOs()) as faults:
             scenario.work(prepared, with_old)
-        counted.parent.mkdir(exist_ok=True)
-        counted.write_text(str(faults.operations))
+        noted.parent.mkdir(exist_ok=True)
+        noted.write_text("\n".join(faults.calls))
 
-    status, said = in_child(count)
+    status, said = in_child(note)
     if status:
         raise RuntimeError(f"{scenario.name} fails without a fault: {said}")
-    return int(counted.read_text())
+    return noted.read_text().splitlines()
 
 
 # --- scenarios -------------------------------------------------------------------------------------------------------
@@ -232,6 +238,38 @@ def starts(folder: Path, overwrite: bool) -> Any:
     return penstock.open(folder / "in.pbin").doc_starts.tolist()
 
 
+@functools.cache
+def pack_inputs() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        inputs.inputs_in(Path(folder), 8000)
+        return {name: (Path(folder) / name).read_bytes() for name in inputs.NAMES}
+
+
+def write_pack_inputs(folder: Path) -> None:
+    for name, data in pack_inputs().items():
+        (folder / name).write_bytes(data)
+        os.utime(folder / name, (1_000_000_000, 1_000_000_000))
+
+
+def pack(folder: Path, overwrite: bool) -> None:
+    from penstock.prepare import pack
+
+    pack(
+        [folder / "a.jsonl.gz", folder / "b.jsonl"],
+        folder / "made" / "out.pbin",
+        tokenizer=folder / "tokenizer.json",
+        eos=inputs.EOS,
+        executor="inline",
+        overwrite=overwrite,
+        engine="tokenizers",  # the other engine reads samples first, and writes no more than this one
+        task_bytes=3000,
+    )
+
+
+def write_old_pack(folder: Path) -> None:
+    write_tokens(folder / "made" / "out.pbin", OLD_DOCUMENTS)
+
+
 SCENARIOS = [
     Scenario(
         "pbin writer",
@@ -267,4 +305,5 @@ SCENARIOS = [
         see("out.pbin"),
         lambda folder: write_tokens(folder / "out.pbin", OLD_DOCUMENTS),
     ),
+    Scenario("pack", write_pack_inputs, pack, see("made/out.pbin"), write_old_pack),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import random
 import shutil
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from faults import files_of
-
-from penstock.store.local import is_staged_name
+from inputs import EOS, NAMES
 
 Victim = Literal["all", "parent", "worker"]
 
@@ -34,52 +33,26 @@ class Undisturbed:
     files: dict[str, bytes]
 
 
-def make_inputs(folder: Path, size_bytes: int) -> None:
-    """Two JSONL files of the standard library's own text, one of them compressed, and a tokenizer."""
-    import gzip
-
-    from tokenizers import ByteLevelBPETokenizer
-
-    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(os.__file__).parent.glob("*.py"))]
-    pieces = [piece for text in texts for piece in text.split("\n\n\n") if piece.strip()]
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(pieces[:500], vocab_size=2000, special_tokens=["<|end|>"], show_progress=False)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    lines: list[str] = []
-    while sum(map(len, lines[:: max(1, len(lines) // 100)])) * max(1, len(lines) // 100) < size_bytes:
-        lines += [json.dumps({"text": piece, "n": len(lines)}) for piece in pieces]
-    data = ("\n".join(lines) + "\n").encode()
-    (folder / "b.jsonl").write_bytes(data)
-    (folder / "a.jsonl.gz").write_bytes(gzip.compress(data[: data.index(b"\n", size_bytes // 10) + 1], 1, mtime=0))
-
-
 def command(folder: Path, workers: int) -> list[str]:
     return [
         str(Path(sys.executable).parent / "penstock"),
         *("pack", str(folder / "a.jsonl.gz"), str(folder / "b.jsonl"), "-o", str(folder / "out.pbin")),
-        *("--tokenizer", str(folder / "tokenizer.json"), "--eos", "<|end|>", "--workers", str(workers), "--json"),
+        *("--tokenizer", str(folder / "tokenizer.json"), "--eos", EOS, "--workers", str(workers), "--json"),
     ]
 
 
 def start(folder: Path, workers: int) -> subprocess.Popen[bytes]:
-    """The command in a session of its own, so that all its processes can be found and killed."""
+    """Start the command; what it says goes to the file `said`."""
     environment = {**os.environ, "PENSTOCK_CACHE": str(folder / "cache")}
     with open(folder / "said", "wb") as said:
-        return subprocess.Popen(
-            command(folder, workers), stdout=said, stderr=said, env=environment, start_new_session=True
-        )
-
-
-def run_to_the_end(folder: Path, workers: int) -> None:
-    process = start(folder, workers)
-    if process.wait(LIMIT_S):
-        raise RuntimeError(f"ended with {process.returncode}: {(folder / 'said').read_text()[-2000:]}")
+        return subprocess.Popen(command(folder, workers), stdout=said, stderr=said, env=environment)
 
 
 def undisturbed(base: Path) -> Undisturbed:
     folder = fresh(base)
     started = time.monotonic()
-    run_to_the_end(folder, 2)
+    if start(folder, 2).wait(LIMIT_S):
+        raise RuntimeError(f"pack fails undisturbed: {(folder / 'said').read_text()[-2000:]}")
     return Undisturbed(time.monotonic() - started, results(folder))
 
 
@@ -88,7 +61,7 @@ def fresh(base: Path) -> Path:
     folder = base / "case"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name in ("a.jsonl.gz", "b.jsonl", "tokenizer.json"):
+    for name in NAMES:
         os.link(base / name, folder / name)
     return folder
 
@@ -97,31 +70,37 @@ def results(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(folder).items() if name != "said"}
 
 
-def session_of(leader: int) -> list[int]:
-    """Living processes of a session, the leader first."""
+def processes_of(folder: Path) -> list[int]:
+    """Living processes of the command in `folder`, known by their environment: workers leave its session."""
+    mark = b"PENSTOCK_CACHE=" + os.fsencode(folder / "cache") + b"\0"
     found: list[int] = []
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path("/proc", name, "stat").read_bytes().rpartition(b") ")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == leader and fields[0] not in (b"Z", b"X"):
-                found.append(int(name))
-    return sorted(found, key=lambda pid: pid != leader)
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in Path("/proc", name, "environ").read_bytes():
+                    found.append(int(name))
+    return found
 
 
-def kill(leader: int, victim: Victim, rng: random.Random) -> int:
-    """Kill the whole session, its leader, or one other process of it; returns how many were hit."""
-    living = session_of(leader)
+def kill(folder: Path, leader: int, victim: Victim, rng: random.Random) -> int:
+    """Kill all processes of the command, its first, or one of the others; returns how many were hit."""
+    living = processes_of(folder)
     others = [pid for pid in living if pid != leader]
     chosen = {"all": living, "parent": [leader], "worker": [rng.choice(others)] if others else []}[victim]
     for pid in chosen:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     return len(chosen)
+
+
+def all_gone(folder: Path) -> bool:
+    """Whether all processes of the command end by themselves soon."""
+    stop_s = time.monotonic() + GONE_S
+    while processes_of(folder):
+        if time.monotonic() > stop_s:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def one_round(base: Path, number: int, seed: int, plain: Undisturbed) -> Iterator[str]:
@@ -130,51 +109,51 @@ def one_round(base: Path, number: int, seed: int, plain: Undisturbed) -> Iterato
     folder = fresh(base)
     kills: list[str] = []
     for _ in range(rng.randrange(1, MOST_KILLS + 1)):
-        victim: Victim = rng.choice(("all", "all", "parent", "worker"))
-        process = start(folder, rng.choice((1, 2, 3)))
-        try:
-            process.wait(rng.random() * plain.seconds * 1.1)
-        except subprocess.TimeoutExpired:
-            kills.append(f"{victim} ({kill(process.pid, victim, rng)})")
-        try:
-            status = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            kill(process.pid, "all", rng)
-            yield f"no end within {LIMIT_S} s after {kills}"
-            return
-        said = (folder / "said").read_text(errors="replace")
-        if "Traceback" in said:
-            yield f"a traceback after {kills}: {said[-2000:]}"
-        if not gone(process.pid):
-            yield f"processes outlive the command after {kills}: {session_of(process.pid)}"
-            kill(process.pid, "all", rng)
-        if status == 0:
+        yield from disturbed(folder, rng, kills, plain)
+        if (folder / "out.pbin").exists():
             break
-        if (folder / "out.pbin").exists() and (folder / "out.pbin").read_bytes() != plain.files["out.pbin"]:
-            yield f"a wrong output is visible after {kills}"
-    else:
-        if not (folder / "out.pbin").exists():
-            try:
-                run_to_the_end(folder, rng.choice((1, 2)))
-            except RuntimeError as error:
-                yield f"the same command failed after {kills}: {error}"
-                return
+    yield from to_the_end(folder, rng, kills, plain)
+
+
+def disturbed(folder: Path, rng: random.Random, kills: list[str], plain: Undisturbed) -> Iterator[str]:
+    """Run the command, and kill what chance says when chance says."""
+    victim: Victim = rng.choice(("all", "all", "parent", "worker"))
+    workers = rng.choice((1, 2, 3))
+    process = start(folder, workers)
+    delay_s = rng.random() * plain.seconds * 1.1
+    try:
+        process.wait(delay_s)
+    except subprocess.TimeoutExpired:
+        kills.append(f"{victim} of {kill(folder, process.pid, victim, rng)} after {delay_s:.2f} s, {workers} workers")
+    try:
+        status = process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        kill(folder, process.pid, "all", rng)
+        status = process.wait()
+        yield f"no end within {LIMIT_S} s after {kills}"
+    said = (folder / "said").read_text(errors="replace")
+    if "Traceback" in said:
+        yield f"a traceback after {kills}: {said[-2000:]}"
+    if not all_gone(folder):
+        yield f"{len(processes_of(folder))} processes outlive the command after {kills}"
+        kill(folder, process.pid, "all", rng)
+    output = folder / "out.pbin"
+    if output.exists() and output.read_bytes() != plain.files["out.pbin"]:
+        yield f"a wrong output is visible after {kills}"
+    if status == 0 and not output.exists():
+        yield f"no error and no output after {kills}"
+
+
+def to_the_end(folder: Path, rng: random.Random, kills: list[str], plain: Undisturbed) -> Iterator[str]:
+    """The same command once more, undisturbed: it goes on, or is refused as its output is there. Then all is as it
+    would have been."""
+    complete = (folder / "out.pbin").exists()
+    process = start(folder, rng.choice((1, 2)))
+    status = process.wait(LIMIT_S)
+    said = (folder / "said").read_text(errors="replace")
+    if (status == 0) == complete:
+        yield f"ended with {status} after {kills}: {said[-2000:]}"
     found = results(folder)
     if found != plain.files:
-        left = [name for name in found.keys() - plain.files.keys() if is_staged_name(os.path.basename(name))]
-        # Killed between the name and the end of the command: only a staged file of the dead one may be left.
-        changed = [
-            name for name in found | plain.files if found.get(name) != plain.files.get(name) and name not in left
-        ]
-        if changed:
-            yield f"other bytes after {kills}: {sorted(changed)}"
-
-
-def gone(leader: int) -> bool:
-    """Whether all processes of a session end by themselves soon."""
-    stop_s = time.monotonic() + GONE_S
-    while session_of(leader):
-        if time.monotonic() > stop_s:
-            return False
-        time.sleep(0.02)
-    return True
+        changed = [name for name in found | plain.files if found.get(name) != plain.files.get(name)]
+        yield f"other files after {kills}: {sorted(changed)}"

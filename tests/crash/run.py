@@ -7,6 +7,7 @@ Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import multiprocessing
 import os
@@ -19,13 +20,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import faults
+import inputs
 import kills
+
+PRELOAD = (
+    "tokenizers",
+    "penstock.prepare.raw",
+    "penstock.formats.pbin",
+    "penstock.prepare.pipeline",
+    "penstock.prepare.tokenize",
+    "penstock.convert",
+)
+"""Imported once, before all the children that would."""
 
 INPUT_BYTES = 24 << 20
 
 
 def crash_scenario(number: int) -> faults.Report:
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    for name in PRELOAD:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
         return faults.run_scenario(faults.SCENARIOS[number], Path(folder))
 
@@ -51,7 +65,7 @@ def crash_pack(rounds: int, seed: int) -> int:
     found = 0
     with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
         base = Path(folder)
-        kills.make_inputs(base, INPUT_BYTES)
+        inputs.inputs_in(base, INPUT_BYTES)
         plain = kills.undisturbed(base)
         print(f"crash: pack undisturbed: {plain.seconds:.1f} s, {len(plain.files['out.pbin']):,} bytes", flush=True)
         for number in range(rounds):

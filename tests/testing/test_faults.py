@@ -27,6 +27,9 @@ def two_writes(store: LocalStore, path: Path) -> None:
 
 
 def test_operations_are_counted(tmp_path: Path) -> None:
+    store = FaultStore()
+    two_writes(store, tmp_path / "a")
+    assert store.faults.calls == ["open", "write", "write", "close"]
     assert count_operations(lambda store: two_writes(store, tmp_path / "a")) == 4
     assert (tmp_path / "a").read_bytes() == b"first halfsecond half"
 
@@ -121,6 +124,6 @@ def test_everywhere_inside_the_block(tmp_path: Path) -> None:
 
 def test_copy_in_another_process_counts_from_0() -> None:
     faults = FaultyOs(5, "tear", errno.EACCES)
-    faults.operations = 3
+    faults.calls += ["open", "write", "close"]
     again = pickle.loads(pickle.dumps(faults))
     assert (again.fail_at, again.mode, again.errno, again.operations) == (5, "tear", errno.EACCES, 0)

@@ -18,7 +18,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 from unittest import mock
 
@@ -52,19 +52,24 @@ class FaultyOs:
         errno: the error of `raise` and `tear`.
 
     Attributes:
-        operations: file operations asked for so far.
+        calls: names of the file operations asked for so far.
     """
 
     def __init__(self, fail_at: int = 0, mode: FaultMode = "raise", errno: int = _errno.EIO) -> None:
         self.fail_at = fail_at
         self.mode: FaultMode = mode
         self.errno = errno
-        self.operations = 0
+        self.calls: list[str] = []
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         # The copy in another process counts for itself, from 0.
         return (FaultyOs, (self.fail_at, self.mode, self.errno))
+
+    @property
+    def operations(self) -> int:
+        """How many file operations were asked for so far."""
+        return len(self.calls)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -74,8 +79,8 @@ class FaultyOs:
 
     def _call(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            self.operations += 1
-            place = self.operations
+            self.calls.append(name)
+            place = len(self.calls)
         if self.mode == "enospc" and self.fail_at and place >= self.fail_at and _takes_space(name, args):
             raise OSError(_errno.ENOSPC, os.strerror(_errno.ENOSPC), f"{name}, operation {place}")
         if place != self.fail_at or self.mode == "enospc":
@@ -110,6 +115,18 @@ class FaultStore(LocalStore):
     def operations(self) -> int:
         """File operations asked for so far."""
         return self.faults.operations
+
+
+def places_of(mode: FaultMode, calls: Sequence[str]) -> list[int]:
+    """The operations, from 1, at which `mode` does something of its own; elsewhere it is like another, or nothing."""
+    special: dict[FaultMode, frozenset[str]] = {
+        "tear": _WRITING,
+        "tear-kill": _WRITING,
+        "short": frozenset(_MOVING),
+        "enospc": _SPACE | {"open"},
+    }
+    chosen = special.get(mode, COUNTED)
+    return [place for place, name in enumerate(calls, 1) if name in chosen]
 
 
 def count_operations(work: Callable[[FaultStore], object]) -> int:
