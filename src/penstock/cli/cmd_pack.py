@@ -19,7 +19,13 @@ _SHOWN = 10
 @click.option("-o", "--output", required=True, help="Where the packed dataset goes.")
 @click.option("--tokenizer", required=True, help="A tokenizer.json, or a Hugging Face folder.")
 @click.option("--to", help="Format of the output; found from its suffix where it is not given.")
-@click.option("--field", default="text", show_default=True, help="Key of the text; dots lead into objects.")
+@click.option(
+    "--field",
+    multiple=True,
+    help="Key of the text, by default text; dots lead into objects. Given several times: joined in this order.",
+)
+@click.option("--join", metavar="TEXT", help=r"Text between several fields, by default \n\n; \n and \t are understood.")
+@click.option("--jq", metavar="PROGRAM", help="A jq program instead, of which the first output counts.")
 @click.option("--eos", help="Token that ends each document; by default the tokenizer's own.")
 @click.option(
     "--special-tokens",
@@ -53,7 +59,9 @@ _SHOWN = 10
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @click.option("--restart", is_flag=True, help="Throw away what an unfinished run has finished.")
 @json_option
-def command(inputs: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
+def command(
+    inputs: tuple[str, ...], output: str, field: tuple[str, ...], join: str | None, as_json: bool, **options: Any
+) -> None:
     """Tokenise JSONL and pack it: files, folders and globs, also .gz and .zst.
 
     Killed anywhere and run again with the same options, it goes on and ends in the same bytes. Only --workers,
@@ -67,6 +75,10 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool, **options: Any)
     from penstock.prepare import PackProgress, pack
     from penstock.prepare.inputs import find_paths
 
+    if field:
+        options["field"] = field
+    if join is not None:
+        options["join"] = join.replace("\\n", "\n").replace("\\t", "\t")
     started = time.perf_counter()
     total_bytes = sum(map(os.path.getsize, find_paths(inputs)))
     with progress("pack", total=total_bytes) as advance:

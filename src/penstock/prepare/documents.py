@@ -20,9 +20,14 @@ import numpy as np
 from penstock.errors import ConfigError
 from penstock.formats.jsonl.scan import believable, fault_of, maybe_deep
 
+_REFUSALS = (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, TypeError)
 _SEPARATOR = re.compile(r"(?<!\\)\.")
 _MOST_KEYS = 16
-_KINDS: dict[type, str] = {
+
+Path = tuple[str | int, ...]
+"""The way to a value: keys of objects and indexes of lists."""
+
+KINDS: dict[type, str] = {
     type(None): "null",
     bool: "true or false",
     int: "a number",
@@ -51,27 +56,31 @@ class Texts:
 
 
 class TextReader:
-    """Blocks of lines → the texts of one field. Memory: a few times a block; for a faulty line, what json builds.
+    """Blocks of lines → the texts of a field, or of several, all of which must be there, joined.
+
+    Memory: a few times a block; for a faulty line, what json builds.
 
     Args:
-        field: a key, or keys joined by dots; see `parse_field`.
+        fields: keys, or keys joined by dots; see `parse_field`.
+        join: text between two.
+        paths: ways to the texts, instead of fields.
     """
 
-    def __init__(self, field: str) -> None:
-        self._field = field
-        self._keys = parse_field(field)
-        self._decode, self._pick = _typed_decoder(self._keys)
+    def __init__(self, *fields: str, join: str = "", paths: tuple[Path, ...] = ()) -> None:
+        self._paths = paths or tuple(map(parse_field, fields))
+        self._join = join
+        self._extract = _extractor(self._paths, join)
 
     def read(self, block: bytes) -> Texts:
         """Texts of a run of whole lines."""
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        decode, pick = self._decode, self._pick
+        extract = self._extract
         if believable(block, lines):
             try:
-                texts = [pick(decode(line)).encode() for line in lines]
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                texts = [extract(line).encode() for line in lines]
+            except _REFUSALS:
                 return self._read_doubtful(lines)
             if not maybe_deep(lines, np.fromiter(map(len, lines), np.int64, len(lines))):
                 return Texts(texts, None, {}, lines)
@@ -94,26 +103,54 @@ class TextReader:
         """The text as UTF-8, or why there is none."""
         if believable(line, [line]) and not maybe_deep([line], np.array([len(line)])):
             try:
-                return self._pick(self._decode(line)).encode()
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                return self._extract(line).encode()
+            except _REFUSALS:
                 pass
-        fault = fault_of(line)
+        fault = json_fault(line)
         if fault is not None:
-            return fault if fault.startswith(("a ", "not ")) else f"not JSON: {fault}"
+            return fault
         value = json.loads(line)
-        for depth, key in enumerate(self._keys):
-            if not isinstance(value, dict):
-                place = f"field {'.'.join(self._keys[:depth])!r}" if depth else "the line"
-                return f"{place} is {_KINDS[type(value)]}, not an object"
-            if key not in value:
-                return f"no field {self._field!r}"
-            value = value[key]
-        if not isinstance(value, str):
-            return f"field {self._field!r} is {_KINDS[type(value)]}, not text"
+        texts: list[bytes] = []
+        for path in self._paths:
+            found = _text_at(value, path)
+            if isinstance(found, str):
+                return found
+            texts.append(found)
+        return self._join.encode().join(texts)
+
+
+def json_fault(line: bytes) -> str | None:
+    """Why a line is no JSON; None where it is."""
+    fault = fault_of(line)
+    return fault if fault is None or fault.startswith(("a ", "not ")) else f"not JSON: {fault}"
+
+
+def encode_text(text: str, what: str) -> bytes | str:
+    """A text as UTF-8, or why it can't be."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        return f"{what} has a lone surrogate, {text[error.start]!a}, which UTF-8 can't hold"
+
+
+def _text_at(value: Any, path: Path) -> bytes | str:
+    """The text at the end of a path as UTF-8, or why there is none."""
+    for depth, step in enumerate(path):
+        wanted = (dict, "an object") if isinstance(step, str) else (list, "a list")
+        if not isinstance(value, wanted[0]):
+            place = f"field {_shown(path[:depth])!r}" if depth else "the line"
+            return f"{place} is {KINDS[type(value)]}, not {wanted[1]}"
         try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            return f"field {self._field!r} has a lone surrogate, {value[error.start]!a}, which UTF-8 can't hold"
+            value = value[step]
+        except LookupError:
+            return f"no field {_shown(path)!r}"
+    if not isinstance(value, str):
+        return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
+    return encode_text(value, f"field {_shown(path)!r}")
+
+
+def _shown(path: Path) -> str:
+    return ".".join(str(step).replace(".", "\\.") if isinstance(step, str) else f"[{step}]" for step in path)
 
 
 def parse_field(field: str) -> tuple[str, ...]:
@@ -134,6 +171,29 @@ def parse_field(field: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=8)
+def _extractor(paths: tuple[Path, ...], join: str) -> Callable[[bytes], str]:
+    """Line → text. A line is decoded once for each path, which is quick: all else in it is skipped."""
+    extractors = [_one_extractor(path) for path in paths]
+    if len(extractors) == 1:
+        return extractors[0]
+    return lambda line: join.join([extract(line) for extract in extractors])
+
+
+def _one_extractor(path: Path) -> Callable[[bytes], str]:
+    keys = tuple(step for step in path if isinstance(step, str))
+    if len(keys) == len(path):
+        decode, pick = _typed_decoder(keys)
+        return lambda line: pick(decode(line))
+
+    def extract(line: bytes) -> str:
+        value: Any = functools.reduce(operator.getitem, path, msgspec.json.decode(line))
+        if not isinstance(value, str):
+            raise TypeError(value)
+        return value
+
+    return extract
+
+
 def _typed_decoder(keys: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Callable[[Any], str]]:
     """`(decode, pick)`: a decoder that builds the one field, and the way to it."""
     kind: Any = str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.prepare.decompress import cut_stream
-from penstock.prepare.documents import TextReader
 from penstock.prepare.inputs import InputFile
+from penstock.prepare.select import Reader, Selection, make_reader
 from penstock.store.local import LocalStore
 
 _PLACES = 64
@@ -14,7 +14,9 @@ _WINDOW_BYTES = 1 << 16
 _MOST_STREAMS = 8
 
 
-def sample_texts(store: LocalStore, inputs: Sequence[InputFile], field: str, sample_bytes: int) -> list[bytes]:
+def sample_texts(
+    store: LocalStore, inputs: Sequence[InputFile], field: Selection | str, sample_bytes: int
+) -> list[bytes]:
     """UTF-8 texts of at most `sample_bytes` in all, from places spread evenly over plain files.
 
     Of compressed files the beginnings of at most 8 are taken. Where no whole line lies in 64 KiB, the raw bytes there
@@ -23,7 +25,7 @@ def sample_texts(store: LocalStore, inputs: Sequence[InputFile], field: str, sam
     windows = [*_plain_windows(store, inputs), *_stream_windows(store, inputs)]
     if not windows:
         return []
-    reader, share_bytes = TextReader(field), max(1, sample_bytes // len(windows))
+    reader, share_bytes = make_reader(field), max(1, sample_bytes // len(windows))
     return [text for window in windows for text in _texts(reader, window, share_bytes)]
 
 
@@ -48,7 +50,7 @@ def _stream_windows(store: LocalStore, inputs: Sequence[InputFile]) -> Iterator[
         yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
 
 
-def _texts(reader: TextReader, window: tuple[bool, bytes], share_bytes: int) -> list[bytes]:
+def _texts(reader: Reader, window: tuple[bool, bytes], share_bytes: int) -> list[bytes]:
     at_line, data = window
     whole = data[0 if at_line else data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
     found = reader.read(whole).texts if whole else []
