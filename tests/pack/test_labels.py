@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pack.labels import segments, starts_after
+from penstock.errors import ConfigError
+from penstock.pack.labels import mask_between, segments, starts_after
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,3 +47,42 @@ def test_a_token_after_eos_starts_a_document() -> None:
     blocks = np.array([[9, 9, 1, 9, 2]], dtype=np.uint16)
     assert starts_after(blocks, 9).tolist() == [[True, True, True, False, True]]
     assert starts_after(blocks, 9, np.array([False])).tolist() == [[False, True, True, False, True]]
+
+
+def kept_slowly(row: list[int], begin_id: int, end_id: int) -> list[bool] | None:
+    """The rule for one token after another; None where markers do not take turns."""
+    kept: list[bool] = []
+    inside = waiting = False
+    for token in row:
+        # A begin marker counts for the token after it: at the end of a row it counts for nothing.
+        if waiting and inside:
+            return None
+        inside = inside or waiting
+        waiting = token == begin_id
+        if token == end_id:
+            if not inside:
+                return None
+            inside = False
+        kept.append(inside)
+    return kept
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 9), st.data())
+def test_masks_between_markers(rows: int, length: int, data: st.DataObject) -> None:
+    ids = st.lists(st.integers(0, 3), min_size=length, max_size=length)
+    targets = np.array(data.draw(st.lists(ids, min_size=rows, max_size=rows)), dtype=np.uint8)
+    if not ((targets == 1).any() and (targets == 2).any()):
+        assert not mask_between(targets, 1, 2).any()
+        return
+    expected = [kept_slowly(row, 1, 2) for row in targets.tolist()]
+    if None in expected:
+        with pytest.raises(ConfigError, match=f"row {expected.index(None)} do not take turns"):
+            mask_between(targets, 1, 2)
+    else:
+        assert mask_between(targets, 1, 2).tolist() == expected
+
+
+def test_markers_are_two() -> None:
+    with pytest.raises(ConfigError, match="differ"):
+        mask_between(np.zeros((1, 3), np.int32), 5, 5)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Sample, TokenArray
 
 BoolArray = NDArray[np.bool_]
@@ -140,3 +143,38 @@ def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
         Field("cu_seqlens", "ndarray", "int32", (None,)),
         Field("max_seqlen", "int", "int32", ()),
     )
+
+
+def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) -> BoolArray:
+    """bool[k, L]: which targets lie strictly between a begin marker and the end marker after it.
+
+    A begin marker without an end keeps everything up to the end of its row. Where one of the markers is in no row at
+    all, nothing is kept.
+
+    Args:
+        targets: int[k, L].
+        begin_id: the id that opens a run of targets to train on.
+        end_id: the id that closes it.
+
+    Raises:
+        ConfigError: both ids are equal, or markers of a row do not take turns, a begin marker first.
+    """
+    if begin_id == end_id:
+        raise ConfigError("the markers must differ", found=f"id {begin_id} for both")
+    begins, ends = targets == begin_id, targets == end_id
+    if not (begins.any() and ends.any()):
+        return np.zeros(targets.shape, dtype=np.bool_)
+    # A begin marker counts from the target after it, an end marker from its own place: neither is kept.
+    steps = np.negative(ends, dtype=np.int32)
+    steps[:, 1:] += begins[:, :-1]
+    depth = np.cumsum(steps, axis=1, dtype=np.int32)
+    wrong = (depth < 0) | (depth > 1)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ConfigError(
+            f"the markers of row {row} do not take turns",
+            found=f"an end marker without a begin at {column}" if depth[row, column] < 0 else f"two begins by {column}",
+            expected=f"id {begin_id}, then id {end_id}",
+            hint="Cut or pad documents so that a window does not begin inside a marked run",
+        )
+    return depth == 1

@@ -1,0 +1,1 @@
+"""The peers' names over Penstock: for code that was written against them."""

@@ -1,0 +1,75 @@
+"""Modalities' names over Penstock: the same constructors, samples and order, without its ways to lose data.
+
+Each name is imported at first use; torch is needed for the collators alone. `register` puts the classes into
+Modalities' own registry, so that they stand in for the originals in its YAML.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.compat.modalities.collators import DatasetBatch as DatasetBatch
+    from penstock.compat.modalities.collators import GPT2LLMCollateFn as GPT2LLMCollateFn
+    from penstock.compat.modalities.collators import LossMaskingCollateFnWrapper as LossMaskingCollateFnWrapper
+    from penstock.compat.modalities.collators import LossMaskingTokenConfig as LossMaskingTokenConfig
+    from penstock.compat.modalities.filters import (
+        create_filtered_tokenized_dataset as create_filtered_tokenized_dataset,
+    )
+    from penstock.compat.modalities.filters import filter_dataset as filter_dataset
+    from penstock.compat.modalities.lines import LargeFileLinesReader as LargeFileLinesReader
+    from penstock.compat.modalities.lines import MemMapDataset as MemMapDataset
+    from penstock.compat.modalities.packed import CombinedDataset as CombinedDataset
+    from penstock.compat.modalities.packed import EmbeddedStreamData as EmbeddedStreamData
+    from penstock.compat.modalities.packed import PackedMemMapDatasetBase as PackedMemMapDatasetBase
+    from penstock.compat.modalities.packed import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
+    from penstock.compat.modalities.packed import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
+    from penstock.compat.modalities.registry import register as register
+    from penstock.compat.modalities.sampler import ResumableDistributedSampler as ResumableDistributedSampler
+
+_WHERE = {
+    "CombinedDataset": "packed",
+    "DatasetBatch": "collators",
+    "EmbeddedStreamData": "packed",
+    "GPT2LLMCollateFn": "collators",
+    "LargeFileLinesReader": "lines",
+    "LossMaskingCollateFnWrapper": "collators",
+    "LossMaskingTokenConfig": "collators",
+    "MemMapDataset": "lines",
+    "PackedMemMapDatasetBase": "packed",
+    "PackedMemMapDatasetContinuous": "packed",
+    "PackedMemMapDatasetMegatron": "packed",
+    "ResumableDistributedSampler": "sampler",
+    "create_filtered_tokenized_dataset": "filters",
+    "filter_dataset": "filters",
+    "register": "registry",
+}
+
+__all__ = [
+    "CombinedDataset",
+    "DatasetBatch",
+    "EmbeddedStreamData",
+    "GPT2LLMCollateFn",
+    "LargeFileLinesReader",
+    "LossMaskingCollateFnWrapper",
+    "LossMaskingTokenConfig",
+    "MemMapDataset",
+    "PackedMemMapDatasetBase",
+    "PackedMemMapDatasetContinuous",
+    "PackedMemMapDatasetMegatron",
+    "ResumableDistributedSampler",
+    "create_filtered_tokenized_dataset",
+    "filter_dataset",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,127 @@
+"""Modalities' collators: samples and targets as torch tensors, and targets outside of markers masked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._optional import require
+from penstock.errors import ConfigError
+from penstock.pack.labels import mask_between
+
+torch: Any = require("torch", extra="torch")
+
+
+@dataclass
+class DatasetBatch:
+    """What a collator gives: samples and targets, each a dict of tensors."""
+
+    samples: dict[str, Any]
+    targets: dict[str, Any]
+    batch_dim: int = 0
+
+    def to(self, device: Any) -> None:
+        """Move all tensors."""
+        self.samples = {key: tensor.to(device) for key, tensor in self.samples.items()}
+        self.targets = {key: tensor.to(device) for key, tensor in self.targets.items()}
+
+    def detach(self) -> None:
+        """Take all tensors out of the graph."""
+        self.samples = {key: tensor.detach() for key, tensor in self.samples.items()}
+        self.targets = {key: tensor.detach() for key, tensor in self.targets.items()}
+
+    @property
+    def device(self) -> Any:
+        """Where the samples are."""
+        return next(iter(self.samples.values())).device
+
+    def __len__(self) -> int:
+        return next(iter(self.samples.values())).shape[self.batch_dim]
+
+
+class GPT2LLMCollateFn:
+    """Windows of L tokens → samples `[k, L - 1]` and targets, one token later, of the same type.
+
+    Args:
+        sample_key: name of the tokens in an item, and of the samples.
+        target_key: name of the targets.
+    """
+
+    def __init__(self, sample_key: str, target_key: str) -> None:
+        self.sample_key = sample_key
+        self.target_key = target_key
+
+    def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
+        rows = [item[self.sample_key] for item in batch]
+        if all(isinstance(row, np.ndarray) for row in rows):
+            tokens = torch.from_numpy(np.stack(rows))
+        else:
+            tokens = torch.stack([torch.as_tensor(row) for row in rows])
+        return DatasetBatch({self.sample_key: tokens[:, :-1]}, {self.target_key: tokens[:, 1:]})
+
+
+@dataclass(frozen=True, slots=True)
+class LossMaskingTokenConfig:
+    """The two marker tokens; Modalities' own class of this name does as well."""
+
+    b_include_to_loss_token: str
+    e_include_to_loss_token: str
+
+
+class LossMaskingCollateFnWrapper:
+    """Keeps the targets strictly between two marker tokens; the others become `loss_ignore_index`.
+
+    Where one of the markers is in no row of the batch, all targets are masked, with a warning.
+
+    Args:
+        wrapped_collate_fn: makes the batch.
+        target_keys_to_mask: names of the targets to mask.
+        loss_ignore_index: what the loss leaves out.
+        mask_tokens: the markers.
+        tokenizer: whatever has `get_token_id(token)`.
+
+    Raises:
+        ConfigError: both markers have one id.
+    """
+
+    def __init__(
+        self,
+        wrapped_collate_fn: Callable[[Any], Any],
+        target_keys_to_mask: Sequence[str],
+        loss_ignore_index: int,
+        mask_tokens: Any,
+        tokenizer: Any,
+    ) -> None:
+        self.wrapped_collate_fn = wrapped_collate_fn
+        self.target_keys_to_mask = target_keys_to_mask
+        self.loss_ignore_index = loss_ignore_index
+        self.tokenizer = tokenizer
+        self.b_mask_token_id: int = tokenizer.get_token_id(mask_tokens.b_include_to_loss_token)
+        self.e_mask_token_id: int = tokenizer.get_token_id(mask_tokens.e_include_to_loss_token)
+        if self.b_mask_token_id == self.e_mask_token_id:
+            raise ConfigError("the marker tokens must differ", found=f"id {self.b_mask_token_id} for both")
+
+    def __call__(self, batch: Any) -> Any:
+        collated = self.wrapped_collate_fn(batch)
+        for key in self.target_keys_to_mask:
+            collated.targets[key] = self._masked(collated.targets[key])
+        return collated
+
+    def _masked(self, target: Any) -> Any:
+        ids = target.numpy(force=True)
+        for what, marker in (("begin", self.b_mask_token_id), ("end", self.e_mask_token_id)):
+            if not (ids == marker).any():
+                warnings.warn(
+                    f"no target of this batch is the {what} marker, id {marker}: all of its targets are masked. "
+                    "Look at how the tokenizer splits the markers, and whether a window is long enough for an answer.",
+                    stacklevel=3,
+                )
+                break
+        keep = torch.from_numpy(mask_between(ids, self.b_mask_token_id, self.e_mask_token_id)).to(target.device)
+        if target.dtype == torch.uint8 and self.loss_ignore_index not in range(256):
+            target = target.long()
+        return torch.where(keep, target, self.loss_ignore_index)

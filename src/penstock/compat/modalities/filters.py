@@ -1,0 +1,122 @@
+"""Modalities' two ways to filter a packed file. Both keep the order and the token width, and give the same bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.compat.modalities.arrays import IN_RAM
+from penstock.convert import document_runs
+from penstock.errors import ConfigError
+from penstock.formats.pbin.source import open_pbin
+from penstock.formats.pbin.writer import create_pbin
+from penstock.store.local import LocalStore
+from penstock.types import IntArray, OpenOptions, TokenArray
+
+_RUN_TOKENS = 1 << 22
+_SAMPLE_KEY = "input_ids"
+
+KeepRun = Callable[[int, TokenArray, IntArray], NDArray[np.bool_]]
+"""Number of the first document of a run, its tokens and its document lengths → which documents stay."""
+
+
+def filter_dataset(
+    src_path: str | os.PathLike[str],
+    dst_path: str | os.PathLike[str],
+    filter_func: Callable[[tuple[int, dict[str, NDArray[Any]]]], bool],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write the documents for which `filter_func((number, {"input_ids": array}))` is true.
+
+    The array is uint8, int32 or int64, for tokens of 1, 2 or 4 bytes. Nothing is visible before all is done.
+    Memory: 16 MiB of tokens, or the longest document, and 8 bytes a document.
+
+    Args:
+        src_path: a packed file.
+        dst_path: the new one.
+        filter_func: called once for each document, in order.
+        overwrite: replace a file that is there. The original always does.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: the file is damaged.
+        ConfigError: the new file exists, or is the old one.
+    """
+
+    def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:
+        documents = np.split(tokens.astype(IN_RAM[tokens.dtype.itemsize]), np.cumsum(doc_lengths)[:-1])
+        return np.array([bool(filter_func((first + i, {_SAMPLE_KEY: one}))) for i, one in enumerate(documents)])
+
+    _filter(src_path, dst_path, keep, overwrite=overwrite)
+
+
+def create_filtered_tokenized_dataset(
+    input_data_path: str | os.PathLike[str],
+    filter_routine: Callable[[int], bool],
+    output_data_path: str | os.PathLike[str],
+    file_existence_policy: Any = "error",
+) -> None:
+    """Write the documents for whose number `filter_routine` is true.
+
+    Args:
+        input_data_path: a packed file.
+        filter_routine: called once for each document, in order.
+        output_data_path: the new one.
+        file_existence_policy: where it exists: `"error"`, `"skip"` does nothing, `"override"` replaces it once the new
+            one is complete. Modalities' own `FileExistencePolicy` does as well.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: the file is damaged.
+        ConfigError: the new file exists or is the old one, there is no such policy, or no document is left.
+    """
+
+    def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:
+        return np.array([bool(filter_routine(first + i)) for i in range(len(doc_lengths))])
+
+    policy = str(getattr(file_existence_policy, "value", file_existence_policy))
+    if policy not in ("error", "skip", "override"):
+        raise ConfigError("no such policy", found=policy, expected="error | skip | override")
+    _refuse_same(input_data_path, output_data_path)
+    if policy == "skip" and os.path.exists(output_data_path):
+        return
+    _filter(input_data_path, output_data_path, keep, overwrite=policy == "override", may_be_empty=False)
+
+
+def _filter(
+    src_path: str | os.PathLike[str],
+    dst_path: str | os.PathLike[str],
+    keep: KeepRun,
+    *,
+    overwrite: bool,
+    may_be_empty: bool = True,
+) -> None:
+    _refuse_same(src_path, dst_path)
+    store = LocalStore()
+    source = open_pbin(store, os.fspath(src_path), OpenOptions())
+    known = source.manifest
+    options = {
+        "token_bytes": source.dtype.itemsize,
+        "eos_id": source.eos_id,
+        "tokenizer": None if known is None else known.tokenizer,
+        "tokenizer_digest": source.tokenizer_digest,
+    }
+    with create_pbin(store, os.fspath(dst_path), options, overwrite=overwrite) as writer:
+        first, kept = 0, 0
+        for tokens, doc_lengths in document_runs(source, _RUN_TOKENS):
+            stay = keep(first, tokens, doc_lengths)
+            writer.write_documents(tokens[np.repeat(stay, doc_lengths)], doc_lengths[stay])
+            first += len(doc_lengths)
+            kept += int(stay.sum())
+        if not (kept or may_be_empty):
+            raise ConfigError("the filter leaves no document", path=src_path, found=f"{first} documents before it")
+
+
+def _refuse_same(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> None:
+    if os.path.realpath(src_path) == os.path.realpath(dst_path):
+        raise ConfigError("the new file would replace the one that is read", path=dst_path)

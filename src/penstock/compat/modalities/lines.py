@@ -1,0 +1,155 @@
+"""Modalities' readers of JSONL: the lines themselves, and their texts as token ids."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock._index import as_index
+from penstock.compat.modalities.bases import Dataset
+from penstock.compat.modalities.jq import first_result
+from penstock.errors import Corrupt, NotFound
+from penstock.formats.jsonl.index import load_lines
+from penstock.store.local import LocalStore
+
+
+class LargeFileLinesReader:
+    """Lines of a JSONL file by its index: `[i]` is text, or bytes with `encoding=None`.
+
+    An index that does not fit its file is refused; the original reads whatever stands at its places. An empty file
+    has no lines, where the original fails. Negative indices count from the end.
+
+    Attributes:
+        index: int64[k, 2]: start and length in bytes of each line, read-only.
+
+    Args:
+        raw_data_path: the JSONL file.
+        index_path: by default beside it, the last suffix replaced by `.idx`.
+        encoding: of the text; None for bytes.
+        use_sample_length_from_index: False reads up to where the next line of the index begins, line ends included.
+
+    Raises:
+        NotFound: no file, or no index.
+        FormatError, UnsafeData: the index is no plain list of pairs, or does not fit the file.
+    """
+
+    def __init__(
+        self,
+        raw_data_path: str | os.PathLike[str],
+        index_path: str | os.PathLike[str] | None = None,
+        encoding: str | None = "utf-8",
+        use_sample_length_from_index: bool = True,
+    ) -> None:
+        self.raw_data_path = Path(raw_data_path)
+        self.index_path = self.default_index_path(self.raw_data_path, index_path)
+        self.encoding = encoding
+        self.use_sample_length_from_index = use_sample_length_from_index
+        store = LocalStore()
+        if not self.raw_data_path.is_file():
+            raise NotFound("no such file", path=self.raw_data_path)
+        if not self.index_path.is_file():
+            hint = f"Make it: `penstock index {self.raw_data_path}`"
+            raise NotFound("there is no index", path=self.index_path, hint=hint)
+        self.index = load_lines(store, str(self.raw_data_path), str(self.index_path))
+        self._data: memoryview | None = store.mmap(str(self.raw_data_path)).data
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            LargeFileLinesReader,
+            (self.raw_data_path, self.index_path, self.encoding, self.use_sample_length_from_index),
+        )
+
+    @staticmethod
+    def default_index_path(
+        raw_data_path: str | os.PathLike[str], index_path: str | os.PathLike[str] | None = None
+    ) -> Path:
+        """Where the index is."""
+        raw_data_path = Path(raw_data_path)
+        return raw_data_path.with_name(f"{raw_data_path.stem}.idx") if index_path is None else Path(index_path)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, key: int) -> str | bytes:
+        data = self._bytes(key)
+        return data if self.encoding is None else data.decode(self.encoding)
+
+    def close(self) -> None:
+        """Let go of the file; nothing can be read after it."""
+        self._data = None
+
+    def _bytes(self, key: int) -> bytes:
+        if self._data is None:
+            raise ValueError("the reader is closed")
+        place = as_index(key, len(self))
+        start, length = self.index[place].tolist()
+        stop = start + length
+        if not self.use_sample_length_from_index:
+            stop = int(self.index[place + 1, 0]) if place + 1 < len(self) else len(self._data)
+        return bytes(self._data[start:stop])
+
+
+class MemMapDataset(Dataset):
+    """Texts of a JSONL file as lists of token ids, tokenised when they are asked for. No EOS is added.
+
+    Args:
+        raw_data_path: the JSONL file.
+        tokenizer: whatever has `tokenize(text=…)`, such as Modalities' own tokenizers.
+        sample_key: kept, and not used, as in the original.
+        index_path: by default beside the file.
+        jq_pattern: which text of a line; simple paths need no `jq` package.
+
+    Raises:
+        NotFound: no file, or no index.
+        MissingExtra: the pattern needs the `jq` package.
+    """
+
+    def __init__(
+        self,
+        raw_data_path: str | os.PathLike[str],
+        tokenizer: Any,
+        sample_key: str,
+        index_path: str | os.PathLike[str] | None = None,
+        jq_pattern: str = ".text",
+    ) -> None:
+        self.raw_data_path = raw_data_path
+        self.sample_key = sample_key
+        self.tokenizer = tokenizer
+        self.reader = LargeFileLinesReader(raw_data_path, index_path, encoding=None)
+        self._pattern = jq_pattern
+        self._text_of = first_result(jq_pattern)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_text_of": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._text_of = first_result(self._pattern)
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, idx: int) -> list[int]:
+        place = as_index(idx, len(self))
+        line: Any = self.reader[place]
+        try:
+            text = self._text_of(line)
+        except (ValueError, RecursionError) as error:
+            raise self._faulty(place, str(error)) from error
+        if not isinstance(text, str):
+            raise self._faulty(place, f"{self._pattern} gives {'null' if text is None else type(text).__name__}")
+        return self.tokenizer.tokenize(text=text)
+
+    def _faulty(self, place: int, found: str) -> Corrupt:
+        start = int(np.asarray(self.reader.index)[place, 0])
+        return Corrupt(
+            f"the line at index {place} has no text",
+            path=self.raw_data_path,
+            offset_bytes=start,
+            found=found,
+            expected="text",
+            hint="Mend the line, or leave it out of the index",
+        )

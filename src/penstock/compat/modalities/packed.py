@@ -1,0 +1,209 @@
+"""Modalities' datasets over packed files. Items are plain dicts of arrays, where the original gives `BatchEncoding`s.
+
+Files of all five layouts are read. What the original opens and reads wrongly (a merged file's index, an older layout,
+a damaged header) is an error here that names the file and the way to mend it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._index import as_index
+from penstock.compat.modalities.arrays import IN_RAM
+from penstock.compat.modalities.bases import Dataset
+from penstock.compat.modalities.megatron import OriginalMegatron
+from penstock.errors import ConfigError
+from penstock.formats.pbin.index import read_index
+from penstock.formats.pbin.layout import Problem, find_layout
+from penstock.formats.pbin.source import PbinSource, open_pbin
+from penstock.pack.chunk import Chunk
+from penstock.pack.megatron_blocks import MegatronBlocks
+from penstock.store.derived import DerivedCache
+from penstock.store.local import LocalStore
+from penstock.types import OpenOptions
+
+
+class EmbeddedStreamData:
+    """Header, tokens as bytes, and index of a packed file.
+
+    Attributes:
+        data_len: length of the tokens in bytes.
+        token_size_in_bytes: 1, 2 or 4.
+        data: uint8[data_len], mapped read-only, as they are stored.
+
+    Args:
+        data_path: the file.
+        load_index: read the index, too.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: the file is damaged.
+    """
+
+    DATA_SECTION_LENGTH_IN_BYTES = 8
+    TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES = 4
+    HEADER_SIZE_IN_BYTES = DATA_SECTION_LENGTH_IN_BYTES + TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES
+
+    def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
+        store, path = LocalStore(), os.fspath(data_path)
+        geometry = find_layout(store, path)
+        if isinstance(geometry, Problem):
+            raise geometry.error(path)
+        self.data_len = geometry.data_bytes
+        self.token_size_in_bytes = geometry.token_bytes
+        self.data: NDArray[np.uint8] = store.mmap(path)[geometry.layout.header_bytes : geometry.index_start_bytes]
+        self._index: list[tuple[int, int]] | None = None
+        if load_index:
+            pairs = read_index(store, path, geometry)
+            self._index = list(zip(*pairs.T.tolist(), strict=True))
+
+    @property
+    def index_base(self) -> list[tuple[int, int]]:
+        """`(offset, length)` in bytes of each document, from the first token, as the file has them.
+
+        Raises:
+            ConfigError: made with `load_index=False`.
+        """
+        if self._index is None:
+            raise ConfigError("the index was not loaded", hint="Pass load_index=True")
+        return self._index
+
+
+class PackedMemMapDatasetBase(Dataset):
+    """The documents of a packed file.
+
+    Attributes:
+        token_size_in_bytes: width of a token in the file.
+
+    `[i]` is `{sample_key: array}`, `[a:b]` is `{sample_key: list of arrays}`; arrays are uint8, int32 or int64 for
+    tokens of 1, 2 or 4 bytes, and belong to the caller.
+
+    Args:
+        raw_data_path: the packed file.
+        sample_key: name of the tokens in an item.
+        load_index: must be true: documents are found by the index.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: the file or its index is damaged.
+        ConfigError: `load_index` is false.
+    """
+
+    def __init__(self, raw_data_path: str | os.PathLike[str], sample_key: str, load_index: bool | None = True) -> None:
+        self.raw_data_path = raw_data_path
+        self.sample_key = sample_key
+        source = open_pbin(LocalStore(), os.fspath(raw_data_path), OpenOptions())
+        self.token_size_in_bytes = source.dtype.itemsize
+        self._dtype = IN_RAM[self.token_size_in_bytes]
+        self._rows: Any = self._make_rows(source, bool(load_index))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, idx: int | slice) -> dict[str, Any]:
+        if not isinstance(idx, slice):
+            return {self.sample_key: self._rows[idx]["tokens"].astype(self._dtype)}
+        if idx.step not in (None, 1):
+            raise ConfigError("slices have no steps here", found=f"step {idx.step}", expected="1")
+        rows = self._rows.get_batch(range(len(self))[idx])["tokens"]
+        return {self.sample_key: [row.astype(self._dtype) for row in rows]}
+
+    def _make_rows(self, source: PbinSource, load_index: bool) -> Any:
+        if not load_index:
+            raise ConfigError("documents are found by the index", path=self.raw_data_path, hint="Pass load_index=True")
+        # A damaged index is an error now rather than in the middle of a run.
+        source.doc_starts  # noqa: B018
+        return source
+
+
+class PackedMemMapDatasetContinuous(PackedMemMapDatasetBase):
+    """Blocks of `block_size` tokens, cut from the run of all tokens.
+
+    Args:
+        raw_data_path: the packed file.
+        sample_key: name of the tokens in an item.
+        block_size: tokens of a block, 2 or more.
+        reuse_last_target: a block begins with the last token of the one before.
+        load_index: read the index too; blocks don't need it.
+
+    Raises:
+        ConfigError: `block_size` below 2, or more than there are tokens.
+    """
+
+    def __init__(
+        self,
+        raw_data_path: str | os.PathLike[str],
+        sample_key: str,
+        block_size: int,
+        reuse_last_target: bool,
+        load_index: bool | None = False,
+    ) -> None:
+        self.block_size = block_size
+        self.reuse_last_target = reuse_last_target
+        super().__init__(raw_data_path, sample_key, load_index)
+
+    def _make_rows(self, source: PbinSource, load_index: bool) -> Any:
+        _check_block_size(self.block_size)
+        if load_index:
+            source.doc_starts  # noqa: B018
+        return Chunk(self.block_size, overlap=int(self.reuse_last_target))(source)
+
+
+class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
+    """Blocks of `block_size` tokens that each begin with a document: see `penstock.MegatronBlocks`.
+
+    Args:
+        raw_data_path: the packed file.
+        sample_key: name of the tokens in an item.
+        block_size: tokens of a block, 2 or more.
+        exact: give what Modalities 0.5.0 gives, whose blocks are too short and begin in wrong places.
+
+    Raises:
+        ConfigError: `block_size` below 2, or more than there are tokens.
+    """
+
+    def __init__(
+        self, raw_data_path: str | os.PathLike[str], sample_key: str, block_size: int, *, exact: bool = False
+    ) -> None:
+        self.block_size = block_size
+        self._exact = exact
+        super().__init__(raw_data_path, sample_key)
+
+    def _make_rows(self, source: PbinSource, load_index: bool) -> Any:
+        _check_block_size(self.block_size)
+        if self._exact:
+            return OriginalMegatron(source, self.block_size)
+        blocks = MegatronBlocks(self.block_size, derived=DerivedCache())(source)
+        blocks.starts  # noqa: B018
+        return blocks
+
+
+class CombinedDataset(Dataset):
+    """Several datasets, one after another. Negative indices count from the end of the last one.
+
+    Attributes:
+        datasets: as given.
+        cumulative_sizes: int64[k]: how many samples there are up to the end of each.
+    """
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self.datasets = datasets
+        self.cumulative_sizes = np.cumsum([len(dataset) for dataset in datasets], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.cumulative_sizes[-1]) if len(self.datasets) else 0
+
+    def __getitem__(self, idx: int) -> Any:
+        place = as_index(idx, len(self))
+        owner = int(np.searchsorted(self.cumulative_sizes, place, side="right"))
+        return self.datasets[owner][place - (int(self.cumulative_sizes[owner - 1]) if owner else 0)]
+
+
+def _check_block_size(block_size: int) -> None:
+    if block_size < 2:
+        raise ConfigError("a block holds a token and its target", found=block_size, expected="2 or more")
