@@ -40,8 +40,8 @@ _LARGE_ITEMS = 1 << 20
 _MOST_FILL_ITEMS = 1 << 26
 _MOST_FILL_FILES = 1 << 16
 _MOST_FRAMES = 4096
+_FRAME_BYTES = 4096  # the header and the offsets of a thousand blocks, for one read
 _MOST_RATIO = 1 << 15  # of zstd, the best of all on zeros
-_WHOLE = -1
 
 _Flat: TypeAlias = tuple[NDArray[Any], int, Advice | None]
 """Items of a mapped file, how many, and how to read them ahead."""
@@ -269,20 +269,25 @@ class ChunkArray:
 
     def _copy_cell(self, cell: int, low: int, high: int, out: NDArray[Any]) -> None:
         """Items `[low, high)` of a chunk or inner chunk, through the cache."""
+        size = self._piece_items(cell)
+        for number in range(low // size, -(-high // size)):
+            begin, end = max(low, number * size), min(high, (number + 1) * size)
+            base = number * size
+            out[begin - low : end - low] = self._piece(cell, number)[begin - base : end - base]
+
+    def _piece_items(self, cell: int) -> int:
+        """Items that are decoded together: of a block, or of the whole chunk."""
         frame = self._frame(cell) if self._by_blocks else None
-        if frame is None:
-            piece = self._cache.get((cell, _WHOLE))
-            if piece is None:
-                piece = self._decode_cell(cell)
-                self._cache.put((cell, _WHOLE), piece)
-            out[:] = piece[low:high]
-            return
-        block_items = frame[0].block_bytes // self.meta.dtype.itemsize
-        for block in range(low // block_items, -(-high // block_items)):
-            begin, end = max(low, block * block_items), min(high, (block + 1) * block_items)
-            piece = self._block(cell, block, frame)
-            base = block * block_items
-            out[begin - low : end - low] = piece[begin - base : end - base]
+        return self.meta.cell_items if frame is None else frame[0].block_bytes // self.meta.dtype.itemsize
+
+    def _piece(self, cell: int, number: int) -> NDArray[Any]:
+        """Piece `number` of a chunk or inner chunk, from the cache or decoded into it."""
+        piece = self._cache.get((cell, number))
+        if piece is None:
+            frame = self._frame(cell) if self._by_blocks else None
+            piece = self._decode_cell(cell) if frame is None else self._decode_block(cell, number, frame)
+            self._cache.put((cell, number), piece)
+        return piece
 
     def _place(self, cell: int) -> tuple[int, int, int]:
         """`(file, first byte, last byte + 1)` of a chunk or inner chunk; no bytes: it is not stored."""
@@ -317,24 +322,22 @@ class ChunkArray:
             number, first_bytes, stop_bytes = self._place(cell)
             if first_bytes == stop_bytes:
                 return None
-            data = self.files.get(number, first_bytes, first_bytes + BLOSC_HEAD_BYTES)
+            data = byte_view(self.files.get(number, first_bytes, first_bytes + _FRAME_BYTES))
             cell_bytes = self.meta.cell_items * self.meta.dtype.itemsize
-            head = parse_blosc_head(data, cell_bytes, stop_bytes - first_bytes)
-            data = self.files.get(number, first_bytes, first_bytes + head.offsets_bytes)
+            head = parse_blosc_head(data[:BLOSC_HEAD_BYTES], cell_bytes, stop_bytes - first_bytes)
+            if head.offsets_bytes > len(data):
+                data = byte_view(self.files.get(number, first_bytes, first_bytes + head.offsets_bytes))
             if len(self._frames) >= _MOST_FRAMES:
                 self._frames.clear()
-            self._frames[cell] = found = (head, parse_blosc_blocks(head, data) + first_bytes)
+            self._frames[cell] = found = (head, parse_blosc_blocks(head, data[: head.offsets_bytes]) + first_bytes)
         return None if found[0].block_bytes % self.meta.dtype.itemsize else found
 
-    def _block(self, cell: int, block: int, frame: tuple[BloscHead, IntArray]) -> NDArray[Any]:
-        piece = self._cache.get((cell, block))
-        if piece is None:
-            start_bytes, stop_bytes = frame[1][block].tolist()
-            data = self.files.get(cell // self.meta.cells_per_file, start_bytes, stop_bytes)
-            piece = decode_blosc_block(frame[0], block, data).view(self.meta.chain.stored)
-            piece = piece.astype(self.meta.dtype, copy=False)
-            self._cache.put((cell, block), piece)
-        return piece
+    def _decode_block(self, cell: int, block: int, frame: tuple[BloscHead, IntArray]) -> NDArray[Any]:
+        start_bytes, stop_bytes = frame[1][block].tolist()
+        data = self.files.get(cell // self.meta.cells_per_file, start_bytes, stop_bytes)
+        return (
+            decode_blosc_block(frame[0], block, data).view(self.meta.chain.stored).astype(self.meta.dtype, copy=False)
+        )
 
     # --- large ranges --------------------------------------------------------------------------------------------
 
