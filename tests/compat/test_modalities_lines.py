@@ -6,8 +6,6 @@ import json
 import pickle
 import shutil
 import sys
-import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import torch
 
 import penstock as ps
 from penstock.compat.modalities import LargeFileLinesReader, MemMapDataset
-from penstock.compat.modalities.jq import first_result
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, UnsafeData
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities"
@@ -148,54 +145,33 @@ def test_own_index_and_pattern(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", VIEWS["jq_text"])
 def test_jq_text_golden(name: str) -> None:
-    text_of = first_result(".text")
-    for line, expected in zip(LargeFileLinesReader(EDGE / f"{name}.jsonl"), VIEWS["jq_text"][name], strict=True):
-        assert isinstance(line, str)
-        if name == "lone_surrogate" and "error" in expected:
-            # jq refuses the whole line; Python's json reads it, and only a tokenizer can't take the text.
-            assert text_of(line.encode()) == "x\ud800y"
-        elif "error" in expected:
-            with pytest.raises(ValueError, match="field"):
-                text_of(line.encode())
+    dataset = MemMapDataset(EDGE / f"{name}.jsonl", Characters(), "x")
+    for index, expected in enumerate(VIEWS["jq_text"][name]):
+        if expected.get("value") is None:
+            # Where jq gives null, the original fails in its tokenizer.
+            with pytest.raises(Corrupt, match=f"index {index} has no text"):
+                dataset[index]
         else:
-            assert text_of(line.encode()) == expected["value"]
+            assert dataset[index] == [ord(character) for character in expected["value"]]
 
 
-class FakeProgram:
-    """As much of a jq program as is used: `.a + .b` over one line."""
-
-    def __init__(self, results: Callable[[Any], Iterator[Any]]) -> None:
-        self.results = results
-
-    def input_text(self, text: str) -> FakeProgram:
-        value = json.loads(text)
-        return FakeProgram(lambda _: self.results(value))
-
-    def first(self) -> Any:
-        return next(self.results(None))
+@pytest.mark.parametrize("case", VIEWS["jq_patterns"], ids=lambda case: f"{case['pattern']} of {case['doc']}")
+def test_jq_patterns_golden(tmp_path: Path, case: dict[str, Any]) -> None:
+    dataset = MemMapDataset(write(tmp_path, [case["doc"]]), Characters(), "x", jq_pattern=case["pattern"])
+    expected = case["first"].get("value")
+    if isinstance(expected, str):
+        assert dataset[0] == [ord(character) for character in expected]
+        assert pickle.loads(pickle.dumps(dataset))[0] == dataset[0]
+    else:
+        with pytest.raises(Corrupt, match="no text"):
+            dataset[0]
 
 
-def test_other_patterns_go_to_jq(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def compile(pattern: str) -> FakeProgram:
-        asked.append(pattern)
-        return FakeProgram(lambda value: iter(value[:1]))
-
-    fake: Any = types.ModuleType("jq")
-    fake.compile = compile
-    monkeypatch.setitem(sys.modules, "jq", fake)
-    first = first_result(".[]")
-    assert asked == [".[]"]
-    assert first(b'["p", "q"]') == "p"
-    with pytest.raises(ValueError, match="gives nothing"):
-        first(b"[]")
-    first_result(" .text ")
-    assert asked == [".[]"]
-
-
-@pytest.mark.parametrize("pattern", [".text | ascii_downcase", ".a[0]", '."a b"', ".", "empty", ".a, .b"])
-def test_without_jq(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+def test_patterns_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, ['{"text": "a"}'])
+    with pytest.raises(ValueError, match="jq"):
+        MemMapDataset(path, Characters(), "x", jq_pattern=".a |")
     monkeypatch.setitem(sys.modules, "jq", None)
+    assert list(MemMapDataset(path, Characters(), "x")) == [[97]]
     with pytest.raises(MissingExtra, match="jq"):
-        first_result(pattern)
+        MemMapDataset(path, Characters(), "x", jq_pattern=".text | ltrimstr(1)")

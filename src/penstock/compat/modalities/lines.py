@@ -6,13 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock._index import as_index
 from penstock.compat.modalities.bases import Dataset
-from penstock.compat.modalities.jq import first_result
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
+from penstock.prepare.select import make_reader, select
 from penstock.store.local import LocalStore
 
 
@@ -100,7 +98,7 @@ class MemMapDataset(Dataset):
         tokenizer: whatever has `tokenize(text=…)`, such as Modalities' own tokenizers.
         sample_key: kept, and not used, as in the original.
         index_path: by default beside the file.
-        jq_pattern: which text of a line; simple paths need no `jq` package.
+        jq_pattern: which text of a line; plain paths need no `jq` package.
 
     Raises:
         NotFound: no file, or no index.
@@ -119,15 +117,12 @@ class MemMapDataset(Dataset):
         self.sample_key = sample_key
         self.tokenizer = tokenizer
         self.reader = LargeFileLinesReader(raw_data_path, index_path, encoding=None)
-        self._pattern = jq_pattern
-        self._text_of = first_result(jq_pattern)
+        self._jq_pattern = jq_pattern
+        self._texts = make_reader(select(jq=jq_pattern))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_text_of": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._text_of = first_result(self._pattern)
+    def __reduce__(self) -> tuple[object, ...]:
+        given = (self.raw_data_path, self.tokenizer, self.sample_key, self.reader.index_path, self._jq_pattern)
+        return (type(self), given)
 
     def __len__(self) -> int:
         return len(self.reader)
@@ -135,21 +130,13 @@ class MemMapDataset(Dataset):
     def __getitem__(self, idx: int) -> list[int]:
         place = as_index(idx, len(self))
         line: Any = self.reader[place]
-        try:
-            text = self._text_of(line)
-        except (ValueError, RecursionError) as error:
-            raise self._faulty(place, str(error)) from error
-        if not isinstance(text, str):
-            raise self._faulty(place, f"{self._pattern} gives {'null' if text is None else type(text).__name__}")
-        return self.tokenizer.tokenize(text=text)
-
-    def _faulty(self, place: int, found: str) -> Corrupt:
-        start = int(np.asarray(self.reader.index)[place, 0])
-        return Corrupt(
-            f"the line at index {place} has no text",
-            path=self.raw_data_path,
-            offset_bytes=start,
-            found=found,
-            expected="text",
-            hint="Mend the line, or leave it out of the index",
-        )
+        found = self._texts.read(line)
+        if not found.texts:
+            raise Corrupt(
+                f"the line at index {place} has no text",
+                path=self.raw_data_path,
+                offset_bytes=int(self.reader.index[place, 0]),
+                found=found.faults.get(0, "an empty line"),
+                hint="Mend the line, or leave it out of the index",
+            )
+        return self.tokenizer.tokenize(text=found.texts[0].decode())

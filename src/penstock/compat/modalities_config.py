@@ -1,0 +1,270 @@
+"""Modalities' YAML: read by its rules, without OmegaConf.
+
+| in the file | gives |
+|---|---|
+| `${a.b}`, `${a[0]}`, `${.b}`, `${..b}` | another value; with dots at the front, from the value's own level on up |
+| `${cuda_env:X}` | an environment variable; LOCAL_RANK, RANK and WORLD_SIZE as numbers |
+| `${modalities_env:config_file_path}`, `…:config_folder_path` | the path of the file, and of its folder |
+| `${node_env:num_cpus}` | the number of processors; None for any other name |
+| `${oc.env:X}`, `${oc.env:X,default}` | an environment variable |
+| `\\${…}` | these characters themselves |
+
+A value that is one interpolation keeps the type of what it names. Interpolations may stand inside of others. A key that
+stands twice is an error, dates are texts, and `1e3` is a number, as in OmegaConf.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
+
+Key = str | int
+
+_MOST_BYTES = 1 << 24
+_MOST_VALUES = 1 << 20
+_MOST_DEPTH = 200
+_NUMBERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
+_RESOLVER = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*:")
+_PART = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
+_FLOAT = re.compile(
+    r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+        |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
+        |\.[0-9_]+(?:[eE][-+]?[0-9]+)?
+        |[-+]?\.(?:inf|Inf|INF)
+        |\.(?:nan|NaN|NAN))$""",
+    re.X,
+)
+
+
+def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A YAML file of Modalities, interpolations replaced.
+
+    Args:
+        path: the file.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no YAML, no mapping, or an interpolation that leads nowhere.
+        UnsafeData: it grows without end as its parts are put in.
+    """
+    where = Path(path)
+    try:
+        with where.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFound("no such file", path=where, hint="Check the path") from None
+    if len(data) > _MOST_BYTES:
+        raise ConfigError("too large for a configuration", path=where, expected=f"at most {_MOST_BYTES} bytes")
+    return resolve_config(parse_yaml(data, where), where)
+
+
+def parse_yaml(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping in a YAML text, interpolations as they stand there."""
+    try:
+        found = yaml.load(data, _loader())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=path) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not YAML: {error}", path=path) from None
+    if not isinstance(found, dict):
+        raise ConfigError("a configuration is a mapping", path=path, found=type(found).__name__)
+    return found
+
+
+def resolve_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A copy with all interpolations replaced.
+
+    Args:
+        config: what `parse_yaml` gave.
+        path: the file, for `modalities_env` and errors.
+    """
+    return _Resolver(config, path).value(config, ())
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    class Loader(yaml.SafeLoader):
+        """OmegaConf's YAML: no dates, more floats, no key twice."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            for place, key in enumerate(keys):
+                if key in keys[:place]:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} stands twice", node.start_mark
+                    )
+            return super().construct_mapping(node, deep=deep)
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+    return Loader
+
+
+# --- interpolation -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Resolver:
+    """Replaces interpolations; what they name is worked out when it is asked for."""
+
+    root: Mapping[str, Any]
+    path: Path
+    _open: list[tuple[Key, ...]] = field(default_factory=list[tuple[Key, ...]])
+    _values: int = 0
+
+    def value(self, raw: Any, place: tuple[Key, ...]) -> Any:
+        """The value that stands at `place`, resolved."""
+        self._values += 1
+        if self._values > _MOST_VALUES or len(place) + len(self._open) > _MOST_DEPTH:
+            raise UnsafeData("the configuration grows without end", path=self.path, found=_dotted(place))
+        if isinstance(raw, dict):
+            return {key: self.value(one, (*place, key)) for key, one in raw.items()}
+        if isinstance(raw, list):
+            return [self.value(one, (*place, number)) for number, one in enumerate(raw)]
+        return self.text(raw, place) if isinstance(raw, str) and "${" in raw else raw
+
+    def text(self, raw: str, place: tuple[Key, ...]) -> Any:
+        """A text with interpolations; what it names itself where it is nothing but one."""
+        parts: list[Any] = []
+        start = 0
+        while (found := raw.find("${", start)) >= 0:
+            if found > start and raw[found - 1] == "\\":
+                parts += [raw[start : found - 1], "${"]
+                start = found + 2
+                continue
+            stop = self._closing(raw, found)
+            parts += [raw[start:found]] if found > start else []
+            value = self.interpolation(raw[found + 2 : stop], place)
+            if found == 0 and stop + 1 == len(raw):
+                return value
+            parts.append(value)
+            start = stop + 1
+        return "".join(map(str, [*parts, raw[start:]]))
+
+    def interpolation(self, inner: str, place: tuple[Key, ...]) -> Any:
+        """What stands between `${` and `}`."""
+        resolver = _RESOLVER.match(inner)
+        if resolver:
+            arguments = [self._argument(one, place) for one in _split(inner[resolver.end() :])]
+            return self._call(resolver[1], arguments, inner)
+        name = str(self.text(inner, place)).strip()
+        dots = len(name) - len(name.lstrip("."))
+        if dots > len(place):
+            raise self._error("an interpolation that leads above the file", inner)
+        keys: list[Key] = list(place[: len(place) - dots]) if dots else []
+        for plain, bracketed in _PART.findall(name[dots:]):
+            keys.append(plain or bracketed.strip("'\" "))
+        return self._node(keys, inner)
+
+    def _node(self, keys: list[Key], inner: str) -> Any:
+        node: Any = self.root
+        place: list[Key] = []
+        for key in keys:
+            # On the way there may stand an interpolation, such as a whole section taken from elsewhere.
+            if isinstance(node, str):
+                node = self._once(tuple(place), node)
+            if isinstance(node, list) and str(key).lstrip("-").isdigit() and -len(node) <= int(key) < len(node):
+                key = int(key)
+            elif not isinstance(node, dict) or key not in node:
+                raise self._error(f"an interpolation leads nowhere: no {_dotted((*place, key))!r}", inner)
+            inside: Any = node
+            node = inside[key]
+            place.append(key)
+        return self._once(tuple(place), node)
+
+    def _once(self, place: tuple[Key, ...], raw: Any) -> Any:
+        if place in self._open:
+            raise self._error("interpolations go round in a circle", " → ".join(map(_dotted, [*self._open, place])))
+        self._open.append(place)
+        value = self.value(raw, place)
+        self._open.pop()
+        return value
+
+    def _argument(self, raw: str, place: tuple[Key, ...]) -> Any:
+        text = raw.strip()
+        if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+            return self.text(text[1:-1], place)
+        value = self.text(text, place)
+        return None if value == "null" else value
+
+    def _call(self, name: str, arguments: list[Any], inner: str) -> Any:
+        if name not in _RESOLVERS:
+            raise self._error(f"no resolver {name!r}", inner, expected=", ".join(_RESOLVERS))
+        function, most = _RESOLVERS[name]
+        if not 1 <= len(arguments) <= most:
+            raise self._error(f"{name} takes {'one name' if most == 1 else 'a name and a default'}", inner)
+        try:
+            return function(self.path, *arguments)
+        except PenstockError:
+            raise
+        except (KeyError, ValueError) as error:
+            raise self._error(f"{name} has no {error.args[0]!r}", inner) from None
+
+    def _closing(self, raw: str, start: int) -> int:
+        depth = 0
+        for place in range(start, len(raw)):
+            if raw.startswith("${", place):
+                depth += 1
+            elif raw[place] == "}":
+                depth -= 1
+                if depth == 0:
+                    return place
+        raise self._error("an interpolation that does not end", raw[start:])
+
+    def _error(self, what: str, found: str, expected: str | None = None) -> ConfigError:
+        return ConfigError(what, path=self.path, found=found, expected=expected)
+
+
+def _split(text: str) -> list[str]:
+    """Arguments, at commas that stand outside of quotes and braces."""
+    parts, start, depth, quote = list[str](), 0, 0, ""
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "{}":
+            depth += 1 if character == "{" else -1
+        elif character == "," and depth == 0:
+            parts.append(text[start:place])
+            start = place + 1
+    return [*parts, text[start:]]
+
+
+def _dotted(place: tuple[Key, ...]) -> str:
+    return ".".join(map(str, place)) or "the file"
+
+
+def _cuda_env(path: Path, name: str) -> int | str | None:
+    return int(os.environ[name]) if name in _NUMBERS else os.environ.get(name)
+
+
+def _modalities_env(path: Path, name: str) -> Path:
+    return {"config_file_path": path, "config_folder_path": path.parent}[name]
+
+
+def _node_env(path: Path, name: str) -> int | None:
+    return os.cpu_count() if name == "num_cpus" else None
+
+
+def _oc_env(path: Path, name: str, *default: Any) -> Any:
+    return os.environ.get(name, default[0]) if default else os.environ[name]
+
+
+_RESOLVERS: dict[str, tuple[Callable[..., Any], int]] = {
+    "cuda_env": (_cuda_env, 1),
+    "modalities_env": (_modalities_env, 1),
+    "node_env": (_node_env, 1),
+    "oc.env": (_oc_env, 2),
+}
+"""Name → what it does, and how many arguments it takes at most."""
