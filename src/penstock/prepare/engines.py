@@ -1,4 +1,4 @@
-"""Who turns text into ids: gigatoken, which is fast, or `tokenizers`, which is the reference.
+"""Who turns text into ids: gigatoken, which is fast, or the tokenizer's own library, which is the reference.
 
 gigatoken's `encode` leaves post-processors out, so what a post-processor puts around every text is put there here.
 Whether the two agree is looked at in every run: on text of the input, on odd texts, and around added tokens.
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
+from penstock.prepare.sp_model import gigatoken_json, load_sentencepiece, special_pieces
+from penstock.prepare.tiktoken_ranks import GIGATOKEN_NAMES, load_encoding
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.types import IntArray
 
-EngineName = Literal["gigatoken", "tokenizers"]
+EngineName = Literal["gigatoken", "tokenizers", "sentencepiece", "tiktoken"]
 
 Encoded = tuple[NDArray[np.uint32], IntArray]
 """`(ids, lengths)`: uint32[n] of all texts one after another, int64[k] ids of each."""
@@ -67,6 +69,14 @@ class Engine(Protocol):
         ...
 
 
+class Reference(Engine, Protocol):
+    """The tokenizer's own library."""
+
+    def added_tokens(self) -> list[str]:
+        """Tokens that are more than pieces of words."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A text that two engines encode differently."""
@@ -108,25 +118,68 @@ class TokenizersEngine:
         found = self._tokenizer.encode_batch_fast(
             [text.decode() for text in texts], add_special_tokens=self._special_tokens
         )
-        lengths = np.fromiter((len(one) for one in found), np.int64, len(found))
-        ids = np.empty(int(lengths.sum()), np.uint32)
-        place = 0
-        for one in found:
-            ids[place : place + len(one)] = one.ids
-            place += len(one)
-        return ids, lengths
+        return _joined([one.ids for one in found])
+
+
+class SentencePieceEngine:
+    """The `sentencepiece` package."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._processor = load_sentencepiece(spec)
+
+    def added_tokens(self) -> list[str]:
+        """Control and unknown pieces, by id."""
+        return special_pieces(self._spec)
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        return _joined(self._processor.Encode([text.decode() for text in texts], out_type=int, num_threads=1))
+
+
+class TiktokenEngine:
+    """The `tiktoken` package; special tokens in a text are plain text."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._encoding = load_encoding(spec)
+
+    def added_tokens(self) -> list[str]:
+        """The EOS token."""
+        return [self._spec.eos]
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        return _joined([self._encoding.encode_ordinary(text.decode()) for text in texts])
+
+
+def _joined(found: Sequence[Sequence[int]]) -> Encoded:
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    ids = np.empty(int(lengths.sum()), np.uint32)
+    place = 0
+    for one in found:
+        ids[place : place + len(one)] = one
+        place += len(one)
+    return ids, lengths
+
+
+def make_reference(spec: TokenizerSpec, tokenizer: Any = None) -> Reference:
+    """The engine of a tokenizer's own library; `tokenizer` as for `TokenizersEngine`."""
+    if spec.kind == "sentencepiece":
+        return SentencePieceEngine(spec)
+    return TiktokenEngine(spec) if spec.kind == "tiktoken" else TokenizersEngine(spec, tokenizer)
 
 
 class GigatokenEngine:
     """The gigatoken package, on the calling thread."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        if spec.split_special_tokens:
+        if spec.kind == "tokenizers" and spec.split_special_tokens:
             raise ValueError("special tokens in a text are to be split, which gigatoken does not do")
         if spec.around is None:
             raise ValueError("its post-processor does more than put tokens around a text")
         self._around = spec.around
-        self._tokenizer = require("gigatoken", extra="tokenize").Tokenizer.from_json(spec.json)
+        self._tokenizer = _load_gigatoken(spec)
         self._encoded_texts = 0
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
@@ -148,6 +201,14 @@ class GigatokenEngine:
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], np.diff(offsets)
 
 
+def _load_gigatoken(spec: TokenizerSpec) -> Any:
+    make = require("gigatoken", extra="tokenize").Tokenizer
+    if spec.kind == "tiktoken":
+        name = spec.pretokenizer or ""
+        return make.from_tiktoken(spec.path, pretokenizer=GIGATOKEN_NAMES.get(name, name), special_tokens={})
+    return make.from_json(gigatoken_json(spec.json) if spec.kind == "sentencepiece" else spec.json)
+
+
 def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:
     """The same texts with `prefix` before and `suffix` after each."""
     if not prefix and not suffix:
@@ -160,7 +221,7 @@ def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int
 @functools.lru_cache(maxsize=2)
 def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
     """The engine of this process for a tokenizer; loaded once."""
-    return GigatokenEngine(spec) if name == "gigatoken" else TokenizersEngine(spec)
+    return GigatokenEngine(spec) if name == "gigatoken" else make_reference(spec)
 
 
 def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
@@ -31,6 +31,8 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 _SHOWN = 8
 
+Kind = Literal["tokenizers", "sentencepiece", "tiktoken"]
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
@@ -39,7 +41,7 @@ class TokenizerSpec:
     Attributes:
         name: for people: the name of the folder or file.
         path: where it came from, for errors.
-        json: a `tokenizer.json` with all settings applied.
+        json: a `tokenizer.json` with all settings applied; for another kind, its file.
         digest: digest of `json` and the settings that it can't hold.
         vocab_size: entries of the base vocabulary, added tokens not counted.
         max_token_id: the largest id that it can emit.
@@ -47,6 +49,8 @@ class TokenizerSpec:
         around: ids that come before and after every text; None where that is not all that the post-processor does.
         split_special_tokens: whether special tokens in a text are plain text.
         eos: the token that ends a document, and `eos_id` its id.
+        kind: whose file it is.
+        pretokenizer: how text is split first, for a tiktoken file.
     """
 
     name: str
@@ -60,6 +64,8 @@ class TokenizerSpec:
     split_special_tokens: bool
     eos: str
     eos_id: int
+    kind: Kind = "tokenizers"
+    pretokenizer: str | None = None
 
     @property
     def token_bytes(self) -> int:
@@ -102,7 +108,7 @@ def load_spec(
     data = store.get(file)
     tokenizer = _parse(data, file)
     config, named = (
-        _read_json(store, os.path.join(os.path.dirname(file), name))
+        read_config(store, os.path.join(os.path.dirname(file), name))
         if os.path.basename(file) == "tokenizer.json"
         else {}
         for name in ("tokenizer_config.json", "special_tokens_map.json")
@@ -162,7 +168,8 @@ def _parse(data: bytes, path: str) -> Any:
         ) from error
 
 
-def _read_json(store: LocalStore, path: str) -> dict[str, Any]:
+def read_config(store: LocalStore, path: str) -> dict[str, Any]:
+    """A JSON object of a tokenizer's folder; empty where there is no such file."""
     if not store.exists(path):
         return {}
     try:
@@ -235,15 +242,19 @@ def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
     named = [config.get(name) for name in _NAMED] + list(config.get("additional_special_tokens") or [])
     special = {content: token for token in named if (content := _content(token)) is not None}
     for _, fields in sorted(wanted.items(), key=lambda item: int(item[0])):
-        token = make(**fields)
+        token = make(str(fields["content"]), special=bool(fields.get("special")), **_flags(fields))
         contents.add(token.content)
         if repr(token) not in known:
             token.special = token.special or token.content in special
             yield token
     for content, token in special.items():
         if content not in contents:
-            flags = {name: token[name] for name in _FLAGS if name in token} if isinstance(token, Mapping) else {}
-            yield make(content, special=True, **flags)
+            yield make(content, special=True, **(_flags(token) if isinstance(token, Mapping) else {}))
+
+
+def _flags(fields: Mapping[str, Any]) -> dict[str, bool]:
+    """How a token is matched; other keys of a config say nothing here."""
+    return {name: bool(fields[name]) for name in _FLAGS if name in fields}
 
 
 def _set_prefix_space(tokenizer: Any, add_prefix_space: bool) -> bool:

@@ -235,6 +235,6 @@ class _Run:
 
 def _killed() -> PrepareError:
     return PrepareError(
-        "a worker process was killed",
-        hint="The system does that when memory is short: use fewer workers (--workers)",
+        "a worker process was killed, or ended by itself",
+        hint="The system kills processes when memory is short: use fewer workers (--workers)",
     )
