@@ -17,7 +17,11 @@ _SHOWN = 10
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("-o", "--output", required=True, help="Where the packed dataset goes.")
-@click.option("--tokenizer", required=True, help="A tokenizer.json, or a Hugging Face folder.")
+@click.option(
+    "--tokenizer",
+    required=True,
+    help="A tokenizer.json, a Hugging Face folder, a SentencePiece .model, or a .tiktoken file.",
+)
 @click.option("--to", help="Format of the output; found from its suffix where it is not given.")
 @click.option(
     "--field",
@@ -33,6 +37,10 @@ _SHOWN = 10
     default="default",
     show_default=True,
     help="What the tokenizer's post-processor adds: as it says, or nothing.",
+)
+@click.option(
+    "--pretokenizer",
+    help="How a tiktoken file's text is split, where its name does not tell: gpt2, cl100k, o200k or qwen2.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option(
@@ -54,7 +62,7 @@ _SHOWN = 10
     type=click.Choice(["auto", "gigatoken", "tokenizers"]),
     default="auto",
     show_default=True,
-    help="Who encodes; auto is gigatoken where tokenizers confirms it.",
+    help="Who encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that confirms it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @click.option("--restart", is_flag=True, help="Throw away what an unfinished run has finished.")

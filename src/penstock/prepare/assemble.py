@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.abc import SupportsTokenParts
 from penstock.errors import PrepareError
-from penstock.prepare.engines import TokenizersEngine
+from penstock.prepare.engines import Reference
 from penstock.prepare.inputs import InputFile
 from penstock.prepare.oracle import check_probes
 from penstock.prepare.parts import BadLine, PartMeta, read_part
@@ -39,7 +39,7 @@ class Assembly:
     inputs: Sequence[InputFile]
     token_bytes: int
     skip: bool
-    reference: TokenizersEngine | None
+    reference: Reference | None
     progress: Callable[[PackProgress], None]
     documents: int = 0
     tokens: int = 0

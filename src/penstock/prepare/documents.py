@@ -133,13 +133,14 @@ def encode_text(text: str, what: str) -> bytes | str:
         return f"{what} has a lone surrogate, {text[error.start]!a}, which UTF-8 can't hold"
 
 
-def _text_at(value: Any, path: Path) -> bytes | str:
+def _text_at(line: Any, path: Path) -> bytes | str:
     """The text at the end of a path as UTF-8, or why there is none."""
+    value: Any = line
     for depth, step in enumerate(path):
-        wanted = (dict, "an object") if isinstance(step, str) else (list, "a list")
-        if not isinstance(value, wanted[0]):
+        kind: type[Any] = dict if isinstance(step, str) else list
+        if not isinstance(value, kind):
             place = f"field {_shown(path[:depth])!r}" if depth else "the line"
-            return f"{place} is {KINDS[type(value)]}, not {wanted[1]}"
+            return f"{place} is {KINDS[type(value)]}, not {KINDS[kind]}"
         try:
             value = value[step]
         except LookupError:
@@ -186,7 +187,11 @@ def _one_extractor(path: Path) -> Callable[[bytes], str]:
         return lambda line: pick(decode(line))
 
     def extract(line: bytes) -> str:
-        value: Any = functools.reduce(operator.getitem, path, msgspec.json.decode(line))
+        value: Any = msgspec.json.decode(line)
+        for step in path:
+            if isinstance(value, str):  # whose characters have indexes too
+                raise TypeError(value)
+            value = value[step]
         if not isinstance(value, str):
             raise TypeError(value)
         return value

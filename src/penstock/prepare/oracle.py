@@ -1,4 +1,4 @@
-"""Who encodes in this run: gigatoken where `tokenizers` confirms it, else `tokenizers` itself."""
+"""Who encodes in this run: gigatoken where the tokenizer's own library confirms it, else that library itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.engines import (
     Encoded,
     EngineName,
-    TokenizersEngine,
+    Reference,
     find_difference,
     odd_texts,
     try_gigatoken,
@@ -30,14 +30,14 @@ _log = logging.getLogger("penstock")
 def choose_engine(
     asked: EngineChoice,
     spec: TokenizerSpec,
-    reference: TokenizersEngine,
+    reference: Reference,
     texts: Sequence[bytes],
     executor: InlineExecutor | ProcessExecutor,
 ) -> tuple[EngineName, str | None]:
     """`(engine, why not gigatoken)`, after both encoded a sample of the input and odd texts.
 
     Args:
-        asked: the user's choice; `"auto"` falls back to `tokenizers` and says so.
+        asked: the user's choice; `"tokenizers"` is the tokenizer's own library; `"auto"` falls back to it and says so.
         spec: the tokenizer.
         reference: the same, loaded.
         texts: UTF-8 texts of the input.
@@ -47,7 +47,7 @@ def choose_engine(
         ConfigError: gigatoken was asked for by name, and can't.
     """
     if asked == "tokenizers":
-        return "tokenizers", None
+        return spec.kind, None
     sample = [*texts, *odd_texts(reference.added_tokens())]
     begun = executor.begin(functools.partial(try_gigatoken, spec), sample)
     expected = reference.encode(sample)
@@ -58,14 +58,14 @@ def choose_engine(
         raise ConfigError(
             f"gigatoken can't be used with this tokenizer: {reason}",
             path=spec.path,
-            hint="Leave the choice open (--engine auto), which falls back to tokenizers",
+            hint=f"Leave the choice open (--engine auto), which falls back to {spec.kind}",
         )
-    _log.warning("%s: encoding with tokenizers, which is slower: %s", spec.path, reason)
-    return "tokenizers", reason
+    _log.warning("%s: encoding with %s, which is slower: %s", spec.path, spec.kind, reason)
+    return spec.kind, reason
 
 
-def check_probes(reference: TokenizersEngine, meta: PartMeta, path: str) -> None:
-    """Raise `PrepareError` where `tokenizers` gives the texts that a part remembers other ids."""
+def check_probes(reference: Reference, meta: PartMeta, path: str) -> None:
+    """Raise `PrepareError` where the reference gives the texts that a part remembers other ids."""
     if not meta.probes:
         return
     texts = [probe.text.encode() for probe in meta.probes]
@@ -74,7 +74,7 @@ def check_probes(reference: TokenizersEngine, meta: PartMeta, path: str) -> None
     difference = find_difference(texts, (ids, lengths), reference.encode(texts))
     if difference is not None:
         raise PrepareError(
-            f"gigatoken and tokenizers disagree on a text of this input, {difference}",
+            f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
             path=path,
             hint="Encode all of it with the reference: --engine tokenizers --restart",
         )

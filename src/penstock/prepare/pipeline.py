@@ -19,17 +19,18 @@ from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupporte
 from penstock.formats import BUILT_IN, format_names, get_format
 from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
-from penstock.prepare.engines import EngineName, TokenizersEngine
+from penstock.prepare.engines import EngineName, Reference
 from penstock.prepare.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.prepare.inputs import InputFile, changed_since, describe_inputs, find_paths
 from penstock.prepare.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
+from penstock.prepare.load_tokenizer import load_tokenizer
 from penstock.prepare.oracle import EngineChoice, choose_engine
 from penstock.prepare.report import PackProgress, PackReport
 from penstock.prepare.sample import sample_texts
 from penstock.prepare.select import DEFAULT_JOIN, Selection, select
 from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
-from penstock.prepare.tokenizer import TokenizerSpec, load_spec
+from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.resolve import resolve
 from penstock.store.side_file import read_side_file
@@ -51,6 +52,7 @@ def pack(
     jq: str | None = None,
     eos: str | None = None,
     special_tokens: Literal["default", "none"] = "default",
+    pretokenizer: str | None = None,
     workers: int | None = None,
     executor: Literal["processes", "inline"] = "processes",
     on_error: OnError = "raise",
@@ -70,19 +72,21 @@ def pack(
     Args:
         inputs: JSONL files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths.
         output: where the dataset goes.
-        tokenizer: a `tokenizer.json`, or a Hugging Face folder.
+        tokenizer: a `tokenizer.json`, a Hugging Face folder, a SentencePiece `.model`, or a `.tiktoken` file.
         to: format; by default that of the output's suffix.
         field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
         join: text between several fields.
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
+        pretokenizer: how a tiktoken file's text is split, where its name does not tell: `"gpt2"`, `"cl100k"`,
+            `"o200k"` or `"qwen2"`.
         workers: processes; by default one a core.
         executor: `"processes"`, or `"inline"` for none.
         on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
         overwrite: replace the output.
         restart: throw away what an unfinished run has finished.
-        engine: `"auto"` is gigatoken where `tokenizers` confirms it.
+        engine: `"auto"` is gigatoken where the tokenizer's own library confirms it, `"tokenizers"` that library.
         task_bytes: input of one task; it has no influence on the output.
         oracle_bytes: text on which both engines are compared before the work begins.
         store: where all files are.
@@ -109,6 +113,7 @@ def pack(
         tokenizer=tokenizer,
         eos=eos,
         special_tokens=special_tokens,
+        pretokenizer=pretokenizer,
         engine=engine,
         workers=len(os.sched_getaffinity(0)) if workers is None else workers,
         executor=executor,
@@ -134,6 +139,7 @@ class _Request:
     tokenizer: str | os.PathLike[str]
     eos: str | None
     special_tokens: str
+    pretokenizer: str | None
     engine: EngineChoice
     workers: int
     executor: str
@@ -152,7 +158,7 @@ class _Material:
 
     inputs: list[InputFile]
     spec: TokenizerSpec
-    reference: TokenizersEngine
+    reference: Reference
 
 
 def _pack(request: _Request) -> PackReport:
@@ -166,11 +172,15 @@ def _pack(request: _Request) -> PackReport:
     if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
         raise ConfigError("the output would replace an input", path=request.output, hint="Name another output")
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
-        spec, tokenizer = load_spec(
-            request.tokenizer, request.store, eos=request.eos, special_tokens=request.special_tokens == "default"
+        spec, reference = load_tokenizer(
+            request.tokenizer,
+            request.store,
+            eos=request.eos,
+            special_tokens=request.special_tokens == "default",
+            pretokenizer=request.pretokenizer,
         )
         inputs = describe_inputs(paths, request.store)
-        material = _Material(inputs, spec, TokenizersEngine(spec, tokenizer))
+        material = _Material(inputs, spec, reference)
         with open_journal(request.store, request.output, restart=request.restart) as journal:
             engine, note = _begin(request, material, journal, executor)
             times = [time.perf_counter()]
@@ -214,7 +224,7 @@ def _begin(
     plan = _plan(request, material, journal)
     require_same(plan, journal, request.output)
     before = journal.plan
-    asked: EngineChoice = "tokenizers" if before is not None and before.engine == "tokenizers" else request.engine
+    asked: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
     texts = sample_texts(request.store, material.inputs, request.selection, request.oracle_bytes)
     engine, note = choose_engine(asked, material.spec, material.reference, texts, executor)
     if before is None:
