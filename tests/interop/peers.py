@@ -42,9 +42,9 @@ class Peer:
 
 PEERS: dict[str, Peer] = {
     "modalities": Peer(
-        # 0.5.0 imports a module that transformers 5 removed.
-        requirements=("modalities==0.5.0", "transformers<5", "torch==2.13.0"),
-        probe="import modalities.api",
+        # 0.5.0 imports a module that transformers 5 removed. The last two are for our classes inside Modalities.
+        requirements=("modalities==0.5.0", "transformers<5", "torch==2.13.0", "msgspec>=0.18", "xxhash>=3.4"),
+        probe="import modalities.api, msgspec, xxhash",
         versions={"modalities": "0.5.0"},
     ),
 }
