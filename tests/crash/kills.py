@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,7 @@ from inputs import EOS, NAMES
 
 Victim = Literal["all", "parent", "worker"]
 
+OLD = b"the old output"
 MOST_KILLS = 4
 LIMIT_S = 300
 GONE_S = 20
@@ -33,19 +35,20 @@ class Undisturbed:
     files: dict[str, bytes]
 
 
-def command(folder: Path, workers: int) -> list[str]:
+def command(folder: Path, workers: int, overwrite: bool) -> list[str]:
     return [
         str(Path(sys.executable).parent / "penstock"),
         *("pack", str(folder / "a.jsonl.gz"), str(folder / "b.jsonl"), "-o", str(folder / "out.pbin")),
         *("--tokenizer", str(folder / "tokenizer.json"), "--eos", EOS, "--workers", str(workers), "--json"),
+        *(["--overwrite"] if overwrite else []),
     ]
 
 
-def start(folder: Path, workers: int) -> subprocess.Popen[bytes]:
-    """Start the command; what it says goes to the file `said`."""
+def start(folder: Path, workers: int, overwrite: bool = False) -> subprocess.Popen[bytes]:
+    """Start the command; its report goes to the file `told`, the rest of what it says to `said`."""
     environment = {**os.environ, "PENSTOCK_CACHE": str(folder / "cache")}
-    with open(folder / "said", "wb") as said:
-        return subprocess.Popen(command(folder, workers), stdout=said, stderr=said, env=environment)
+    with open(folder / "told", "wb") as told, open(folder / "said", "wb") as said:
+        return subprocess.Popen(command(folder, workers, overwrite), stdout=told, stderr=said, env=environment)
 
 
 def undisturbed(base: Path) -> Undisturbed:
@@ -67,7 +70,8 @@ def fresh(base: Path) -> Path:
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    return {name: data for name, data in files_of(folder).items() if name != "said"}
+    """All files but what the command says."""
+    return {name: data for name, data in files_of(folder).items() if name not in ("told", "said")}
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -82,17 +86,6 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def kill(folder: Path, leader: int, victim: Victim, rng: random.Random) -> int:
-    """Kill all processes of the command, its first, or one of the others; returns how many were hit."""
-    living = processes_of(folder)
-    others = [pid for pid in living if pid != leader]
-    chosen = {"all": living, "parent": [leader], "worker": [rng.choice(others)] if others else []}[victim]
-    for pid in chosen:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(chosen)
-
-
 def all_gone(folder: Path) -> bool:
     """Whether all processes of the command end by themselves soon."""
     stop_s = time.monotonic() + GONE_S
@@ -103,57 +96,102 @@ def all_gone(folder: Path) -> bool:
     return True
 
 
-def one_round(base: Path, number: int, seed: int, plain: Undisturbed) -> Iterator[str]:
-    """Kill the command a few times, let it end, and compare. Yields what is wrong."""
+@dataclass
+class Round:
+    """One round: the command is killed a few times, then it may end.
+
+    Attributes:
+        folder: where it works.
+        rng: decides everything.
+        plain: what is to come out.
+        overwrite: whether an older output is there and to be replaced.
+        kills: what was killed, in words.
+        num_killed: processes.
+        num_reused: finished tasks that later runs did not do again.
+    """
+
+    folder: Path
+    rng: random.Random
+    plain: Undisturbed
+    overwrite: bool
+    kills: list[str] = field(default_factory=list)
+    num_killed: int = 0
+    num_reused: int = 0
+
+    def run(self) -> Iterator[str]:
+        """Yields what is wrong."""
+        if self.overwrite:
+            self.output.write_bytes(OLD)
+        for _ in range(self.rng.randrange(1, MOST_KILLS + 1)):
+            yield from self.disturbed()
+            if self.complete():
+                break
+        yield from self.to_the_end()
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out.pbin"
+
+    def complete(self) -> bool:
+        return self.output.exists() and self.output.read_bytes() == self.plain.files["out.pbin"]
+
+    def disturbed(self) -> Iterator[str]:
+        """Run the command, and kill what chance says when chance says."""
+        victim: Victim = self.rng.choice(("all", "all", "parent", "worker"))
+        workers = self.rng.choice((1, 2, 3))
+        delay_s = self.rng.random() * self.plain.seconds * 1.1
+        process = start(self.folder, workers, self.overwrite)
+        try:
+            process.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            hit = self.kill(process.pid, victim)
+            self.kills.append(f"{victim}: {hit} processes after {delay_s:.2f} s, {workers} workers")
+        try:
+            status = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill(process.pid, "all")
+            status = process.wait()
+            yield f"no end within {LIMIT_S} s after {self.kills}"
+        if "Traceback" in (said := self.said()):
+            yield f"a traceback after {self.kills}: {said[-2000:]}"
+        if not all_gone(self.folder):
+            yield f"{len(processes_of(self.folder))} processes outlive the command after {self.kills}"
+            self.kill(process.pid, "all")
+        if not self.complete():
+            there = self.output.read_bytes() if self.output.exists() else None
+            if there != (OLD if self.overwrite else None):
+                yield f"neither the old output nor the new one is there after {self.kills}"
+            if status == 0:
+                yield f"no error and no output after {self.kills}"
+
+    def to_the_end(self) -> Iterator[str]:
+        """The same command, undisturbed: it goes on, or is refused as its output is there. Then all is as it should."""
+        refused = self.complete() and not self.overwrite
+        status = start(self.folder, self.rng.choice((1, 2)), self.overwrite).wait(LIMIT_S)
+        if (status != 0) != refused:
+            yield f"ended with {status} after {self.kills}: {self.said()[-2000:]}"
+        if status == 0:
+            self.num_reused = json.loads((self.folder / "told").read_bytes())["reused_tasks"]
+        found = results(self.folder)
+        if found != self.plain.files:
+            changed = [name for name in found | self.plain.files if found.get(name) != self.plain.files.get(name)]
+            yield f"other files after {self.kills}: {sorted(changed)}"
+
+    def kill(self, leader: int, victim: Victim) -> int:
+        """Kill all processes of the command, its first, or one of the others; returns how many were hit."""
+        living = processes_of(self.folder)
+        others = [pid for pid in living if pid != leader]
+        chosen = {"all": living, "parent": [leader], "worker": [self.rng.choice(others)] if others else []}[victim]
+        for pid in chosen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.num_killed += len(chosen)
+        return len(chosen)
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text(errors="replace")
+
+
+def new_round(base: Path, number: int, seed: int, plain: Undisturbed) -> Round:
     rng = random.Random(f"{seed}:{number}")
-    folder = fresh(base)
-    kills: list[str] = []
-    for _ in range(rng.randrange(1, MOST_KILLS + 1)):
-        yield from disturbed(folder, rng, kills, plain)
-        if (folder / "out.pbin").exists():
-            break
-    yield from to_the_end(folder, rng, kills, plain)
-
-
-def disturbed(folder: Path, rng: random.Random, kills: list[str], plain: Undisturbed) -> Iterator[str]:
-    """Run the command, and kill what chance says when chance says."""
-    victim: Victim = rng.choice(("all", "all", "parent", "worker"))
-    workers = rng.choice((1, 2, 3))
-    process = start(folder, workers)
-    delay_s = rng.random() * plain.seconds * 1.1
-    try:
-        process.wait(delay_s)
-    except subprocess.TimeoutExpired:
-        kills.append(f"{victim} of {kill(folder, process.pid, victim, rng)} after {delay_s:.2f} s, {workers} workers")
-    try:
-        status = process.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        kill(folder, process.pid, "all", rng)
-        status = process.wait()
-        yield f"no end within {LIMIT_S} s after {kills}"
-    said = (folder / "said").read_text(errors="replace")
-    if "Traceback" in said:
-        yield f"a traceback after {kills}: {said[-2000:]}"
-    if not all_gone(folder):
-        yield f"{len(processes_of(folder))} processes outlive the command after {kills}"
-        kill(folder, process.pid, "all", rng)
-    output = folder / "out.pbin"
-    if output.exists() and output.read_bytes() != plain.files["out.pbin"]:
-        yield f"a wrong output is visible after {kills}"
-    if status == 0 and not output.exists():
-        yield f"no error and no output after {kills}"
-
-
-def to_the_end(folder: Path, rng: random.Random, kills: list[str], plain: Undisturbed) -> Iterator[str]:
-    """The same command once more, undisturbed: it goes on, or is refused as its output is there. Then all is as it
-    would have been."""
-    complete = (folder / "out.pbin").exists()
-    process = start(folder, rng.choice((1, 2)))
-    status = process.wait(LIMIT_S)
-    said = (folder / "said").read_text(errors="replace")
-    if (status == 0) == complete:
-        yield f"ended with {status} after {kills}: {said[-2000:]}"
-    found = results(folder)
-    if found != plain.files:
-        changed = [name for name in found | plain.files if found.get(name) != plain.files.get(name)]
-        yield f"other files after {kills}: {sorted(changed)}"
+    return Round(fresh(base), rng, plain, overwrite=rng.random() < 0.3)

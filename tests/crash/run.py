@@ -33,7 +33,7 @@ PRELOAD = (
 )
 """Imported once, before all the children that would."""
 
-INPUT_BYTES = 24 << 20
+INPUT_BYTES = 64 << 20
 
 
 def crash_scenario(number: int) -> faults.Report:
@@ -62,17 +62,21 @@ def crash_operations(only: str) -> int:
 
 def crash_pack(rounds: int, seed: int) -> int:
     """Rounds of kills; returns the number of findings."""
-    found = 0
+    found = killed = runs = reused = 0
     with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
         base = Path(folder)
         inputs.inputs_in(base, INPUT_BYTES)
         plain = kills.undisturbed(base)
         print(f"crash: pack undisturbed: {plain.seconds:.1f} s, {len(plain.files['out.pbin']):,} bytes", flush=True)
         for number in range(rounds):
-            for finding in kills.one_round(base, number, seed, plain):
+            one = kills.new_round(base, number, seed, plain)
+            for finding in one.run():
                 print(f"  round {number}: {finding}", flush=True)
                 found += 1
-    print(f"crash: pack: {rounds} rounds, {found} findings")
+            killed += one.num_killed
+            runs += len(one.kills)
+            reused += one.num_reused
+    print(f"crash: pack: {rounds} rounds, {runs} runs and {killed} processes killed, {reused} finished tasks reused")
     return found
 
 
