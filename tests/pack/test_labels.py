@@ -52,18 +52,13 @@ def test_a_token_after_eos_starts_a_document() -> None:
 def kept_slowly(row: list[int], begin_id: int, end_id: int) -> list[bool] | None:
     """The rule for one token after another; None where markers do not take turns."""
     kept: list[bool] = []
-    inside = waiting = False
-    for token in row:
+    depth = 0
+    for place, token in enumerate(row):
         # A begin marker counts for the token after it: at the end of a row it counts for nothing.
-        if waiting and inside:
+        depth += (place > 0 and row[place - 1] == begin_id) - (token == end_id)
+        if depth not in (0, 1):
             return None
-        inside = inside or waiting
-        waiting = token == begin_id
-        if token == end_id:
-            if not inside:
-                return None
-            inside = False
-        kept.append(inside)
+        kept.append(depth == 1)
     return kept
 
 
@@ -86,3 +81,12 @@ def test_masks_between_markers(rows: int, length: int, data: st.DataObject) -> N
 def test_markers_are_two() -> None:
     with pytest.raises(ConfigError, match="differ"):
         mask_between(np.zeros((1, 3), np.int32), 5, 5)
+
+
+def test_masks_of_one_window() -> None:
+    assert mask_between(np.array([9, 1, 7, 2, 9]), 1, 2).tolist() == [False, False, True, False, False]
+    with pytest.raises(ConfigError, match="markers do not take turns: found an end marker without a begin at 0"):
+        mask_between(np.array([2, 1, 7, 2]), 1, 2)
+    with pytest.raises(ConfigError, match="two begins by 2"):
+        mask_between(np.array([1, 1, 7, 2]), 1, 2)
+    assert mask_between(np.array([1, 1, 2, 9]), 1, 2).tolist() == [False, True, True, False]

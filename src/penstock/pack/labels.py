@@ -146,13 +146,14 @@ def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
 
 
 def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) -> BoolArray:
-    """bool[k, L]: which targets lie strictly between a begin marker and the end marker after it.
+    """bool[k, L] or bool[L]: which targets lie strictly between a begin marker and the end marker after it.
 
     A begin marker without an end keeps everything up to the end of its row. Where one of the markers is in no row at
-    all, nothing is kept.
+    all, nothing is kept. The rule is that of Modalities, so a second begin marker directly before the end marker goes
+    unnoticed, and both are kept.
 
     Args:
-        targets: int[k, L].
+        targets: int[k, L], or int[L].
         begin_id: the id that opens a run of targets to train on.
         end_id: the id that closes it.
 
@@ -166,14 +167,14 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
         return np.zeros(targets.shape, dtype=np.bool_)
     # A begin marker counts from the target after it, an end marker from its own place: neither is kept.
     steps = np.negative(ends, dtype=np.int32)
-    steps[:, 1:] += begins[:, :-1]
-    depth = np.cumsum(steps, axis=1, dtype=np.int32)
+    steps[..., 1:] += begins[..., :-1]
+    depth = np.cumsum(steps, axis=-1, dtype=np.int32)
     wrong = (depth < 0) | (depth > 1)
     if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
+        *row, place = np.argwhere(wrong)[0].tolist()
         raise ConfigError(
-            f"the markers of row {row} do not take turns",
-            found=f"an end marker without a begin at {column}" if depth[row, column] < 0 else f"two begins by {column}",
+            f"the markers{f' of row {row[0]}' if row else ''} do not take turns",
+            found=f"an end marker without a begin at {place}" if depth[*row, place] < 0 else f"two begins by {place}",
             expected=f"id {begin_id}, then id {end_id}",
             hint="Cut or pad documents so that a window does not begin inside a marked run",
         )
