@@ -44,18 +44,19 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
         held_bytes += len(data)
         if held_bytes < wanted_bytes:
             continue
-        whole = b"".join(held)
-        end = whole.rfind(b"\n") + 1
-        if not end:
+        whole, start = b"".join(held), 0
+        while end := whole.find(b"\n", start + piece_bytes - 1) + 1:
+            if ready is not None:
+                yield (*ready, False)
+            ready = (offset_bytes, whole[start:end])
+            offset_bytes += end - start
+            start = end
+        held, held_bytes, wanted_bytes = [whole[start:]], len(whole) - start, piece_bytes
+        if held_bytes >= piece_bytes:
+            # One line is longer than a piece: looked at again when there is twice as much of it.
             if held_bytes >= LINE_LIMIT_BYTES:
                 raise _too_long(path, offset_bytes)
-            held, wanted_bytes = [whole], 2 * held_bytes
-            continue
-        if ready is not None:
-            yield (*ready, False)
-        ready = (offset_bytes, whole[:end])
-        offset_bytes += end
-        held, held_bytes, wanted_bytes = [whole[end:]], held_bytes - end, piece_bytes
+            wanted_bytes = 2 * held_bytes
     rest = b"".join(held)
     if ready is not None:
         yield (*ready, not rest)
