@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "split": "Deal documents or lines to parts.",
     "filter": "Keep the documents or lines that fit.",
     "chunk": "One of N consecutive pieces of a dataset.",
+    "modalities": "The commands of Modalities: same options, same files.",
 }
 _INTERRUPTED = 130
 

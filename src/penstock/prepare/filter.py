@@ -91,6 +91,7 @@ def filter(
         FormatError: the source is damaged.
     """
     rows = open_rows(source, format=format, store=store, **options)
+    given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions: list[Keep] = []
     if min_tokens is not None or max_tokens is not None:
         conditions.append(_by_length(rows, min_tokens, max_tokens))
@@ -100,15 +101,17 @@ def filter(
         conditions.append(_by_index(rows, indices))
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
+    made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
+    output = Output(target, to, overwrite, token_bytes, store=store)
+    return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
+
+def _all_of(conditions: Sequence[Keep], invert: bool) -> Keep:
     def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
         fits = np.logical_and.reduce([condition(first, stop, data, lengths) for condition in conditions])
         return ~fits if invert else fits
 
-    given = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where, "invert": invert}
-    made_by = {"command": "filter"} | {name: value for name, value in given.items() if value not in (None, False)}
-    output = Output(target, to, overwrite, token_bytes, store=store)
-    return write_kept(rows, keep, output, made_by, progress)
+    return keep
 
 
 def write_kept(

@@ -125,18 +125,24 @@ class TokenRows:
 
 
 class LineRows:
-    """The lines of a file. Where the last one has no line end, it gets one."""
+    """The lines of a file. Where the last one has no line end, it gets one.
 
-    __slots__ = ("_lines", "_map", "_size_bytes", "_store", "dtype", "format", "path", "source")
+    Args:
+        lines: int64[n, 2]: start and length in bytes of each line, without its line end.
+        store: where the file is.
+        path: the file.
+        format: its format.
+    """
 
-    def __init__(self, source: SupportsLines, store: Store, path: str, format: str) -> None:
-        self.source = source
+    __slots__ = ("_lines", "_map", "_size_bytes", "_store", "dtype", "format", "path")
+
+    def __init__(self, lines: IntArray, store: Store, path: str, format: str) -> None:
         self.path = path
         self.format = format
         self.dtype = np.dtype(np.uint8)
         self._store = store
         self._size_bytes = store.size(path)
-        self._lines = source.line_ranges()
+        self._lines = lines
         self._map: MappedFile | None = None
 
     def __len__(self) -> int:
@@ -259,7 +265,7 @@ def open_rows(
     if is_token_source(source):
         return TokenRows(source, root, chosen.name)
     if isinstance(source, SupportsLines):
-        return LineRows(source, store, root, chosen.name)
+        return LineRows(source.line_ranges(), store, root, chosen.name)
     raise Unsupported(
         f"the format {chosen.name!r} has neither documents of tokens nor lines",
         path=root,

@@ -22,7 +22,7 @@ from penstock.prepare.reorder import grouped
 from penstock.prepare.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.prepare.rows import LineRows, Rows, TokenRows, open_rows, read_run, runs
 from penstock.store.resolve import resolve
-from penstock.types import IntArray
+from penstock.types import IntArray, Manifest
 
 By = Literal["position", "content"]
 
@@ -84,15 +84,8 @@ def split(
     parts = _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, rows)
     paths = _paths(rows, resolve(folder)[1], names, to)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    counter = Counter(len(rows), progress)
-    with contextlib.ExitStack() as stack:
-        # All writers begin first: a part that exists is refused before anything is written.
-        writers = [
-            stack.enter_context(open_writer(Output(path, to or rows.format, overwrite, store=store), [rows], made_by))
-            for path in paths
-        ]
-        _deal(rows, parts, lambda part, data, lengths: write_rows(writers[part], data, lengths, rows.path), counter)
-        manifests = [writer.commit() for writer in writers]
+    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
+    manifests = _deal(rows, parts, outputs, made_by, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 
 
@@ -113,12 +106,18 @@ def _paths(rows: TokenRows | LineRows, folder: str, names: Sequence[str], to: st
     return [os.path.join(folder, f"{stem}_{name}{suffix}") for name in names]
 
 
-def _deal(rows: Rows, parts: Parts, write: Callable[[int, NDArray[Any], IntArray], None], counter: Counter) -> None:
-    for first, stop in runs(rows):
-        data, lengths = read_run(rows, first, stop)
-        for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-            write(part, some, some_lengths)
-        counter.add(stop - first)
+def _deal(
+    rows: TokenRows | LineRows, parts: Parts, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter
+) -> list[Manifest]:
+    with contextlib.ExitStack() as stack:
+        # All writers begin first: a part that exists is refused before anything is written.
+        writers = [stack.enter_context(open_writer(output, [rows], made_by)) for output in outputs]
+        for first, stop in runs(rows):
+            data, lengths = read_run(rows, first, stop)
+            for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
+                write_rows(writers[part], some, some_lengths, rows.path)
+            counter.add(stop - first)
+        return [writer.commit() for writer in writers]
 
 
 def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:

@@ -1,0 +1,193 @@
+"""`penstock modalities data …`: the command lines of Modalities, so that a script changes by one word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from penstock.compat.modalities_data import Done
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FAILED = 1
+
+policy_option = click.option(
+    "--file_existence_policy",
+    type=click.Choice(["skip", "error", "override"]),
+    default="error",
+    show_default=True,
+    help="What to do where the output exists.",
+)
+
+
+def chunk_options(command: Command) -> Command:
+    """The options of the two commands that make chunks."""
+    for option in (
+        click.option("--global_seed", type=int, default=None, help="Decides the order, with the chunk id."),
+        policy_option,
+        click.option("--num_chunks", type=int, required=True, help="How many chunks there are."),
+        click.option("--chunk_id", type=int, required=True, help="Which chunk, from 0."),
+        click.option("--output_chunk_file_path", type=Path, required=True, help="Where the chunk goes."),
+        click.option("--input_data_root_path", type=Path, required=True, help="Folder that the list's paths start at."),
+        click.option("--input_file_list_path", type=Path, required=True, help="List of files, one path a line."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def command() -> None:
+    """The commands of Modalities: same options, same files, without its ways to lose data."""
+
+
+@command.group()
+def data() -> None:
+    """Index, pack, merge, shuffle and chunk."""
+
+
+@data.command("create_raw_index")
+@click.argument("src_path", type=Path)
+@click.option("--index_path", type=Path, default=None, help="Where the index goes, instead of beside the file.")
+@policy_option
+def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str) -> int:
+    """Index a JSONL file."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import create_raw_data_index
+
+        return create_raw_data_index(src_path, index_path, file_existence_policy)
+
+    return _run(work)
+
+
+@data.command("pack_encoded_data")
+@click.argument("config_path", type=Path)
+@policy_option
+def pack_encoded_data(config_path: Path, file_existence_policy: str) -> int:
+    """Tokenise and pack an indexed JSONL file, as a YAML file says."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_config import load_config
+        from penstock.compat.modalities_pack import pack_encoded_data
+
+        return pack_encoded_data(load_config(config_path), file_existence_policy)
+
+    return _run(work)
+
+
+@data.command("merge_packed_data")
+@click.argument("src_paths", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
+@click.argument("target_path", type=click.Path(path_type=Path))
+def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path) -> int:
+    """Join packed files, and all in the folders given, into one."""
+    if target_path.exists():
+        raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import merge_packed_data_files
+
+        return merge_packed_data_files(src_paths, target_path)
+
+    return _run(work)
+
+
+@data.command("shuffle_tokenized_data")
+@click.option("--input_data_path", type=click.Path(exists=True, path_type=Path), required=True, help="A packed file.")
+@click.option("--output_data_path", type=Path, required=True, help="Where the shuffled file goes.")
+@click.option("--batch_size", type=int, default=100, show_default=True, help="Has no influence on the result.")
+@policy_option
+@click.option("--seed", type=int, default=None, help="Decides the order.")
+def shuffle_tokenized_data(**options: Any) -> int:
+    """Shuffle the documents of a packed file."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import shuffle_tokenized_data
+
+        return shuffle_tokenized_data(**options)
+
+    return _run(work)
+
+
+@data.command("shuffle_jsonl_data")
+@click.option("--input_data_path", type=click.Path(exists=True, path_type=Path), required=True, help="A JSONL file.")
+@click.option("--output_data_path", type=Path, required=True, help="Where the shuffled file goes.")
+@policy_option
+@click.option("--seed", type=int, default=None, help="Decides the order.")
+def shuffle_jsonl_data(**options: Any) -> int:
+    """Shuffle the lines of a JSONL file."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import shuffle_jsonl_data
+
+        return shuffle_jsonl_data(**options)
+
+    return _run(work)
+
+
+@data.command("create_shuffled_dataset_chunk")
+@chunk_options
+def create_shuffled_dataset_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> int:
+    """Make a chunk of a list of packed files, shuffled; suffixes of the list become .pbin."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import create_shuffled_dataset_chunk, read_file_list
+
+        return create_shuffled_dataset_chunk(
+            read_file_list(input_file_list_path, input_data_root_path, ".pbin"), **options
+        )
+
+    return _run(work)
+
+
+@data.command("create_shuffled_jsonl_chunk")
+@chunk_options
+def create_shuffled_jsonl_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> int:
+    """Make a chunk of a list of JSONL files, shuffled; suffixes of the list become .jsonl."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_data import create_shuffled_jsonl_dataset_chunk, read_file_list
+
+        return create_shuffled_jsonl_dataset_chunk(
+            read_file_list(input_file_list_path, input_data_root_path, ".jsonl"), **options
+        )
+
+    return _run(work)
+
+
+@data.command("prepare_instruction_tuning_data")
+@click.option("--config_file_path", type=click.Path(exists=True, path_type=Path), required=True, help="A YAML file.")
+def prepare_instruction_tuning_data(config_file_path: Path) -> int:
+    """Render conversations by a chat template, split, index and pack them, as a YAML file says."""
+
+    def work() -> Done:
+        from penstock.compat.modalities_instruct import create_instruction_tuning_data
+
+        return create_instruction_tuning_data(config_file_path)
+
+    return _run(work)
+
+
+def _run(work: Callable[[], Done]) -> int:
+    """Do the work; the status is 1 for any refusal, as with Modalities."""
+    from penstock.errors import PenstockError
+
+    try:
+        done = work()
+    except PenstockError as error:
+        if click.get_current_context().find_root().params.get("debug"):
+            raise
+        click.echo(f"penstock: {error}", err=True)
+        return _FAILED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        click.echo(f"penstock: {error.filename or 'the system refused'}: {error.strerror or error}", err=True)
+        return _FAILED
+    click.echo(done.summary)
+    if done.differences:
+        click.echo("different from Modalities: " + "; ".join(done.differences))
+    return 0
