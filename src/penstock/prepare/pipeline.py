@@ -280,6 +280,7 @@ def _write(
         for done in executor.map(functools.partial(encode_task, job), tasks):
             assembly.add(done)
         if not assembly.documents:
+            journal.clear()  # whoever mends the inputs begins anew
             found = f"{assembly.num_dropped} lines left out" if assembly.num_dropped else "no line"
             raise PrepareError("the inputs hold no document", path=request.output, found=found)
         changed = changed_since(material.inputs)
@@ -351,8 +352,10 @@ def _forget_complete_work(request: _Request) -> None:
         manifest = read_side_file(request.store, side_path(request.output), request.output)
         if plan is None or manifest is None:
             return
-        same_inputs = dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}
-        if same_inputs and manifest.tokenizer_digest == plan.options["--tokenizer"]:
+        recorded = {f"--{name.replace('_', '-')}": value for name, value in manifest.options.items()}
+        recorded["--tokenizer"] = manifest.tokenizer_digest
+        same_options = all(plan.options[name] == value for name, value in recorded.items() if name in plan.options)
+        if same_options and dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}:
             journal.clear()
 
 
