@@ -181,7 +181,8 @@ def _pack(request: _Request) -> PackReport:
         )
         inputs = describe_inputs(paths, request.store)
         material = _Material(inputs, spec, reference)
-        with open_journal(request.store, request.output, restart=request.restart) as journal:
+        # Workers end before the journal does: nothing more comes into its folder then.
+        with open_journal(request.store, request.output, restart=request.restart) as journal, executor:
             engine, note = _begin(request, material, journal, executor)
             times = [time.perf_counter()]
             assembly, manifest = _write(request, material, journal, engine, executor, times)
