@@ -30,6 +30,20 @@ _SHOWN = 10
 )
 @click.option("--join", metavar="TEXT", help=r"Text between several fields, by default \n\n; \n and \t are understood.")
 @click.option("--jq", metavar="PROGRAM", help="A jq program instead, of which the first output counts.")
+@click.option(
+    "--input-format",
+    type=click.Choice(["auto", "jsonl", "parquet", "text"]),
+    default="auto",
+    show_default=True,
+    help="What the inputs are; auto tells JSONL and Parquet apart.",
+)
+@click.option(
+    "--text-per",
+    type=click.Choice(["file", "line"]),
+    default="file",
+    show_default=True,
+    help="What of plain text is a document.",
+)
 @click.option("--eos", help="Token that ends each document; by default the tokenizer's own.")
 @click.option(
     "--special-tokens",
@@ -70,7 +84,9 @@ _SHOWN = 10
 def command(
     inputs: tuple[str, ...], output: str, field: tuple[str, ...], join: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Tokenise JSONL and pack it: files, folders and globs, also .gz and .zst.
+    """Tokenise JSONL, Parquet or plain text and pack it.
+
+    An INPUT is a file, a folder or a glob, also .gz and .zst; - is standard input.
 
     Killed anywhere and run again with the same options, it goes on and ends in the same bytes. Only --workers,
     --executor, --on-error and --json may differ then.
@@ -88,7 +104,9 @@ def command(
     if join is not None:
         options["join"] = join.replace("\\n", "\n").replace("\\t", "\t")
     started = time.perf_counter()
-    total_bytes = sum(map(os.path.getsize, find_paths(inputs)))
+    total_bytes = None
+    if "-" not in inputs:
+        total_bytes = sum(map(os.path.getsize, find_paths(inputs, options["input_format"])))
     with progress("pack", total=total_bytes) as advance:
 
         def tell(now: PackProgress) -> None:

@@ -92,10 +92,12 @@ class Assembly:
         self.progress(PackProgress(self.documents, self.tokens, self._before_bytes + here_bytes, self._total_bytes))
 
     def _bad_line(self, one: InputFile, bad: BadLine) -> PrepareError:
+        unit = "row" if one.kind == "parquet" else "line"
+        what = bad.reason if one.kind == "whole" else f"{unit} {self._lines + bad.line + 1}: {bad.reason}"
         return PrepareError(
-            f"line {self._lines + bad.line + 1}: {bad.reason}",
+            what,
             path=one.path,
-            offset_bytes=bad.offset_bytes if one.compression == "none" else None,
+            offset_bytes=bad.offset_bytes if one.compression == "none" and one.kind == "lines" else None,
             hint="Mend it, or leave such lines out and have them listed: on_error='skip' (--on-error skip)",
         )
 

@@ -1,12 +1,20 @@
-"""What is to be packed: JSONL files, folders and globs → a list of files in a fixed order, each with its digest."""
+"""What is to be packed: files, folders and globs → a list of files in a fixed order, each with its digest.
+
+Standard input, `-`, is copied into a temporary file first: inputs are read more than once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import xxhash
@@ -17,9 +25,21 @@ from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve
 
 Compression = Literal["none", "gzip", "zstd"]
+InputFormat = Literal["auto", "jsonl", "text", "parquet"]
+Kind = Literal["lines", "whole", "parquet"]
+"""How a file is read: line by line, all of it as one document, or row by row."""
+
+STDIN = "-"
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """What is taken from a folder. A path or a glob may name anything."""
+
+SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
+    {"auto": SUFFIXES, "jsonl": SUFFIXES, "text": (".txt", ".txt.gz", ".txt.zst"), "parquet": (".parquet",)}
+)
+"""The same for each format; where a folder has no JSONL, `"auto"` takes its Parquet files."""
+
+_PARQUET_MAGIC = b"PAR1"
 
 WHOLE_DIGEST_BYTES = 1 << 32
 """Inputs of at most so many bytes in all are hashed whole; of larger ones a sample is."""
@@ -40,6 +60,7 @@ class InputFile:
         mtime_ns: time of its last change.
         compression: how it is compressed.
         digest: `"xxh3:…"` over all bytes, or `"sample:…"` over a few.
+        kind: how it is read.
     """
 
     name: str
@@ -48,6 +69,7 @@ class InputFile:
     mtime_ns: int
     compression: Compression
     digest: str
+    kind: Kind = "lines"
 
     @property
     def digested_whole(self) -> bool:
@@ -55,16 +77,37 @@ class InputFile:
         return self.digest.startswith("xxh3:")
 
 
-def find_paths(given: Sequence[str | os.PathLike[str]]) -> list[str]:
+@contextlib.contextmanager
+def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str | os.PathLike[str]]]:
+    """The same inputs, with standard input as a file `stdin` in the temporary folder (`TMPDIR`), for as long.
+
+    Raises:
+        ConfigError: standard input is named beside others.
+    """
+    if STDIN not in map(os.fspath, given):
+        yield given
+        return
+    if len(given) > 1:
+        raise ConfigError("standard input stands alone", found=f"{len(given)} inputs", hint="Give - and nothing else")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        path = os.path.join(folder, "stdin")
+        with open(path, "xb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+        yield [path]
+
+
+def find_paths(given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto") -> list[str]:
     """The files meant by paths, folders and globs, in byte order of their paths.
 
-    Folders are searched at any depth for names that end in one of `SUFFIXES`; hidden names are left out.
+    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
     """
-    paths = sorted((os.path.abspath(path) for one in given for path in _expand(os.fspath(one))), key=os.fsencode)
+    paths = sorted(
+        (os.path.abspath(path) for one in given for path in _expand(os.fspath(one), input_format)), key=os.fsencode
+    )
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
@@ -76,15 +119,27 @@ def find_paths(given: Sequence[str | os.PathLike[str]]) -> list[str]:
     return paths
 
 
-def describe_inputs(paths: Sequence[str], store: LocalStore) -> list[InputFile]:
+def describe_inputs(
+    paths: Sequence[str], store: LocalStore, input_format: InputFormat = "auto", *, whole_files: bool = False
+) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
+    Args:
+        paths: the files.
+        store: where they are.
+        input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
+        whole_files: whether a file is one document.
+
     Raises:
-        Corrupt: a suffix tells of a compression that the file does not have.
+        Corrupt: a file is not the format or the compression that it should be.
     """
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     whole = sum(store.size(path) for path in paths) <= WHOLE_DIGEST_BYTES
-    return [_describe(store, path, os.path.relpath(path, root), whole=whole) for path in paths]
+    kind: Kind = "whole" if whole_files else "lines"
+    return [
+        _describe(store, path, os.path.relpath(path, root), _kind(store, path, input_format, kind), whole=whole)
+        for path in paths
+    ]
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
@@ -99,12 +154,16 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     return None
 
 
-def _expand(given: str) -> Iterator[str]:
+def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
     path = resolve(given)[1]
     if os.path.isdir(path):
-        found = list(_walk(path, (os.path.realpath(path),)))
+        above = (os.path.realpath(path),)
+        found = list(_walk(path, above, SUFFIXES_OF[input_format]))
+        if not found and input_format == "auto":
+            found = list(_walk(path, above, SUFFIXES_OF["parquet"]))
         if not found:
-            raise NotFound("no JSONL file in this folder", path=given, expected=", ".join(SUFFIXES))
+            what = "JSONL" if input_format == "auto" else input_format
+            raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
         yield from found
     elif os.path.exists(path):
         yield path
@@ -113,32 +172,49 @@ def _expand(given: str) -> Iterator[str]:
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         for one in matches:
-            yield from _expand(one) if os.path.isdir(one) else [one]
+            yield from _expand(one, input_format) if os.path.isdir(one) else [one]
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
 
 
-def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if not entry.is_dir():
-                if entry.name.endswith(SUFFIXES):
+                if entry.name.endswith(suffixes):
                     yield entry.path
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real))
+            yield from _walk(entry.path, (*above, real), suffixes)
 
 
-def _describe(store: LocalStore, path: str, name: str, *, whole: bool) -> InputFile:
+def _kind(store: LocalStore, path: str, input_format: InputFormat, otherwise: Kind) -> Kind:
+    if input_format not in ("auto", "parquet"):
+        return otherwise
+    head = store.get(path, 0, len(_PARQUET_MAGIC))
+    if head == _PARQUET_MAGIC:
+        return "parquet"
+    if input_format == "auto" and not path.endswith(SUFFIXES_OF["parquet"]):
+        return otherwise
+    raise Corrupt(
+        "this is no Parquet file",
+        path=path,
+        offset_bytes=0,
+        found=head.hex(" ") or "an empty file",
+        expected=_PARQUET_MAGIC.hex(" "),
+    )
+
+
+def _describe(store: LocalStore, path: str, name: str, kind: Kind, *, whole: bool) -> InputFile:
     status = os.stat(path)
-    compression = _compression(store.get(path, 0, 4), path)
+    compression = "none" if kind == "parquet" else _compression(store.get(path, 0, 4), path)
     digest = _whole_digest(store, path) if whole else "sample:" + sample_fingerprint(store, "input", b"", [("", path)])
-    return InputFile(name, path, status.st_size, status.st_mtime_ns, compression, digest)
+    return InputFile(name, path, status.st_size, status.st_mtime_ns, compression, digest, kind)
 
 
 def _compression(head: bytes, path: str) -> Compression:

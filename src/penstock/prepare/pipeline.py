@@ -7,6 +7,7 @@ restarts. Parts are appended in input order while later ones are encoded, and no
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import time
@@ -21,10 +22,11 @@ from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
 from penstock.prepare.engines import EngineName, Reference
 from penstock.prepare.executors import InlineExecutor, ProcessExecutor, make_executor
-from penstock.prepare.inputs import InputFile, changed_since, describe_inputs, find_paths
+from penstock.prepare.inputs import InputFile, InputFormat, changed_since, describe_inputs, find_paths, spooled
 from penstock.prepare.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
 from penstock.prepare.load_tokenizer import load_tokenizer
 from penstock.prepare.oracle import EngineChoice, choose_engine
+from penstock.prepare.parquet import require_columns
 from penstock.prepare.report import PackProgress, PackReport
 from penstock.prepare.sample import sample_texts
 from penstock.prepare.select import DEFAULT_JOIN, Selection, select
@@ -50,6 +52,8 @@ def pack(
     field: str | Sequence[str] | None = None,
     join: str = DEFAULT_JOIN,
     jq: str | None = None,
+    input_format: InputFormat = "auto",
+    text_per: Literal["file", "line"] = "file",
     eos: str | None = None,
     special_tokens: Literal["default", "none"] = "default",
     pretokenizer: str | None = None,
@@ -64,19 +68,22 @@ def pack(
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
-    """Tokenise JSONL and pack it. Killed anywhere and called again with the same arguments, it goes on.
+    """Tokenise JSONL, Parquet or plain text and pack it. Killed and called again with the same arguments, it goes on.
 
     Every document ends in the EOS token. Memory: a few MiB, the engine and a few times the longest line in each
     worker; three pieces of a compressed input; 8 bytes a document. Disk: the output's size twice until it is complete.
 
     Args:
-        inputs: JSONL files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths.
+        inputs: files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths. `"-"` is
+            standard input, which is copied into a temporary file first.
         output: where the dataset goes.
         tokenizer: a `tokenizer.json`, a Hugging Face folder, a SentencePiece `.model`, or a `.tiktoken` file.
         to: format; by default that of the output's suffix.
         field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
         join: text between several fields.
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
+        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells the first two apart.
+        text_per: what of plain text is a document: a file, or a line that is not blank.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
         pretokenizer: how a tiktoken file's text is split, where its name does not tell: `"gpt2"`, `"cl100k"`,
@@ -101,7 +108,13 @@ def pack(
     _require("--special-tokens", special_tokens, ("default", "none"))
     _require("--on-error", on_error, ("raise", "skip"))
     _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
-    selection = select(field, join, jq)
+    _require("--input-format", input_format, ("auto", "jsonl", "text", "parquet"))
+    _require("--text-per", text_per, ("file", "line"))
+    if text_per != "file" and input_format != "text":
+        raise ConfigError(
+            "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
+        )
+    selection = select(field, join, jq, text_per if input_format == "text" else "json")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     path = os.path.abspath(resolve(output)[1])
@@ -110,6 +123,7 @@ def pack(
         output=path,
         to=to or _format_of(path),
         selection=selection,
+        input_format=input_format,
         tokenizer=tokenizer,
         eos=eos,
         special_tokens=special_tokens,
@@ -125,7 +139,8 @@ def pack(
         store=store or LocalStore(),
         progress=progress or _silent,
     )
-    return _pack(request)
+    with spooled(request.given) as given:
+        return _pack(dataclasses.replace(request, given=given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,7 @@ class _Request:
     output: str
     to: str
     selection: Selection
+    input_format: InputFormat
     tokenizer: str | os.PathLike[str]
     eos: str | None
     special_tokens: str
@@ -168,7 +184,7 @@ def _pack(request: _Request) -> PackReport:
         raise output_exists(request.output)
     if request.store.is_folder(request.output):
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
-    paths = find_paths(request.given)
+    paths = find_paths(request.given, request.input_format)
     if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
         raise ConfigError("the output would replace an input", path=request.output, hint="Name another output")
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
@@ -179,7 +195,12 @@ def _pack(request: _Request) -> PackReport:
             special_tokens=request.special_tokens == "default",
             pretokenizer=request.pretokenizer,
         )
-        inputs = describe_inputs(paths, request.store)
+        inputs = describe_inputs(
+            paths, request.store, request.input_format, whole_files=request.selection.unit == "file"
+        )
+        for one in inputs:
+            if one.kind == "parquet":
+                require_columns(one.path, request.selection)
         material = _Material(inputs, spec, reference)
         # Workers end before the journal does: nothing more comes into its folder then.
         with open_journal(request.store, request.output, restart=request.restart) as journal, executor:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from penstock.prepare.decompress import cut_stream
 from penstock.prepare.inputs import InputFile
 from penstock.prepare.journal import Journal, is_trusted
+from penstock.prepare.parquet import row_groups
 from penstock.prepare.parts import part_name, read_part
 from penstock.prepare.tokenize import Task
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26
 _WANTED = 64
+_ALL = 1 << 62
 _EXPANSION = 4  # of compressed text, roughly
 
 
@@ -38,18 +40,27 @@ def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, to
     """
     for file, one in enumerate(inputs):
         trusted = is_trusted(journal.plan, one, file)
-        if one.compression == "none":
+        if one.kind == "parquet":
+            groups = row_groups(one.path)
+            for piece, (start_bytes, stop_bytes) in enumerate(groups):
+                last = piece == len(groups) - 1
+                yield Task(
+                    file, piece, one.path, start_bytes, stop_bytes, one.size_bytes, None, last, trusted, "parquet"
+                )
+        elif one.kind == "whole" and one.compression == "none":
+            yield from _ranges(file, one, max(1, one.size_bytes), trusted)
+        elif one.compression == "none":
             yield from _ranges(file, one, task_bytes, trusted)
         else:
             finished = _finished_pieces(journal, file, token_bytes) if trusted else 0
-            yield from _pieces(journal, file, one, task_bytes, trusted, finished)
+            yield from _pieces(journal, file, one, _ALL if one.kind == "whole" else task_bytes, trusted, finished)
 
 
 def _ranges(file: int, one: InputFile, task_bytes: int, trusted: bool) -> Iterator[Task]:
     for piece, start_bytes in enumerate(range(0, one.size_bytes, task_bytes)):
         stop_bytes = min(start_bytes + task_bytes, one.size_bytes)
         last = stop_bytes == one.size_bytes
-        yield Task(file, piece, one.path, start_bytes, stop_bytes, one.size_bytes, None, last, trusted)
+        yield Task(file, piece, one.path, start_bytes, stop_bytes, one.size_bytes, None, last, trusted, one.kind)
 
 
 def _pieces(
@@ -65,7 +76,7 @@ def _pieces(
         lines: bytes | None = data
         if trusted and (file, piece) in journal.parts:
             lines = b""
-        yield Task(file, piece, one.path, start_bytes, stop_bytes, stop_bytes, lines, last, trusted)
+        yield Task(file, piece, one.path, start_bytes, stop_bytes, stop_bytes, lines, last, trusted, one.kind)
 
 
 def _finished_pieces(journal: Journal, file: int, token_bytes: int) -> int:

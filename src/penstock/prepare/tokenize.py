@@ -17,6 +17,8 @@ from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.decompress import blocks_of
 from penstock.prepare.documents import Texts
 from penstock.prepare.engines import Encoded, EngineName, load_engine
+from penstock.prepare.inputs import Kind
+from penstock.prepare.parquet import row_lines
 from penstock.prepare.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.prepare.select import Reader, Selection, make_reader
 from penstock.prepare.tokenizer import TokenizerSpec
@@ -64,6 +66,7 @@ class Task:
         data: the lines, for a compressed file.
         last: whether this is the file's last piece.
         trusted: whether a finished part needs no look at its input.
+        kind: how the file is read; of a Parquet file `piece` is the row group.
     """
 
     file: int
@@ -75,6 +78,7 @@ class Task:
     data: bytes | None = None
     last: bool = False
     trusted: bool = True
+    kind: Kind = "lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def encode_task(job: Job, task: Task) -> Done:
     path = os.path.join(job.folder, part_name(task.file, task.piece))
     if job.store.exists(path):
         meta, _ = read_part(job.store, path, job.spec.token_bytes)
-        if not task.trusted and _input_digest(job.store, task, meta) != meta.digest:
+        if not task.trusted and _input_digest(job, task, meta) != meta.digest:
             raise PrepareError(
                 "the input has changed since a part of it was finished",
                 path=task.path,
@@ -120,7 +124,7 @@ def encode_task(job: Job, task: Task) -> Done:
     staged = job.store.stage(path)
     try:
         tally = _Tally(job, task)
-        for offset_bytes, block in _blocks(job.store, task):
+        for offset_bytes, block in _blocks(job, task):
             tally.add(offset_bytes, block, staged)
             if tally.bad is not None:
                 staged.abort()
@@ -255,10 +259,19 @@ def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
         yield place, offset_bytes
 
 
-def _blocks(store: LocalStore, task: Task) -> Iterator[tuple[int, bytes]]:
-    """`(offset, whole lines)` of a task, about 1 MiB at a time."""
+def _blocks(job: Job, task: Task) -> Iterator[tuple[int, bytes]]:
+    """`(offset, whole lines)` of a task, about 1 MiB at a time; all of a file that is one document."""
+    if task.kind == "parquet":
+        selection = Selection((job.field,)) if isinstance(job.field, str) else job.field
+        yield from row_lines(task.path, task.piece, task.start_bytes, selection)
+        return
+    if task.kind == "whole":
+        data = job.store.get(task.path) if task.data is None else task.data
+        if data:
+            yield 0, data
+        return
     if task.data is None:
-        work = LineRange(store, task.path, task.start_bytes, task.stop_bytes, task.size_bytes)
+        work = LineRange(job.store, task.path, task.start_bytes, task.stop_bytes, task.size_bytes)
         yield from line_blocks(work)
         return
     offset_bytes = task.start_bytes
@@ -267,11 +280,16 @@ def _blocks(store: LocalStore, task: Task) -> Iterator[tuple[int, bytes]]:
         offset_bytes += len(block)
 
 
-def _input_digest(store: LocalStore, task: Task, meta: PartMeta) -> str:
+def _input_digest(job: Job, task: Task, meta: PartMeta) -> str:
     """The digest of what a finished part was made from, as it is now."""
+    if task.kind == "parquet":
+        rows = xxhash.xxh3_128()
+        for _, block in _blocks(job, task):
+            rows.update(block)
+        return rows.hexdigest()
     if task.data is not None:
         return xxhash.xxh3_128_hexdigest(task.data)
     hasher = xxhash.xxh3_128()
     for place in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
-        hasher.update(store.get(task.path, place, min(1 << 20, meta.stop_bytes - place)))
+        hasher.update(job.store.get(task.path, place, min(1 << 20, meta.stop_bytes - place)))
     return hasher.hexdigest()
