@@ -128,8 +128,11 @@ def open_journal(store: LocalStore, output: str, *, restart: bool) -> Generator[
             _recover(journal, restart=restart)
             yield journal
         finally:
-            if not journal.has_parts():
-                _remove(journal, above)
+            # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
+            with contextlib.suppress(OSError):
+                _drop_staged(journal)
+                if not journal.has_parts():
+                    _remove(journal, above)
 
 
 def require_same(plan: Plan, journal: Journal, output: str) -> None:
@@ -190,10 +193,8 @@ def _recover(journal: Journal, *, restart: bool) -> None:
     if restart:
         journal.clear()
         return
+    _drop_staged(journal)
     names = os.listdir(journal.folder)
-    for name in names:
-        if is_staged_name(name):
-            journal.store.delete(os.path.join(journal.folder, name))
     if _PLAN not in names:
         journal.clear()
         return
@@ -203,6 +204,11 @@ def _recover(journal: Journal, *, restart: bool) -> None:
     except msgspec.MsgspecError as error:
         raise Corrupt("the plan of unfinished work is damaged", path=path, found=str(error), hint=_RESTART) from error
     journal.parts = {(int(found[1]), int(found[2])) for name in names if (found := _PART.match(name))}
+
+
+def _drop_staged(journal: Journal) -> None:
+    for name in filter(is_staged_name, os.listdir(journal.folder)):
+        journal.store.delete(os.path.join(journal.folder, name))
 
 
 def _is_ours(name: str) -> bool:
@@ -219,10 +225,8 @@ def _missing_folders(folder: str) -> list[str]:
 
 
 def _remove(journal: Journal, above: Sequence[str]) -> None:
-    # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
-    with contextlib.suppress(OSError):
-        journal.clear()
-        journal.store.delete(os.path.join(journal.folder, _LOCK))
-        journal.store.remove_folder(journal.folder)
-        for folder in above:
-            journal.store.remove_folder(folder)
+    journal.clear()
+    journal.store.delete(os.path.join(journal.folder, _LOCK))
+    journal.store.remove_folder(journal.folder)
+    for folder in above:
+        journal.store.remove_folder(folder)
