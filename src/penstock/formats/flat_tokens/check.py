@@ -364,10 +364,10 @@ def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Findi
 
 def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[Finding]:
     """Files whose bytes are not those that the side file was made for."""
-    metas = {TOKENS: group.tokens, group.tokens_name: group.tokens, STARTS: group.starts}
+    arrays = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
     for name, digests in manifest.block_digests.items():
-        meta = metas.get(name)
-        names = [name] if meta is None else [f"{name}/{meta.file_name(n)}" for n in range(len(digests))]
+        folder, meta = arrays.get(name, (name, None))
+        names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(len(digests))]
         for file, expected in zip(names, digests, strict=False):
             path = f"{group.path}/{file}"
             found = file_digest(store, path)

@@ -123,17 +123,18 @@ class ChunkArray:
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
         """File ranges that hold items: of uncompressed ones exactly, else whole files; none for missing files."""
         for number, low, high, _ in self._pieces(start, stop):
+            path = self.files.path(number)
+            if not self.files.store.exists(path):
+                continue
             try:
                 first_bytes, items = self.files.run(number) if self._raw else (0, 0)
-                if high <= items:
-                    width = self.meta.chain.stored.itemsize
-                    yield Extent(self.files.path(number), first_bytes + low * width, (high - low) * width)
-                else:
-                    yield Extent(self.files.path(number), 0, self.files.size(number))
-            except NotFound:
-                continue
             except Damage as damage:
                 raise self._problem(number, damage).error() from None
+            if high <= items:
+                width = self.meta.chain.stored.itemsize
+                yield Extent(path, first_bytes + low * width, (high - low) * width)
+            else:
+                yield Extent(path, 0, self.files.size(number))
 
     # --- uncompressed --------------------------------------------------------------------------------------------
 

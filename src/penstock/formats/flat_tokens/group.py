@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import xxhash
 
@@ -77,7 +78,7 @@ def read_group(store: Store, path: str) -> Group:
         NotFound: nothing is at `path`.
     """
     group = Group(path)
-    zarr_format = _group_format(store, path)
+    zarr_format = _group_format(store, group)
     if isinstance(zarr_format, Problem):
         group.problems.append(zarr_format)
         return group
@@ -151,7 +152,8 @@ def splits_in(store: Store, path: str) -> list[str]:
 # --- parts -------------------------------------------------------------------------------------------------------
 
 
-def _group_format(store: Store, path: str) -> int | Problem:
+def _group_format(store: Store, group: Group) -> int | Problem:
+    path = group.path
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     what = "this is no zarr group"
@@ -159,12 +161,14 @@ def _group_format(store: Store, path: str) -> int | Problem:
         for zarr_format in (3, 2):
             where = f"{path}/{GROUP_FILE[zarr_format]}"
             if store.exists(where):
-                found = parse_json(_read(store, where), where)
+                data = _read(store, where)
+                found = parse_json(data, where)
                 if isinstance(found, Problem):
                     return found
                 if found.get("zarr_format") != zarr_format:
                     return _unfit(where, found.get("zarr_format"), f"zarr_format {zarr_format}")
                 if zarr_format == 2 or found.get("node_type") == "group":
+                    group.metadata[GROUP_FILE[zarr_format]] = data
                     return zarr_format
         if any(store.exists(f"{path}/{name}") for name in ARRAY_FILE.values()):
             what = "a zarr array stands where a group should be"
@@ -172,21 +176,21 @@ def _group_format(store: Store, path: str) -> int | Problem:
 
 
 def _read_attributes(store: Store, group: Group) -> Json:
-    names = {GROUP_FILE[group.zarr_format], ATTRIBUTES_FILE[group.zarr_format]}
-    attributes: Json = {}
-    for name in sorted(names):
-        where = f"{group.path}/{name}"
+    name = ATTRIBUTES_FILE[group.zarr_format]
+    where = f"{group.path}/{name}"
+    if name not in group.metadata:
         if not store.exists(where):
-            continue
+            return {}
         group.metadata[name] = _read(store, where)
-        found = parse_json(group.metadata[name], where)
-        if isinstance(found, Problem):
-            group.problems.append(found)
-        elif name == "zarr.json":
-            attributes = found.get("attributes") or {}
-        elif name == ".zattrs":
-            attributes = found
-    return attributes
+    found = parse_json(group.metadata[name], where)
+    if isinstance(found, Problem):
+        group.problems.append(found)
+        return {}
+    attributes = found.get("attributes", {}) if group.zarr_format == 3 else found
+    if not isinstance(attributes, dict):
+        group.problems.append(_unfit(where, attributes, "attributes as an object"))
+        return {}
+    return cast(Json, attributes)
 
 
 def _read_array(store: Store, group: Group, name: str, label: str, wanted: str) -> ArrayMeta | None:

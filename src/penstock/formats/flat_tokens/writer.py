@@ -67,6 +67,8 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
     if not isinstance(store, SupportsFolders):
         raise Unsupported("this store can't make folders visible at once", path=path)
+    dtype_for(own.get("token_bytes", 4))
+    require_eos(path, np.dtype(np.uint32), given.get("eos_id"))
     joined = _dataset_format(store, path) if split is not None else None
     zarr_format = own.pop("zarr_format", None) or joined or 2
     layout = make_layout(path, zarr_format, **{name: own.pop(name, None) for name in _LAYOUT_OPTIONS})
@@ -120,7 +122,6 @@ class FlatTokensWriter:
         self._starts = ArrayWriter(self._work, f"{inside}{STARTS}", layout.starts_meta(0))
         self._open = True
         try:
-            require_eos(path, np.dtype(np.uint32), given.eos_id)
             self._starts.append(np.zeros(1, np.uint64))
         except BaseException:
             self.abort()
@@ -239,7 +240,8 @@ class FlatTokensWriter:
         return files
 
     def _manifest(self, tokens: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:
-        facts = {name.removeprefix(self._inside): fact for name, fact in self._work.facts.items()}
+        start = self._inside
+        facts = {name[len(start) :]: fact for name, fact in self._work.facts.items() if name.startswith(start)}
         digests: dict[str, tuple[str, ...]] = {name: (facts[name].digest,) for name in metadata}
         for array in (self._tokens, self._starts):
             name = array.name.removeprefix(self._inside)
