@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,16 @@ BUILT_IN: dict[str, str] = {
     "jsonl": "penstock.formats.jsonl:FORMAT",
     "pbin": "penstock.formats.pbin:FORMAT",
     "flat-tokens": "penstock.formats.flat_tokens:FORMAT",
+    "megatron": "penstock.formats.megatron:FORMAT",
 }
+SUFFIXES: dict[str, tuple[str, ...]] = {
+    "jsonl": (".jsonl", ".ndjson"),
+    "pbin": (".pbin", ".packed.bin"),
+    "flat-tokens": (".zarr",),
+    "megatron": (".idx", ".bin"),
+}
+"""The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
+
 ENTRY_POINT_GROUP = "penstock.formats"
 
 
@@ -43,10 +53,17 @@ def get_format(name: str) -> Format:
     return getattr(importlib.import_module(module), attribute or "FORMAT")
 
 
+def formats_of_name(path: str) -> list[str]:
+    """Names of the formats whose suffix `path` has, built-in ones first."""
+    plug_ins = (name for name in format_names() if name not in BUILT_IN)
+    fitting = [name for name in plug_ins if path.rstrip("/").endswith(get_format(name).traits.suffixes)]
+    return _built_in_of_name(path) + fitting
+
+
 def sniff(store: Store, path: str) -> Format:
     """The format of what stands at `path`.
 
-    Formats whose suffix fits are asked first.
+    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes.
 
     Raises:
         NotFound: nothing is there.
@@ -54,8 +71,8 @@ def sniff(store: Store, path: str) -> Format:
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons: list[str] = []
-    formats = [get_format(name) for name in format_names()]
-    for one in sorted(formats, key=lambda one: not path.endswith(one.traits.suffixes or ("\0",))):
+    for name in _by_likelihood(path):
+        one = get_format(name)
         sniffed = one.sniff(store, path)
         if sniffed.matches:
             return one
@@ -133,6 +150,24 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         raise Unsupported(f"the format {format!r} is read-only", path=path)
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
+
+
+def _built_in_of_name(path: str) -> list[str]:
+    return [name for name, suffixes in SUFFIXES.items() if path.rstrip("/").endswith(suffixes)]
+
+
+def _by_likelihood(path: str) -> Iterator[str]:
+    """All names: built-in formats whose suffix fits, plug-ins whose suffix fits, the others."""
+    asked: set[str] = set()
+    for find in (_built_in_of_name, formats_of_name, _any_name):
+        for name in find(path):
+            if name not in asked:
+                asked.add(name)
+                yield name
+
+
+def _any_name(path: str) -> list[str]:
+    return format_names()
 
 
 @cache

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
-from penstock.formats._tokens import TokenFile
-from penstock.types import Depth, Finding, IntArray, TokenArray
+from penstock.types import Depth, Extent, Finding, IntArray, TokenArray
 
 MOST_FINDINGS = 20
 """Findings of one kind that are listed one by one; the others are counted."""
@@ -21,6 +21,22 @@ _PLACE_TOKENS = 4096
 _SCAN_TOKENS = 1 << 22
 _SAMPLE_DOCS = 1024
 _DOCS_STEP = 1 << 20
+
+
+class CheckedTokens(Protocol):
+    """Tokens that know their places: a `TokenFile`, or what a format puts over one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def tokens(self, start: int, stop: int) -> TokenArray: ...
+
+    def gather(self, starts: IntArray, length: int) -> TokenArray: ...
+
+    def extent(self, start: int, stop: int) -> Extent: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +51,7 @@ class TokenRun:
 
     format: str
     path: str
-    file: TokenFile
+    file: CheckedTokens
 
     def offset_bytes(self, token: int) -> int:
         """Place of a token in the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,9 @@ from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, 
 
 DATA = "data"
 """Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
+
+RUN_TOKENS = 1 << 24
+"""Tokens that are read at once where a whole dataset is read."""
 
 _log = logging.getLogger("penstock")
 _ROWS = 256
@@ -191,6 +194,40 @@ def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Ba
     starts = source.doc_starts
     ranges = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
     return {"tokens": column([source.tokens(start, stop) for start, stop in ranges])}
+
+
+def document_runs(source: TokenSource, run_tokens: int = RUN_TOKENS) -> Iterator[tuple[TokenArray, IntArray]]:
+    """Whole documents in order, in runs of about `run_tokens`: (uint[n_tokens], their int64[n_docs] lengths)."""
+    doc_starts = source.doc_starts
+    first, n_docs = 0, len(doc_starts) - 1
+    while first < n_docs:
+        stop = int(np.searchsorted(doc_starts, doc_starts[first] + run_tokens, side="right")) - 1
+        stop = min(max(stop, first + 1), n_docs)
+        run = np.asarray(doc_starts[first : stop + 1], np.int64)
+        yield source.tokens(int(run[0]), int(run[-1])), np.diff(run)
+        first = stop
+
+
+def flags_of_starts(doc_starts: IntArray, starts: IntArray, length: int) -> NDArray[np.bool_]:
+    """bool[len(starts), length]: whether each token of each window is the first of a document.
+
+    Args:
+        doc_starts: int64[n_docs + 1]; the last entry is the number of tokens.
+        starts: int64[k]: first token of each window.
+        length: tokens of a window.
+
+    Raises:
+        IndexError: a window is not inside the run.
+    """
+    starts = checked_starts(starts, length, int(doc_starts[-1]))
+    flags = np.zeros((len(starts), length), np.bool_)
+    first = np.searchsorted(doc_starts, starts)
+    counts = np.searchsorted(doc_starts, starts + length) - first
+    row = np.repeat(np.arange(len(starts)), counts)
+    before = np.cumsum(counts) - counts
+    places = doc_starts[np.arange(len(row)) + (first - before)[row]]
+    flags[row, places - starts[row]] = True
+    return flags
 
 
 # --- side files --------------------------------------------------------------------------------------------------

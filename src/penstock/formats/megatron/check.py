@@ -1,0 +1,126 @@
+"""Checking a dataset: header and sizes, the arrays of the index, the side file, tokens, and digests. Never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats._problems import Problem
+from penstock.formats._token_checks import (
+    TokenRun,
+    check_block_digests,
+    check_eos,
+    check_vocabulary,
+    sampled_ranges,
+)
+from penstock.formats._tokens import DATA, require_eos
+from penstock.formats.megatron.index import IndexArrays, index_problems
+from penstock.formats.megatron.layout import bin_path, idx_path, prefix_of, read_header
+from penstock.formats.megatron.manifest import INDEX, is_bound, side_file_path
+from penstock.formats.megatron.source import MegatronSource, last_sequence_problem
+from penstock.store.side_file import load_manifest
+from penstock.types import Depth, Finding, Manifest, OpenOptions
+
+_RESTORE = "Restore the files; if the change was meant, `penstock verify --write-manifest` makes a new side file"
+
+
+def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their places. Memory: 16 bytes a sequence and 64 MiB.
+
+    Raises:
+        NotFound: neither of the two files is there.
+        ConfigError: an option that can't hold.
+    """
+    prefix = prefix_of(store, path)
+    there = [store.exists(one) for one in (idx_path(prefix), bin_path(prefix))]
+    if not any(there):
+        raise NotFound("no such file", path=idx_path(prefix), hint="Check the path")
+    if not all(there):
+        return [_missing(prefix, *there).finding()]
+    header = read_header(store, prefix)
+    if isinstance(header, Problem):
+        return [header.finding()]
+    require_eos(prefix, header.kind.ids, options.eos_id)
+    index = IndexArrays(store, prefix, header, store.size(bin_path(prefix)), options.read)
+    problems = [last_sequence_problem(index), *index_problems(index)]
+    findings = [problem.finding() for problem in problems if problem is not None]
+    sound = not any(one.severity == "error" for one in findings)
+    if header.num_sequences == 0:
+        findings.append(
+            Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")
+        )
+    manifest, side_findings = _check_side_file(store, index)
+    findings += side_findings
+    if depth != "quick" and sound:
+        findings += _check_tokens(MegatronSource(store, prefix, index, options), prefix, options, manifest, depth)
+    if depth == "full" and manifest is not None:
+        for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
+            digests = manifest.block_digests.get(name)
+            if digests is not None:
+                findings += check_block_digests(store, file, "megatron", digests, _RESTORE)
+    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
+    path = bin_path(prefix) if has_index else idx_path(prefix)
+    fix = (
+        "Copy the file beside its index"
+        if has_index
+        else "Copy it from where the tokens came from, or `penstock repair --eos-id ID` makes it from the EOS tokens"
+    )
+    return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
+
+
+def _check_side_file(store: Store, index: IndexArrays) -> tuple[Manifest | None, list[Finding]]:
+    """The side file of these very files, or None; and what is wrong with it."""
+    side = side_file_path(index.prefix)
+    if not store.exists(side):
+        return None, []
+    manifest = load_manifest(store, side)
+    size_bytes = index.bin_bytes + index.header.size_bytes
+    if manifest is None or manifest.format != "megatron" or manifest.size_bytes != size_bytes:
+        found = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
+        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
+        return None, [Finding("megatron.side-file", "warning", side, None, found, f"{size_bytes} bytes", fix)]
+    path = idx_path(index.prefix)
+    if not is_bound(store, index.prefix, manifest):
+        found = "the first or last 4 KiB of a file are not those that the side file was made for"
+        return manifest, [Finding("megatron.changed", "error", path, None, found, None, _RESTORE)]
+    if manifest.num_samples != index.header.num_documents:
+        found, told = f"{index.header.num_documents} documents", f"{manifest.num_samples}, as the side file says"
+        return manifest, [Finding("megatron.changed", "error", path, None, found, told, _RESTORE)]
+    return manifest, []
+
+
+def _check_tokens(
+    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth
+) -> Iterator[Finding]:
+    wrong = list(_check_ids(source, prefix, depth))
+    yield from wrong
+    if wrong:
+        return
+    run = TokenRun("megatron", bin_path(prefix), source.ids)
+    vocab_size, eos_id = options.vocab_size, options.eos_id
+    if manifest is not None:
+        eos_id = manifest.eos_id if eos_id is None else eos_id
+        if vocab_size is None and manifest.max_token_id is not None:
+            vocab_size = manifest.max_token_id + 1
+    if vocab_size is not None and vocab_size < 1 << 8 * source.dtype.itemsize:
+        yield from check_vocabulary(run, vocab_size, depth)
+    if eos_id is not None:
+        yield from check_eos(run, source.doc_starts, eos_id, depth)
+
+
+def _check_ids(source: MegatronSource, prefix: str, depth: Depth) -> Iterator[Finding]:
+    """Tokens that are no ids, where the dtype allows them: the first of them."""
+    path = bin_path(prefix)
+    for start, stop in sampled_ranges(source.num_tokens, depth):
+        try:
+            source.tokens(start, stop)
+        except Corrupt as error:
+            yield Finding("megatron.id", "error", path, None, str(error.found), str(error.expected), error.hint)
+            return
+        except PenstockError as error:
+            yield Finding("megatron.tokens", "error", path, error.offset_bytes, error.what, None, error.hint)
+            return
