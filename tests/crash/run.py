@@ -1,7 +1,7 @@
 """Crash everything that writes: `python tests/crash/run.py`. `make crash` calls it.
 
-First a fault at every file operation of every scenario in `faults.py`: errors, torn, short and refused writes, kills.
-Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock pack`. Ends with 1 for a finding.
+First a fault at every file operation of every scenario in `scenarios.py`: errors, torn and short writes, a full disk,
+kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock pack`. Ends with 1 for a finding.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import faults
 import inputs
 import kills
+from scenarios import SCENARIOS
 
 PRELOAD = (
     "tokenizers",
@@ -41,12 +42,12 @@ def crash_scenario(number: int) -> faults.Report:
     for name in PRELOAD:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
-        return faults.run_scenario(faults.SCENARIOS[number], Path(folder))
+        return faults.run_scenario(SCENARIOS[number], Path(folder))
 
 
 def crash_operations(only: str) -> int:
     """All scenarios, two at a time; returns the number of findings."""
-    chosen = [number for number, scenario in enumerate(faults.SCENARIOS) if only in scenario.name]
+    chosen = [number for number, scenario in enumerate(SCENARIOS) if only in scenario.name]
     found = 0
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for number, report in zip(chosen, pool.imap(crash_scenario, chosen), strict=True):
@@ -54,7 +55,7 @@ def crash_operations(only: str) -> int:
                 print(f"  {finding}")
             found += len(report.findings)
             print(
-                f"crash: {faults.SCENARIOS[number].name}: {report.tried} faults, {len(report.findings)} findings",
+                f"crash: {SCENARIOS[number].name}: {report.tried} faults, {len(report.findings)} findings",
                 flush=True,
             )
     return found

@@ -1,0 +1,182 @@
+"""Everything that writes, small enough for a fault at each of its file operations."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import inputs
+import numpy as np
+from faults import Scenario, files_of
+
+import penstock
+from penstock.formats import get_format
+from penstock.store.local import LocalStore
+from penstock.types import OpenOptions
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "pbin"
+OLD_DOCUMENTS = [[9, 9, 0], [8, 0]]
+DOCUMENTS = [[number % 250 + 1 for number in range(length)] + [0] for length in (5, 0, 300, 41)]
+
+
+def write_tokens(path: Path, documents: list[list[int]], *, overwrite: bool = False) -> None:
+    with penstock.create(path, format="pbin", token_bytes=2, eos_id=0, overwrite=overwrite) as writer:
+        for document in documents:
+            writer.write({"tokens": np.array(document, np.uint16)})
+
+
+def write_lines(path: Path, texts: list[str], *, overwrite: bool = False) -> None:
+    with penstock.create(path, format="jsonl", overwrite=overwrite) as writer:
+        for text in texts:
+            writer.write({"text": text})
+
+
+def see(name: str, **options: Any) -> Callable[[Path], Any]:
+    """All samples of the dataset `name`, as plain values."""
+
+    def view(folder: Path) -> list[Any]:
+        source = penstock.open(folder / name, **options)
+        return [
+            {key: getattr(value, "tolist", lambda value=value: value)() for key, value in sample.items()}
+            for sample in source
+        ]
+
+    return view
+
+
+def index_again(folder: Path, overwrite: bool) -> None:
+    from penstock.prepare.raw import build_index
+
+    build_index(folder / "a.jsonl", overwrite=overwrite, workers=1)
+
+
+def write_jsonl_alone(folder: Path) -> None:
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": "x" * number}) + "\n" for number in range(40)))
+
+
+def starts(folder: Path, overwrite: bool) -> Any:
+    return penstock.open(folder / "in.pbin").doc_starts.tolist()
+
+
+@functools.cache
+def pack_inputs() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        inputs.inputs_in(Path(folder), 8000)
+        return {name: (Path(folder) / name).read_bytes() for name in inputs.NAMES}
+
+
+def write_pack_inputs(folder: Path) -> None:
+    for name, data in pack_inputs().items():
+        (folder / name).write_bytes(data)
+        os.utime(folder / name, (1_000_000_000, 1_000_000_000))
+
+
+def pack(folder: Path, overwrite: bool) -> None:
+    from penstock.prepare import pack
+
+    pack(
+        [folder / "a.jsonl.gz", folder / "b.jsonl"],
+        folder / "made" / "out.pbin",
+        tokenizer=folder / "tokenizer.json",
+        eos=inputs.EOS,
+        executor="inline",
+        overwrite=overwrite,
+        engine="tokenizers",  # the other engine reads samples first, and writes no more than this one
+        task_bytes=3000,
+    )
+
+
+def write_old_pack(folder: Path) -> None:
+    write_tokens(folder / "made" / "out.pbin", OLD_DOCUMENTS)
+
+
+def golden_packed(name: str) -> Callable[[Path], None]:
+    """A setup: a packed file that the original made."""
+    return lambda folder: (folder / "out.pbin").write_bytes((GOLDEN / name).read_bytes()) and None
+
+
+def see_mended(folder: Path) -> Any:
+    """The file, and whether what stood there is still somewhere."""
+    before = (GOLDEN / "merged.pbin").read_bytes()
+    return (folder / "out.pbin").read_bytes(), before in files_of(folder).values()
+
+
+def make_manifest(folder: Path, overwrite: bool) -> None:
+    made: Any = get_format("pbin")
+    made.write_manifest(LocalStore(), str(folder / "out.pbin"), OpenOptions())
+
+
+def see_file(name: str) -> Callable[[Path], Any]:
+    """The bytes of a file, None where it is not there."""
+    return lambda folder: (folder / name).read_bytes() if (folder / name).exists() else None
+
+
+def write_group(folder: Path, documents: list[list[int]], *, overwrite: bool = False) -> None:
+    with penstock.create(folder / "out.zarr", format="flat-tokens", split="train", overwrite=overwrite) as writer:
+        for document in documents:
+            writer.write({"tokens": np.array(document, np.uint16)})
+
+
+SCENARIOS = [
+    Scenario(
+        "pbin writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_tokens(folder / "deep" / "out.pbin", DOCUMENTS, overwrite=overwrite),
+        see("deep/out.pbin"),
+        lambda folder: write_tokens(folder / "deep" / "out.pbin", OLD_DOCUMENTS),
+    ),
+    Scenario(
+        "jsonl writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_lines(folder / "out.jsonl", ["a", "é" * 2000, ""], overwrite=overwrite),
+        see("out.jsonl"),
+        lambda folder: write_lines(folder / "out.jsonl", ["old", "older"]),
+    ),
+    Scenario(
+        "index",
+        write_jsonl_alone,
+        index_again,
+        see_file("a.idx"),
+        lambda folder: (folder / "a.idx").write_bytes(b"old"),
+    ),
+    Scenario(
+        "index made at first use",
+        write_jsonl_alone,
+        lambda folder, overwrite: len(penstock.open(folder / "a.jsonl")),
+        see("a.jsonl"),
+    ),
+    Scenario(
+        "document starts kept in the cache",
+        lambda folder: write_tokens(folder / "in.pbin", [[1, 0]] * 3000),
+        starts,
+        lambda folder: starts(folder, False),
+    ),
+    Scenario(
+        "convert",
+        lambda folder: write_tokens(folder / "in.pbin", DOCUMENTS),
+        lambda folder, overwrite: penstock.convert(folder / "in.pbin", folder / "out.pbin", overwrite=overwrite),
+        see("out.pbin"),
+        lambda folder: write_tokens(folder / "out.pbin", OLD_DOCUMENTS),
+    ),
+    Scenario(
+        "flat-tokens writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_group(folder, DOCUMENTS, overwrite=overwrite),
+        see("out.zarr"),
+        lambda folder: write_group(folder, OLD_DOCUMENTS),
+    ),
+    Scenario(
+        "repair",
+        golden_packed("merged.pbin"),
+        lambda folder, overwrite: penstock.repair(folder / "out.pbin", write=True),
+        see_mended,
+        spare=r"out\.pbin\.bak\d+|\.out\.pbin\.bak\..*",
+    ),
+    Scenario("manifest", golden_packed("docs.bpe2.pbin"), make_manifest, see_file("out.pbin.penstock")),
+    Scenario("pack", write_pack_inputs, pack, see("made/out.pbin"), write_old_pack, again="is refused"),
+]
