@@ -1,7 +1,7 @@
 """Crash everything that writes: `python tests/crash/run.py`. `make crash` calls it.
 
 First a fault at every file operation of every scenario in `scenarios.py`: errors, torn and short writes, a full disk,
-kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock pack`. Ends with 1 for a finding.
+kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock pack`. A finding ends with 1.
 """
 
 from __future__ import annotations
