@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -207,22 +207,22 @@ def _absent(meta: ArrayMeta, present: IntArray, most: int) -> list[int]:
 def _check_tokens(
     store: Store, group: Group, array: AnyArray, starts: IntArray | None, depth: Depth
 ) -> Iterator[Finding]:
-    if isinstance(array, ForeignArray):
-        present = np.arange(-(-array.meta.num_items // array.meta.chunk_items))
-    else:
-        present = present_files(store, array)
-        yield from missing_files(array, present)
-        yield from _check_fill(array, present, starts)
-        yield from _check_sizes(array, present)
+    present: Sequence[int] = range(array.meta.num_files)
+    if isinstance(array, ChunkArray):
+        numbers = present_files(store, array)
+        yield from missing_files(array, numbers)
+        yield from _check_fill(array, numbers, starts)
+        yield from _check_sizes(array, numbers)
+        present = numbers.tolist()
     if depth == "quick":
         return
     chosen = present
     if depth == "sample" and len(present) > _SAMPLED_FILES:
-        chosen = present[np.linspace(0, len(present) - 1, _SAMPLED_FILES, dtype=np.int64)]
+        chosen = [present[place] for place in np.linspace(0, len(present) - 1, _SAMPLED_FILES, dtype=np.int64)]
     bits = _BitFindings(group, array)
     sized = isinstance(array, ChunkArray) and array.meta.chain.raw and array.meta.shard is None
     largest, where = -1, ""
-    for number in chosen.tolist():
+    for number in chosen:
         place = number * array.meta.chunk_items
         path = array.files.path(number) if isinstance(array, ChunkArray) else f"{group.path}/{group.tokens_name}"
         for piece in array.scan(number):
@@ -366,6 +366,8 @@ def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[F
     """Files whose bytes are not those that the side file was made for."""
     arrays = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
     for name, digests in manifest.block_digests.items():
+        if name not in arrays and name not in group.metadata:
+            continue  # a side file names no file outside the group
         folder, meta = arrays.get(name, (name, None))
         names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(len(digests))]
         for file, expected in zip(names, digests, strict=False):

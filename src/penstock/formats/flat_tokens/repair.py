@@ -6,7 +6,7 @@ The tokens are never touched. What is replaced is kept beside the outermost grou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,11 +90,11 @@ def _plan(store: Store, group: Group) -> _Plan | None:
 
 def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:
     """First tokens by their bits, the largest id, and whether all chunks are there; None where one is damaged."""
-    numbers = np.arange(-(-array.meta.num_items // array.meta.chunk_items))
+    numbers: Sequence[int] = range(array.meta.num_files)
     if isinstance(array, ChunkArray):
-        numbers = present_files(store, array)
+        numbers = present_files(store, array).tolist()
     begins, highest = [np.empty(0, np.int64)], -1
-    for number in numbers.tolist():
+    for number in numbers:
         place = number * array.meta.chunk_items
         for piece in array.scan(number):
             if isinstance(piece, Problem):
@@ -102,7 +102,7 @@ def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:
             begins.append(np.flatnonzero(piece & 1) + place)
             highest = max(highest, int(piece.max(initial=0)) >> 1)
             place += len(piece)
-    return np.concatenate(begins), highest, len(numbers) == -(-array.meta.num_items // array.meta.chunk_items)
+    return np.concatenate(begins), highest, len(numbers) == array.meta.num_files
 
 
 def _rebuilt(store: Store, group: Group, begins: IntArray) -> tuple[IntArray | None, int]:
