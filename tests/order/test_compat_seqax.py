@@ -155,15 +155,8 @@ def test_what_can_not_be() -> None:
         {"sequences_per_read_block": -1},
         {"seed": -1},
     ):
-        given = {
-            "batch": 6,
-            "streams": 3,
-            "read_blocks_per_shuffle_buffer": 2,
-            "sequences_per_read_block": 4,
-            "seed": 1,
-        }
         with pytest.raises(ConfigError):
-            SeqaxParams(**(given | changed))
+            replace(PARAMS, **changed)
     with pytest.raises(ConfigError, match="too few"):
         SeqaxPass(MemorySource([{"n": 1}] * 11), PARAMS)
     run = SeqaxPass(MemorySource([{"n": 1}] * 24), PARAMS)
