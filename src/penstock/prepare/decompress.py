@@ -53,10 +53,10 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
             start = end
         held, held_bytes, wanted_bytes = [whole[start:]], len(whole) - start, piece_bytes
         if held_bytes >= piece_bytes:
-            # One line is longer than a piece: looked at again when there is twice as much of it.
+            # The line goes on: looked at again when there is twice as much of what is over.
             if held_bytes >= LINE_LIMIT_BYTES:
                 raise _too_long(path, offset_bytes)
-            wanted_bytes = 2 * held_bytes
+            wanted_bytes = 2 * held_bytes - piece_bytes + 1
     rest = b"".join(held)
     if ready is not None:
         yield (*ready, not rest)
