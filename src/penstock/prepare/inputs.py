@@ -84,7 +84,7 @@ def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str |
     Raises:
         ConfigError: standard input is named beside others.
     """
-    if STDIN not in map(os.fspath, given):
+    if STDIN not in [os.fspath(one) for one in given]:
         yield given
         return
     if len(given) > 1:
