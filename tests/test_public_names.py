@@ -144,8 +144,10 @@ SEAMS = {
     "penstock.formats": {
         "BUILT_IN",
         "ENTRY_POINT_GROUP",
+        "SUFFIXES",
         "create",
         "format_names",
+        "formats_of_name",
         "get_format",
         "open_source",
         "sniff",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 import struct
 from collections.abc import Callable
 
@@ -56,6 +57,22 @@ LINES = [b"{}", b"[]", b"null", b"NaN", b"-Infinity", b'"\\ud800"', b"\xef\xbb\x
 LINES += [b"\0", b'{"a":1}{"b":2}', b'{"a":1,"a":2}', b'{"text":"\xff\xfe"}', b'{"text":"\x01"}']
 LINES += ['{"text":"\u2028\x85"}'.encode(), b"[" * 3000, b"[" * 200_000, b'{"a":' * 100_000]
 LINES += [b"9" * 5000, b"1e999999", b"0.1e-999999", b'{"a":' + b"8" * 5000 + b"}", b'{"text":"' + b"x" * 70_000 + b'"}']
+
+
+JSON_VALUE = re.compile(rb'-?\d+(?:\.\d+)?|"(?:[^"\\]|\\.)*"|true|false|null')
+VALUES = [b"null", b"true", b'""', b"[]", b"{}", b"1e99", b"-1", b"0", b"NaN", b"1" * 5000, b'"\\ud800"', b"[[[]]]"]
+VALUES += [
+    b'"0"',
+    b'"../../up"',
+    b'"/etc/passwd"',
+    b'"a/b"',
+    b'"<u2"',
+    b'">u4"',
+    b'"<f8"',
+    b'"|O"',
+    b'"zlib"',
+    b'"gzip"',
+]
 
 
 def mutate(data: bytes, rng: random.Random, kinds: list[Mutation]) -> bytes:
@@ -195,18 +212,40 @@ JSON_LINES: list[Mutation] = [set_line, set_line, move_line]
 INDEX: list[Mutation] = [set_opcode, new_index, new_index]
 
 
-def set_json_number(data: bytes, rng: random.Random) -> bytes:
-    """In a side file: one number or text becomes another value."""
-    values = [str(rng.choice(NUMBERS)), "null", '""', "[]", "{}", "1e99", '"\\ud800"', "[[[]]]", '"' + "0" * 32 + '"']
-    parts = data.split(b": ")
-    place = rng.randrange(len(parts))
-    end = parts[place].find(b",")
-    if place and end >= 0:
-        parts[place] = rng.choice(values).encode() + parts[place][end:]
-    return b": ".join(parts)
+def set_json_value(data: bytes, rng: random.Random) -> bytes:
+    """One number, text or constant of a JSON document becomes another."""
+    places = list(JSON_VALUE.finditer(data))
+    if not places:
+        return data
+    place = rng.choice(places)
+    return data[: place.start()] + rng.choice((*VALUES, str(rng.choice(NUMBERS)).encode())) + data[place.end() :]
 
 
-SIDE: list[Mutation] = [set_json_number]
+def swap_json_values(data: bytes, rng: random.Random) -> bytes:
+    """One value is also put in the place of another."""
+    places = list(JSON_VALUE.finditer(data))
+    if len(places) < 2:
+        return data
+    place, other = rng.sample(places, 2)
+    return data[: place.start()] + other[0] + data[place.end() :]
+
+
+JSON_DOCUMENT: list[Mutation] = [set_json_value, set_json_value, swap_json_values]
+
+
+# --- headers of numbers ----------------------------------------------------------------------------------------------
+
+
+def set_aligned_number(data: bytes, rng: random.Random) -> bytes:
+    """A number of 4 or 8 bytes, at a place where one may stand."""
+    return _put(data, rng.randrange(len(data) // 4 + 1) * 4, _number(rng, len(data)))
+
+
+def set_early_number(data: bytes, rng: random.Random) -> bytes:
+    return _put(data, rng.randrange(48), _number(rng, len(data)))
+
+
+NUMBERED: list[Mutation] = [set_aligned_number, set_early_number]
 
 
 def _put(data: bytes, place: int, new: bytes) -> bytes:

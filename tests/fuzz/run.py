@@ -37,12 +37,13 @@ import mutate
 import numpy as np
 
 from penstock.abc import is_token_source
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
 from penstock.store.local import LocalStore
 from penstock.types import Depth, OpenOptions
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "modalities"
+GOLDEN = Path(__file__).parent.parent / "golden"
+MOST_SEED_BYTES = 200_000  # bigger files make slow cases and no new ones
 MEMORY_FACTOR = 64
 MEMORY_SLACK_BYTES = 16 << 20
 ADDRESS_SPACE_BYTES = 2 << 30
@@ -52,58 +53,103 @@ DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
 LAYOUTS = (None, None, None, "h4", "h8", "h12be", "h12le-abs", "h12le")
 
 
+Files = dict[str, bytes]
+
+
 @dataclass(frozen=True)
 class Target:
-    """What is fuzzed: seed datasets (file name → content; the first is the path), and mutations by file suffix."""
+    """What is fuzzed.
+
+    Attributes:
+        format: its name.
+        path: the dataset's path in the folder of a case.
+        seeds: datasets, as relative path → content.
+        mutations: end of a file's name → what may be done to it; blind ones for all others.
+    """
 
     format: str
-    seeds: list[dict[str, bytes]]
+    path: str
+    seeds: list[Files]
     mutations: dict[str, list[mutate.Mutation]]
+
+    def mutations_of(self, name: str) -> list[mutate.Mutation]:
+        return next((kinds for end, kinds in self.mutations.items() if name.endswith(end)), mutate.BLIND)
+
+
+def files_in(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def write_tokens(folder: Path, path: str, format: str, count: int, **options: Any) -> Files:
+    """A dataset of `count` documents."""
+    rng = np.random.default_rng(count)
+    shutil.rmtree(folder, ignore_errors=True)
+    with create(folder / path, format=format, eos_id=0, **options) as writer:
+        for _ in range(count):
+            writer.write({"tokens": np.append(rng.integers(1, 200, rng.integers(0, 9)), 0)})
+    return files_in(folder)
 
 
 def packed_target(folder: Path) -> Target:
-    seeds = [{"set.pbin": path.read_bytes()} for path in sorted([*GOLDEN.glob("pbin/*"), *GOLDEN.glob("legacy/*")])]
-    # Big files make slow cases and no new ones.
-    seeds = [seed for seed in seeds if len(seed["set.pbin"]) < 200_000]
-    rng = np.random.default_rng(0)
+    made = sorted([*GOLDEN.glob("modalities/pbin/*"), *GOLDEN.glob("modalities/legacy/*")])
+    seeds = [{"set.pbin": path.read_bytes()} for path in made if path.stat().st_size < MOST_SEED_BYTES]
     for token_bytes, count in ((1, 0), (1, 3), (2, 40), (4, 1001)):
-        path = folder / "set.pbin"
-        with create(path, format="pbin", token_bytes=token_bytes, eos_id=0, overwrite=True) as writer:
-            for _ in range(count):
-                writer.write({"tokens": np.append(rng.integers(1, 200, rng.integers(0, 9)), 0)})
-        seeds.append({name: (folder / name).read_bytes() for name in ("set.pbin", "set.pbin.penstock")})
-    return Target("pbin", seeds, {".pbin": mutate.PACKED, ".penstock": mutate.SIDE})
+        seeds.append(write_tokens(folder, "set.pbin", "pbin", count, token_bytes=token_bytes))
+    return Target("pbin", "set.pbin", seeds, {".pbin": mutate.PACKED, ".penstock": mutate.JSON_DOCUMENT})
 
 
 def lines_target(folder: Path) -> Target:
-    seeds: list[dict[str, bytes]] = []
+    seeds: list[Files] = []
     texts = ["", "a", "é😀\u2028", 'quote " and \\', "x" * 3000]
     for count in (1, 5, 1200):
-        path = folder / "set.jsonl"
-        with create(path, format="jsonl", overwrite=True) as writer:
+        shutil.rmtree(folder, ignore_errors=True)
+        with create(folder / "set.jsonl", format="jsonl") as writer:
             for number in range(count):
                 writer.write({"text": texts[number % len(texts)] if count < 100 else "t", "n": number})
-        seeds.append({name: (folder / name).read_bytes() for name in ("set.jsonl", "set.idx", "set.jsonl.penstock")})
-        seeds.append({name: (folder / name).read_bytes() for name in ("set.jsonl", "set.idx")})
-        seeds.append({"set.jsonl": path.read_bytes()})
-    return Target("jsonl", seeds, {".jsonl": mutate.JSON_LINES, ".idx": mutate.INDEX, ".penstock": mutate.SIDE})
+        files = files_in(folder)
+        seeds += [files, {name: files[name] for name in ("set.jsonl", "set.idx")}, {"set.jsonl": files["set.jsonl"]}]
+    kinds = {".jsonl": mutate.JSON_LINES, ".idx": mutate.INDEX, ".penstock": mutate.JSON_DOCUMENT}
+    return Target("jsonl", "set.jsonl", seeds, kinds)
 
 
-TARGETS = {"pbin": packed_target, "jsonl": lines_target}
+def group_target(folder: Path) -> Target:
+    groups = [path for path in sorted(GOLDEN.glob("flat-tokens/variants/*")) if path.is_dir()]
+    seeds = [{f"set.zarr/{name}": data for name, data in files_in(path).items()} for path in groups]
+    for zarr_format, count in ((2, 0), (2, 40), (3, 3)):
+        seeds.append(write_tokens(folder, "set.zarr", "flat-tokens", count, zarr_format=zarr_format))
+    kinds = dict.fromkeys((".json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".penstock"), mutate.JSON_DOCUMENT)
+    return Target("flat-tokens", "set.zarr", seeds, kinds)
 
 
-def make_case(target: Target, seed: int, number: int) -> tuple[dict[str, bytes], OpenOptions]:
+def pair_target(folder: Path) -> Target:
+    """A Megatron dataset: two files of one prefix."""
+    seeds: list[Files] = []
+    for index in sorted(GOLDEN.glob("megatron/*.idx")):
+        data = index.with_suffix(".bin")
+        if max(index.stat().st_size, data.stat().st_size) < MOST_SEED_BYTES:
+            seeds.append({"set.idx": index.read_bytes(), "set.bin": data.read_bytes()})
+    for token_bytes, count in ((2, 0), (2, 40), (4, 300)):
+        seeds.append(write_tokens(folder, "set", "megatron", count, token_bytes=token_bytes))
+    return Target("megatron", "set", seeds, {".idx": mutate.NUMBERED, ".penstock": mutate.JSON_DOCUMENT})
+
+
+TARGETS = {"pbin": packed_target, "jsonl": lines_target, "flat-tokens": group_target, "megatron": pair_target}
+
+
+def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOptions]:
     """The dataset of case `number`, and the options that it is opened with."""
     rng = random.Random(f"{seed}:{target.format}:{number}")
     files = dict(rng.choice(target.seeds))
     for name in rng.sample(sorted(files), rng.choice((1, 1, 1, len(files)))):
-        files[name] = mutate.mutate(files[name], rng, target.mutations[os.path.splitext(name)[1]])
-    packed = target.format == "pbin"
+        files[name] = mutate.mutate(files[name], rng, target.mutations_of(name))
+    if len(files) > 1 and rng.random() < 0.05:
+        del files[rng.choice(sorted(files))]
+    tokens = target.format != "jsonl"
     return files, OpenOptions(
-        layout=rng.choice(LAYOUTS) if packed else None,
-        eos_id=rng.choice((None, None, 0, 3, 70_000)) if packed else None,
-        vocab_size=rng.choice((None, None, 100, 70_000)) if packed else None,
-        raw=not packed and rng.random() < 0.2,
+        layout=rng.choice(LAYOUTS) if target.format == "pbin" else None,
+        eos_id=rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
+        vocab_size=rng.choice((None, None, 100, 70_000)) if tokens else None,
+        raw=not tokens and rng.random() < 0.2,
         read=rng.choice(("auto", "mmap", "pread")),
     )
 
@@ -117,10 +163,10 @@ def exercise(format_name: str, path: str, options: OpenOptions) -> None:
     try:
         for depth in DEPTHS:
             findings = list(chosen.check(store, path, options, depth))
-    except ConfigError:
-        if plain:
+    except (ConfigError, NotFound) as error:
+        if plain and isinstance(error, ConfigError):
             raise
-        return  # an option that these data can't have
+        return  # an option that these data can't have, or nothing is there
     before = snapshot(os.path.dirname(path))
     chosen.repair(store, path, options, findings, write=False)
     if snapshot(os.path.dirname(path)) != before:
@@ -163,8 +209,8 @@ def read(source: Any) -> None:
 
 
 def snapshot(folder: str) -> list[tuple[str, int]]:
-    """Names and sizes of the files in a folder."""
-    return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(folder))
+    """Names and sizes of all files under a folder."""
+    return sorted((str(path), path.stat().st_size) for path in Path(folder).rglob("*"))
 
 
 def run_case(target: Target, seed: int, number: int, folder: Path) -> None:
@@ -173,11 +219,12 @@ def run_case(target: Target, seed: int, number: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     allowed_bytes = MEMORY_FACTOR * sum(map(len, files.values())) + MEMORY_SLACK_BYTES
     tracemalloc.reset_peak()
     before_bytes = tracemalloc.get_traced_memory()[0]
-    exercise(target.format, str(folder / next(iter(files))), options)
+    exercise(target.format, str(folder / target.path), options)
     taken_bytes = tracemalloc.get_traced_memory()[1] - before_bytes
     if taken_bytes > allowed_bytes:
         raise AssertionError(f"took {taken_bytes:,} bytes, allowed are {allowed_bytes:,}")

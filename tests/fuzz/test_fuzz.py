@@ -27,7 +27,7 @@ def run() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["pbin", "jsonl"])
+@pytest.mark.parametrize("name", ["pbin", "jsonl", "flat-tokens", "megatron"])
 def test_some_cases(run: ModuleType, name: str, tmp_path: Path) -> None:
     ran, findings = run.fuzz(name, 2, 60.0, range(40), tmp_path)
     assert findings == []
@@ -35,7 +35,7 @@ def test_some_cases(run: ModuleType, name: str, tmp_path: Path) -> None:
 
 
 def test_a_case_is_a_function_of_its_number(run: ModuleType, tmp_path: Path) -> None:
-    target = run.packed_target(tmp_path)
+    target = run.packed_target(tmp_path / "made")
     assert run.make_case(target, 1, 5) == run.make_case(target, 1, 5)
     cases = [run.make_case(target, seed, number)[0]["set.pbin"] for seed in (1, 2) for number in range(20)]
     assert len(set(cases)) > 30

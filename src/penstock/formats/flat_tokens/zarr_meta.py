@@ -204,7 +204,7 @@ def parse_array(data: bytes, path: str, zarr_format: int, name: str, wanted: str
         return found
     try:
         meta = _parse_v2(found, wanted) if zarr_format == 2 else _parse_v3(found, wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: a lone surrogate in a text
         return _unfit(path, "the metadata are not those of an array", str(error), f"zarr version {zarr_format}")
     except _Unfit as error:
         what, fix = f"the {error.check} of `{name}`", f"Write it again as a one-dimensional {wanted} array"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
@@ -53,7 +54,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) 
     manifest, side_findings = _check_side_file(store, index)
     findings += side_findings
     if depth != "quick" and sound:
-        findings += _check_tokens(MegatronSource(store, prefix, index, options), prefix, options, manifest, depth)
+        source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
+        findings += _check_tokens(source, prefix, options, manifest, depth)
     if depth == "full" and manifest is not None:
         for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
             digests = manifest.block_digests.get(name)
