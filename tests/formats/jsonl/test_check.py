@@ -204,6 +204,24 @@ class TestRepair:
         assert path.with_suffix(".idx.bak1").exists()
         assert len(ps.open(path)) == 39
 
+    def test_lengths_in_characters_reach_to_line_ends(self, path: Path) -> None:
+        texts = [f'{{"t": "{"é" * (n % 3)}{n}"}}' for n in range(9)]
+        path.write_text("\n".join(texts), "utf-8")
+        starts = [len("\n".join([*texts[:n], ""]).encode()) for n in range(9)]
+        chosen = [7, 0, 1, 2, 8, 4]  # an order and a choice of its own, which are kept
+        put(path, [(starts[n], len(texts[n])) for n in chosen])
+        old = path.with_suffix(".idx").read_bytes()
+        (action,) = ps.repair(path)
+        assert (action.code, action.done) == ("jsonl.index-counts-characters", False)
+        assert path.with_suffix(".idx").read_bytes() == old
+        (action,) = ps.repair(path, write=True)
+        assert action.done
+        assert path.with_suffix(".idx.bak").read_bytes() == old
+        assert pickle.loads(path.with_suffix(".idx").read_bytes()) == [
+            (starts[n], len(texts[n].encode())) for n in chosen
+        ]
+        assert ps.repair(path, write=True) == []
+
     def test_a_sound_file_needs_none(self, path: Path) -> None:
         put(path, entries())
         assert ps.repair(path, write=True) == []
