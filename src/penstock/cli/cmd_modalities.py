@@ -188,6 +188,8 @@ def _run(work: Callable[[], Done]) -> int:
         click.echo(f"penstock: {error.filename or 'the system refused'}: {error.strerror or error}", err=True)
         return _FAILED
     click.echo(done.summary)
+    if done.notes:
+        click.echo("note: " + "; ".join(done.notes))
     if done.differences:
         click.echo("different from Modalities: " + "; ".join(done.differences))
     return 0

@@ -30,7 +30,7 @@ Key = str | int
 
 _MOST_BYTES = 1 << 24
 _MOST_VALUES = 1 << 20
-_MOST_DEPTH = 200
+_MOST_DEPTH = 60
 _NUMBERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
 _RESOLVER = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*:")
 _PART = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")

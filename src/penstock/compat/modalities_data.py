@@ -44,11 +44,13 @@ class Done:
         path: what it made.
         summary: one line for people.
         differences: what Modalities would have done otherwise, each a sentence.
+        notes: what else is worth saying.
     """
 
     path: str
     summary: str
     differences: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
 
 
 # --- what all share ------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path) -> Don
             "documents 12 bytes too low for each file before theirs"
         )
     if any(path.is_dir() for path in src_paths):
-        done.differences.append("files of a folder come in the order of their paths, not in that of the file system")
+        done.differences.append("files of a folder come in the order of their paths, not of the file system")
     return done
 
 

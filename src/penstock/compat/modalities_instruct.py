@@ -81,7 +81,9 @@ def create_instruction_tuning_data(config_file_path: Path) -> Done:
     done = Done(str(folder), f"{folder}: " + ", ".join(f"{counts[name]:,} {name}" for name in counts))
     for name, count in counts.items():
         if count:
-            done.differences.extend(_index_and_pack(settings, files[name], name))
+            packed = _index_and_pack(settings, files[name], name)
+            done.differences.extend(f"{name}: {one}" for one in packed.differences)
+            done.notes.extend(f"{name}: {one}" for one in packed.notes)
     return done
 
 
@@ -206,8 +208,8 @@ def _rendered(line: bytes, settings: ChatSettings, render: Render) -> bytes:
     return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
 
 
-def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str) -> list[str]:
-    """Index a partition, write its own configuration, and pack it; returns what differs from Modalities."""
+def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str) -> Done:
+    """Index a partition, write its own configuration, and pack it."""
     index = jsonl.with_suffix(".idx")
     create_raw_data_index(jsonl, index, "override")
     config_path = jsonl.with_name(f"pbin_config_{name}").with_suffix(f"{jsonl.suffixes[0]}.yaml")
@@ -215,7 +217,7 @@ def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str) -> list[str]
     paths = {"src_path": str(jsonl), "index_path": str(index), "dst_path": str(index.with_suffix(".pbin"))}
     config["settings"] = {**section(config, "settings"), **paths}
     _write(config_path, yaml.safe_dump(_plain(config), allow_unicode=True).encode())
-    return [f"{name}: {one}" for one in pack_encoded_data(config, "override").differences]
+    return pack_encoded_data(config, "override")
 
 
 def _plain(value: Any) -> Any:

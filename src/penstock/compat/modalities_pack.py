@@ -85,7 +85,11 @@ def pack_encoded_data(config_dict: Mapping[str, Any], file_existence_policy: str
         tokenizer = stack.enter_context(_with_special_tokens(settings.tokenizer))
         report = _pack(settings, source, tokenizer, file_existence_policy)
     done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
-    done.differences.extend(_differences(report, settings, left_out))
+    done.differences.extend(_losses(report))
+    if left_out:
+        done.notes.append(f"{left_out:,} lines are not in the index and are left out")
+    if settings.ignored:
+        done.notes.append(f"unknown settings are ignored: {', '.join(settings.ignored)}")
     return done
 
 
@@ -305,20 +309,13 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
         yield copy, len(every) - len(chosen)
 
 
-# --- what to say ---------------------------------------------------------------------------------------------------
-
-
-def _differences(report: PackReport, settings: PackSettings, left_out: int) -> Sequence[str]:
-    found: list[str] = []
-    if report.num_dropped:
-        shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]
-        more = f" and {report.num_dropped - _SHOWN:,} more" if report.num_dropped > _SHOWN else ""
-        found.append(
-            f"{report.num_dropped:,} lines hold no document and are left out: {', '.join(shown)}{more}; Modalities "
-            "would have lost their batches and all documents behind the first of them"
-        )
-    if left_out:
-        found.append(f"{left_out:,} lines are not in the index and are left out, as by Modalities")
-    if settings.ignored:
-        found.append(f"settings that nobody knows are ignored, as by Modalities: {', '.join(settings.ignored)}")
-    return found
+def _losses(report: PackReport) -> list[str]:
+    """What to say of lines without a document."""
+    if not report.num_dropped:
+        return []
+    shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]
+    more = f" and {report.num_dropped - _SHOWN:,} more" if report.num_dropped > _SHOWN else ""
+    return [
+        f"{report.num_dropped:,} lines hold no document and are left out: {', '.join(shown)}{more}; Modalities would "
+        "have lost their batches and all documents behind the first of them"
+    ]

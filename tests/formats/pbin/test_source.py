@@ -237,3 +237,13 @@ def test_recipe_and_text(packed: Build, put: Put) -> None:
     assert source.recipe() == {"kind": "open", "format": "pbin", "path": path, "layout": "h8", "eos_id": 7}
     assert "uint32" in str(source)
     assert repr(source).startswith("<pbin")
+
+
+def test_token_run(golden: Path) -> None:
+    folder = golden / "modalities"
+    path = folder / "pbin" / "docs.bpe2.pbin"
+    source = opened(str(path))
+    extent = source.token_run()
+    stored = path.read_bytes()[extent.offset_bytes : extent.offset_bytes + extent.length_bytes]
+    np.testing.assert_array_equal(np.frombuffer(stored, "<u2"), source.tokens(0, source.num_tokens))
+    assert opened(str(folder / "legacy" / "hdr12_be_t2_off12.pbin")).token_run() is None
