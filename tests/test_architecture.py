@@ -58,7 +58,7 @@ LONG_MODULES: dict[str, str] = {
 """Modules over 500 lines → the reason."""
 
 LONG_FUNCTIONS: dict[str, str] = {
-    "penstock.prepare.pipeline:pack": "every option of the verb: a line in its signature, its docstring and its request",
+    "penstock.prepare.pipeline:pack": "each option is a line in its signature, its docstring and its request",
 }
 """`module:function` over 60 lines → the reason."""
 
