@@ -1,8 +1,8 @@
 """Reading mapped files ahead: only while reads go to the disk, and only what is asked for.
 
-A plain mapping reads around each page that is missing, which for random windows is most of the file. Asking for the
-windows of a batch beforehand reads these alone, all at once; but it costs a system call a window, which data in
-memory do not need. So a batch that met the disk turns it on for the next ones.
+A plain mapping reads around each page that is missing, up to megabytes: for random windows that is most of the file.
+Without that, and asked for the windows of a batch beforehand, the system reads these alone, all at once. Asking costs
+a system call a window, which data in memory do not need. So a batch that met the disk turns it on for the next ones.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import mmap
 import resource
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Advice: TypeAlias = Callable[[int, int], None]
-"""Has items `[start, stop)` of one mapped array read while the caller goes on."""
+"""Has bytes `[start, stop)` of one mapped file read while the caller goes on; not for an empty range."""
 
 _BATCHES = 256
+_STEP_BYTES = 1 << 17  # Linux reads no more for one call than it would read ahead, usually 128 KiB
 _FEW_FAULTS = 4
 _THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
@@ -50,21 +51,20 @@ def disk_faults() -> int:
     return 0 if _THIS_THREAD is None else resource.getrusage(_THIS_THREAD).ru_majflt
 
 
-def advice_for(mapped: NDArray[Any]) -> Advice | None:
-    """How to ask for ranges of an array over a mapped file; None for any other array."""
-    base: Any = mapped
-    whole = mapped
-    while isinstance(base, np.ndarray):
-        whole, base = base, base.base
-    file = getattr(base, "obj", None)
+def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
+    """Have the system read only what is touched of a mapped file; gives the way to ask for more, in bytes of it.
+
+    None for an array that is no mapping of a whole file.
+    """
+    file = getattr(mapped.base, "obj", None)
     if not isinstance(file, mmap.mmap) or not hasattr(file, "madvise"):
         return None
-    offset_bytes, width, page_bytes = mapped.ctypes.data - whole.ctypes.data, mapped.itemsize, mmap.PAGESIZE
-    advise, will_need = file.madvise, mmap.MADV_WILLNEED
+    advise, will_need, page_bytes = file.madvise, mmap.MADV_WILLNEED, mmap.PAGESIZE
+    advise(mmap.MADV_RANDOM)
 
-    def ask(start: int, stop: int) -> None:
-        start_bytes, stop_bytes = offset_bytes + start * width, offset_bytes + stop * width
+    def ask(start_bytes: int, stop_bytes: int) -> None:
         start_bytes -= start_bytes % page_bytes
-        advise(will_need, start_bytes, stop_bytes - start_bytes)
+        for begin in range(start_bytes, stop_bytes, _STEP_BYTES):
+            advise(will_need, begin, min(_STEP_BYTES, stop_bytes - begin))
 
     return ask

@@ -30,10 +30,10 @@ from penstock.formats.flat_tokens.decode import (
     parse_blosc_blocks,
     parse_blosc_head,
 )
-from penstock.formats.flat_tokens.files import ChunkFiles
+from penstock.formats.flat_tokens.files import LARGE_BYTES, ChunkFiles
 from penstock.formats.flat_tokens.problems import AGAIN, Problem
 from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
-from penstock.store.readahead import Advice, Readahead, advice_for, disk_faults
+from penstock.store.readahead import Advice, Readahead, disk_faults
 from penstock.types import Extent, IntArray, ReadMode
 
 _LARGE_ITEMS = 1 << 20
@@ -43,8 +43,8 @@ _MOST_FRAMES = 4096
 _FRAME_BYTES = 4096  # the header and the offsets of a thousand blocks, for one read
 _MOST_RATIO = 1 << 15  # of zstd, the best of all on zeros
 
-_Flat: TypeAlias = tuple[NDArray[Any], int, Advice | None]
-"""Items of a mapped file, how many, and how to read them ahead."""
+_Flat: TypeAlias = tuple[NDArray[Any], int, int, Advice | None]
+"""Items of a mapped file, how many, the first one's place in bytes, and how to have bytes read ahead."""
 
 
 class ChunkArray:
@@ -84,6 +84,7 @@ class ChunkArray:
         if self._raw and self.files.mapped:
             flat = self._flat_or_raise(number)
             if flat is not None and offset + stop - start <= flat[1]:
+                self._ask(flat, offset, offset + stop - start)
                 found = flat[0][offset : offset + stop - start]
                 return found if found.dtype.isnative else found.astype(self.meta.dtype)
         if stop - start > _MOST_FILL_ITEMS:
@@ -145,8 +146,8 @@ class ChunkArray:
         if self._ahead.wanted():
             for number, offset in places:
                 flat = self._flats.get(number)
-                if flat is not None and flat[2] is not None and offset + length <= flat[1]:
-                    flat[2](offset, offset + length)
+                if flat is not None and offset + length <= flat[1]:
+                    self._ask(flat, offset, offset + length, always=True)
             return self._copy_mapped(places, length, out)
         before = disk_faults()
         rest = self._copy_mapped(places, length, out)
@@ -205,14 +206,20 @@ class ChunkArray:
         if mapped is None:
             return None
         first_bytes, items = self.files.run(number)
+        data, ask = mapped
         if self.meta.shard is None:
-            self._require_size(len(mapped))
+            self._require_size(len(data))
         stored = self.meta.chain.stored
-        view = mapped[first_bytes : first_bytes + items * stored.itemsize]
+        view = data[first_bytes : first_bytes + items * stored.itemsize]
         if view.ctypes.data % stored.itemsize:
             return None
-        found = view.view(stored)
-        return found, items, advice_for(found)
+        return view.view(stored), items, first_bytes, ask
+
+    def _ask(self, flat: _Flat, low: int, high: int, *, always: bool = False) -> None:
+        """Have items read ahead, by default only where they are many."""
+        width = self.meta.chain.stored.itemsize
+        if flat[3] is not None and high > low and (always or (high - low) * width >= LARGE_BYTES):
+            flat[3](flat[2] + low * width, flat[2] + high * width)
 
     def _require_size(self, size_bytes: int) -> None:
         """That an uncompressed file has exactly its items."""
@@ -233,6 +240,11 @@ class ChunkArray:
             place += high - low
 
     def _copy_range(self, start: int, out: NDArray[Any]) -> None:
+        if self._raw and self.files.mapped and len(out) >= _LARGE_ITEMS:
+            for number, low, high, _ in self._pieces(start, start + len(out)):
+                flat = self._flat_or_raise(number)  # the disk is at work on the next files while one is copied
+                if flat is not None:
+                    self._ask(flat, low, min(high, flat[1]))
         for number, low, high, place in self._pieces(start, start + len(out)):
             self._copy_file(number, low, high, out[place : place + high - low])
 
@@ -241,6 +253,7 @@ class ChunkArray:
         if self._raw and self.files.mapped:
             flat = self._flat_or_raise(number)
             if flat is not None and high <= flat[1]:
+                self._ask(flat, low, high)
                 out[:] = flat[0][low:high]
                 return
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ from penstock.abc import Buffer, Store
 from penstock.formats._tokens import way_to_read
 from penstock.formats.flat_tokens.decode import Damage, crc32c
 from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store.readahead import Advice, random_access
 from penstock.types import IntArray, ReadMode
+
+Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
+"""uint8[size_bytes] of a whole file, and how to have parts of it read ahead."""
+
+LARGE_BYTES = 1 << 15
+"""From here on a range is asked for before it is touched: that costs little beside reading it."""
 
 _ABSENT = (1 << 64) - 1
 _MOST_SHARDS = 1024
@@ -48,32 +55,36 @@ class ChunkFiles:
         self.meta = meta
         self.mapped = way_to_read(store, folder, read) == "mmap"
         self._most_maps = _most_maps()
-        self._maps: dict[int, NDArray[np.uint8]] = {}
+        self._maps: dict[int, Mapped] = {}
         self._shards: dict[int, ShardIndex] = {}
 
     def path(self, number: int) -> str:
         """Path of a file."""
         return f"{self.folder}/{self.meta.file_name(number)}"
 
-    def map(self, number: int) -> NDArray[np.uint8] | None:
-        """uint8[size_bytes]: a file, mapped; None where it has to be read; raises `NotFound`."""
+    def map(self, number: int) -> Mapped | None:
+        """A file, mapped; None where it has to be read; raises `NotFound`."""
         found = self._maps.get(number)
         if found is None and self.mapped and len(self._maps) < self._most_maps:
             store: Any = self.store
-            self._maps[number] = found = store.mmap(self.path(number))
+            data: NDArray[np.uint8] = store.mmap(self.path(number))
+            self._maps[number] = found = (data, random_access(data))
         return found
 
     def size(self, number: int) -> int:
         """Size of a file in bytes; raises `NotFound`."""
         found = self._maps.get(number)
-        return self.store.size(self.path(number)) if found is None else len(found)
+        return self.store.size(self.path(number)) if found is None else len(found[0])
 
     def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:
         """Bytes of a file, fewer at its end; raises `NotFound`."""
         found = self.map(number)
         if found is None:
             return self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
-        return found[start_bytes:stop_bytes]
+        data, ask = found
+        if ask is not None and stop_bytes - start_bytes >= LARGE_BYTES:
+            ask(start_bytes, min(stop_bytes, len(data)))
+        return data[start_bytes:stop_bytes]
 
     def run(self, number: int) -> tuple[int, int]:
         """`(first byte, items)`: where the items of an uncompressed file stand back to back; no items: nowhere.

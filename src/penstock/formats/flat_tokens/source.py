@@ -194,7 +194,9 @@ class FlatTokensSource:
         """uint32[stop - start]: ids of tokens `[start, stop)`; decoded, so always a copy, and read-only."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        ids = np.right_shift(self._tokens.read(start, stop), _ONE)
+        encoded = self._tokens.read(start, stop)
+        # What was decoded is ours to change; a mapping is not.
+        ids = np.right_shift(encoded, _ONE, out=encoded if encoded.flags.writeable else None)
         ids.flags.writeable = False
         return ids
 
