@@ -1,9 +1,11 @@
 """Runs commands of Modalities' own command line, one after another in one process: its imports take seconds.
 
-Argument: JSON list of argument lists. Prints, for each, the error's text, or null where it ended well.
+Argument: JSON list of argument lists, or `{"folder": …, "commands": …}` to run them in a folder. Prints, for each, the
+error's text, or null where it ended well.
 """
 
 import json
+import os
 import sys
 
 from modalities.__main__ import main
@@ -18,5 +20,9 @@ def run(arguments: list[str]) -> str | None:
 
 
 if __name__ == "__main__":
-    results = [run(arguments) for arguments in json.loads(sys.argv[1])]
+    given = json.loads(sys.argv[1])
+    if isinstance(given, dict):
+        os.chdir(given["folder"])
+        given = given["commands"]
+    results = [run(arguments) for arguments in given]
     print(json.dumps(results))
