@@ -47,6 +47,12 @@ PEERS: dict[str, Peer] = {
         probe="import modalities.api, msgspec, xxhash",
         versions={"modalities": "0.5.0"},
     ),
+    "zarr": Peer(
+        # What seqax's own tools run on; zarr 3 is in the environment of our tests. Tensorstore reads the same arrays.
+        requirements=("zarr==2.18.7", "numcodecs==0.15.1", "tensorstore==0.1.86"),
+        probe="import zarr, numcodecs.blosc, tensorstore",
+        versions={"zarr": "2.18.7"},
+    ),
 }
 
 
