@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -59,6 +60,32 @@ def test_built_in_formats(name: str) -> None:
     assert found.traits.made_by
     for verb in ("sniff", "open", "create", "check", "repair"):
         assert callable(getattr(found, verb))
+
+
+@pytest.mark.parametrize("name", list(formats.BUILT_IN))
+def test_suffixes_are_those_of_the_format(name: str) -> None:
+    assert formats.SUFFIXES[name] == formats.get_format(name).traits.suffixes
+
+
+def test_a_fitting_name_imports_one_format(tmp_path: Path) -> None:
+    with penstock.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": np.array([1], np.uint16)})
+    code = (
+        "import sys, penstock; penstock.open(sys.argv[1])\n"
+        "print(sorted(n for n in sys.modules if n.startswith('penstock.formats.') and n.count('.') == 2))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.pbin")], capture_output=True, text=True, check=True
+    )
+    found = [name for name in eval(done.stdout) if not name.startswith("penstock.formats._")]
+    assert found == ["penstock.formats.pbin"]
+
+
+def test_names_that_fit_formats(plug_in: PlugIn) -> None:
+    assert formats.formats_of_name("a.bin") == ["megatron", "raw-tokens"]
+    assert formats.formats_of_name("a.zarr/") == ["flat-tokens"]
+    assert formats.formats_of_name("a.plug") == ["plug-in"]
+    assert formats.formats_of_name("a") == []
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

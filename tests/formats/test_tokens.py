@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.errors import Unsupported
 from penstock.formats import _tokens as tokens_module
-from penstock.formats._tokens import TokenFile, token_fingerprint
+from penstock.formats._tokens import TokenFile, flags_of_starts, token_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing import CountingStore
@@ -128,3 +130,16 @@ def test_fingerprint_of_a_side_file() -> None:
     )
     assert len({sampled, first, second, token_fingerprint(store, "y", b"index", "a", None)}) == 4
     assert token_fingerprint(store, "x", b"index", "a", Manifest("x", 1, 1)) == sampled
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=12), length=st.integers(1, 6))
+def test_flags_of_starts(lengths: list[int], length: int) -> None:
+    doc_starts = np.cumsum([0, *lengths])
+    first = np.zeros(doc_starts[-1], np.bool_)
+    first[[start for start, own in zip(doc_starts, lengths, strict=False) if own]] = True
+    starts = np.arange(max(0, len(first) - length + 1))
+    expected = [first[start : start + length].tolist() for start in starts]
+    assert flags_of_starts(doc_starts, starts, length).tolist() == expected
+    with pytest.raises(IndexError):
+        flags_of_starts(doc_starts, np.array([len(first)]), length)

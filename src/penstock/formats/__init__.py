@@ -23,12 +23,16 @@ BUILT_IN: dict[str, str] = {
     "pbin": "penstock.formats.pbin:FORMAT",
     "flat-tokens": "penstock.formats.flat_tokens:FORMAT",
     "megatron": "penstock.formats.megatron:FORMAT",
+    "raw-tokens": "penstock.formats.raw_tokens:FORMAT",
+    "datatrove": "penstock.formats.datatrove:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
     "pbin": (".pbin", ".packed.bin"),
     "flat-tokens": (".zarr",),
     "megatron": (".idx", ".bin"),
+    "raw-tokens": (".bin", ".npy"),
+    "datatrove": (".ds",),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 

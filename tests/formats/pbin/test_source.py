@@ -137,6 +137,7 @@ class TestLittleIsRead:
 
         monkeypatch.setattr(source_module, "read_index", refuse)
         source = opened(path)
+        assert source.derived is not None
         assert len(source) == 20_000
         assert source.doc_starts[-1] == 40_000
         assert not source.doc_starts.flags.writeable

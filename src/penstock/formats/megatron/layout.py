@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats._ids import id_limit, ids_dtype
 from penstock.formats._problems import Problem
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -30,12 +31,10 @@ class Kind:
     Attributes:
         code: in the header.
         name: numpy's name of the dtype.
-        id_limit: the first id that can't be stored.
     """
 
     code: int
     name: str
-    id_limit: int
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -50,22 +49,16 @@ class Kind:
     @property
     def ids(self) -> np.dtype[Any]:
         """Dtype that ids are read as: uint8, uint16 or uint32."""
-        return np.dtype(f"uint{8 * min(self.itemsize, 4)}")
+        return ids_dtype(self.stored)
+
+    @property
+    def id_limit(self) -> int:
+        """The first id that can't be stored, or is no uint32."""
+        return id_limit(self.stored)
 
 
-KINDS = {
-    one.name: one
-    for one in (
-        Kind(1, "uint8", 1 << 8),
-        Kind(2, "int8", 1 << 7),
-        Kind(3, "int16", 1 << 15),
-        Kind(4, "int32", 1 << 31),
-        Kind(5, "int64", 1 << 32),
-        Kind(6, "float64", 1 << 32),
-        Kind(7, "float32", 1 << 24),
-        Kind(8, "uint16", 1 << 16),
-    )
-}
+_NAMES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16")
+KINDS = {name: Kind(code, name) for code, name in enumerate(_NAMES, 1)}
 _BY_CODE = {one.code: one for one in KINDS.values()}
 _BY_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
 

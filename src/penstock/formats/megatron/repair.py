@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import PenstockError
+from penstock.formats._ids import FileIds
 from penstock.formats.megatron.foreign import write_megatron_manifest
 from penstock.formats.megatron.index import IndexArrays
 from penstock.formats.megatron.layout import (
@@ -28,7 +29,7 @@ from penstock.formats.megatron.layout import (
     read_header,
 )
 from penstock.formats.megatron.manifest import side_file_path
-from penstock.formats.megatron.tokens import FileIds
+from penstock.formats.megatron.tokens import file_ids
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
@@ -99,7 +100,7 @@ def _plan(store: Store, prefix: str, options: OpenOptions) -> _Plan | None:
     if eos_id is None or not 0 <= eos_id < kind.id_limit:
         return None
     return _plan_from_tokens(
-        FileIds(store, prefix, kind, bin_bytes // kind.itemsize, options.read), kind, prefix, eos_id
+        file_ids(store, prefix, kind, bin_bytes // kind.itemsize, options.read), kind, prefix, eos_id
     )
 
 

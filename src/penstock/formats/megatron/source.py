@@ -15,6 +15,7 @@ from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
+from penstock.formats._ids import FileIds
 from penstock.formats._problems import Problem
 from penstock.formats._tokens import (
     DATA,
@@ -27,7 +28,7 @@ from penstock.formats._tokens import (
 from penstock.formats.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, prefix_of, read_header
 from penstock.formats.megatron.manifest import INDEX, read_manifest
-from penstock.formats.megatron.tokens import FileIds, Ids, ScatteredIds, joined
+from penstock.formats.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import (
@@ -311,7 +312,7 @@ class MegatronSource:
 
     def _file_ids(self, num_tokens: int) -> FileIds:
         kind, read = self.header.kind, self._options.read
-        return FileIds(self._store, self._prefix, kind, num_tokens, read, trusted=self._is_trusted)
+        return file_ids(self._store, self._prefix, kind, num_tokens, read, trusted=self._is_trusted)
 
     def _document(self, index: int) -> TokenArray:
         places, lengths = self._index.document(index)

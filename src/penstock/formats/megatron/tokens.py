@@ -1,4 +1,4 @@
-"""Tokens of a `.bin` as unsigned ids, whatever dtype they are stored in, in the order of the file or of the index."""
+"""Tokens of a `.bin` in the order of the file, or in that of the index where the two differ."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.abc import Store
-from penstock.errors import Corrupt
-from penstock.formats._tokens import TokenFile, checked_starts
+from penstock.formats._ids import FileIds
+from penstock.formats._tokens import checked_starts
 from penstock.formats.megatron.layout import Kind, bin_path
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 
@@ -33,88 +32,11 @@ class Ids(Protocol):
     def extents(self, start: int, stop: int) -> tuple[Extent, ...]: ...
 
 
-class FileIds:
-    """All tokens of a `.bin`.
-
-    Unsigned ids are the file's own bytes. So are those of int8, int16 and int32, whose bits are those of the unsigned
-    dtype, once no id is negative. int64 and floats are converted to uint32, where they are exact.
-
-    Args:
-        store: where the file is.
-        prefix: of the dataset.
-        kind: how ids are stored.
-        num_tokens: tokens to read; the file is known to hold them.
-        read: as for `TokenFile`.
-        trusted: ids are known to be good, so they need no look.
-    """
-
-    __slots__ = ("_file", "_kind", "_path", "_trusted")
-
-    def __init__(
-        self, store: Store, prefix: str, kind: Kind, num_tokens: int, read: ReadMode, *, trusted: bool = False
-    ) -> None:
-        stored = kind.ids.newbyteorder("<") if kind.itemsize <= 4 and kind.stored.kind in "iu" else kind.stored
-        self._path = bin_path(prefix)
-        self._file = TokenFile(store, self._path, 0, num_tokens, stored, read)
-        self._kind = kind
-        self._trusted = trusted or kind.stored.kind == "u"
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
-        return self._kind.ids
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in the file."""
-        return self._file.num_tokens
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start], read-only: a view of the file where its bytes are the ids; raises `Corrupt`."""
-        found = self._as_ids(self._file.tokens(start, stop))
-        found.flags.writeable = False
-        return found
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; raises `Corrupt`."""
-        if self._file.dtype == self._kind.ids:
-            return self._as_ids(self._file.gather(starts, length, out))
-        ids = self._as_ids(self._file.gather(starts, length))
-        if out is None:
-            return ids
-        out[:] = ids
-        return out
-
-    def extent(self, start: int, stop: int) -> Extent:
-        """File range of tokens `[start, stop)`."""
-        return self._file.extent(start, stop)
-
-    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        """The same."""
-        return (self._file.extent(start, stop),)
-
-    def _as_ids(self, values: NDArray[Any]) -> TokenArray:
-        if values.dtype == self._kind.ids:
-            if not self._trusted and values.size and int(values.max()) >= self._kind.id_limit:
-                raise self._no_id(values.astype(np.int64) - 2 * self._kind.id_limit * (values >= self._kind.id_limit))
-            return values
-        ids = _to_uint32(values, self._kind.id_limit)
-        if ids is None:
-            raise self._no_id(values)
-        return ids
-
-    def _no_id(self, values: NDArray[Any]) -> Corrupt:
-        """The error for values of which one is no id; the first of them is named."""
-        good = (values >= 0) & (values < self._kind.id_limit)
-        if values.dtype.kind == "f":
-            good &= values == np.floor(values)
-        return Corrupt(
-            "a token is no id",
-            path=self._path,
-            found=str(values.flat[int(np.argmin(good))]),
-            expected=f"a whole number from 0 to {self._kind.id_limit - 1}",
-            hint=f"The tokens are stored as {self._kind.name}; is the dtype code at byte 17 of the index right?",
-        )
+def file_ids(
+    store: Store, prefix: str, kind: Kind, num_tokens: int, read: ReadMode, *, trusted: bool = False
+) -> FileIds:
+    """The first tokens of a `.bin`; `trusted`: all are known to be ids."""
+    return FileIds(store, bin_path(prefix), 0, num_tokens, kind.stored, read, trusted=trusted)
 
 
 class ScatteredIds:
@@ -192,14 +114,3 @@ def joined(pieces: list[TokenArray], dtype: np.dtype[Any]) -> TokenArray:
     if len(pieces) == 1:
         return pieces[0]
     return np.concatenate(pieces) if pieces else np.empty(0, dtype)
-
-
-def _to_uint32(values: NDArray[Any], id_limit: int) -> NDArray[np.uint32] | None:
-    """The same numbers as uint32; None where one of them is none, or is too large to be exact."""
-    if not values.size:
-        return values.astype(np.uint32)
-    # As Python's own numbers, which do not wrap, and in a form that NaN fails too.
-    if not (values.min().item() >= 0 and values.max().item() < id_limit):
-        return None
-    ids = values.astype(np.uint32)
-    return ids if values.dtype.kind == "i" or bool((ids == values).all()) else None

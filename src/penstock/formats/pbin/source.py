@@ -102,6 +102,11 @@ class PbinSource:
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
+    def derived(self) -> DerivedCache | None:
+        """Where what is worked out from this file is kept; None for a small one."""
+        return DerivedCache() if self._geometry.index_bytes >= _SMALL_INDEX_BYTES else None
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """uint8, uint16 or uint32."""
         return self._file.dtype
@@ -121,10 +126,11 @@ class PbinSource:
             FormatError: the index is damaged; `tokens` and `gather` still work.
         """
         if self._doc_starts is None:
-            if self._geometry.index_bytes < _SMALL_INDEX_BYTES:
+            derived = self.derived
+            if derived is None:
                 self._doc_starts = self._decode_starts()
             else:
-                self._doc_starts = DerivedCache().array(self._starts_key(), "int64", self._decode_starts)
+                self._doc_starts = derived.array(self._starts_key(), "int64", self._decode_starts)
         return self._doc_starts
 
     @property
