@@ -47,6 +47,12 @@ PEERS: dict[str, Peer] = {
         probe="import modalities.api, msgspec, xxhash",
         versions={"modalities": "0.5.0"},
     ),
+    "megatron": Peer(
+        requirements=("megatron-core==0.16.1", "torch==2.13.0"),
+        probe="import megatron.core.datasets.indexed_dataset",
+        versions={"megatron-core": "0.16.1"},
+        required=False,
+    ),
     "zarr": Peer(
         # What seqax's own tools run on; zarr 3 is in the environment of our tests. Tensorstore reads the same arrays.
         requirements=("zarr==2.18.7", "numcodecs==0.15.1", "tensorstore==0.1.86"),
