@@ -31,8 +31,11 @@ QUESTIONS = (
     "loader",
     "open_100g",
     "resume",
+    "flat_tokens_windows",
+    "flat_tokens_cold",
+    "flat_tokens_whole",
 )
-_PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch")
+_PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

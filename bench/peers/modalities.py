@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, NotRun, child
+from harness import child
+
+from peers.environments import interpreter
 
 NAME = "Modalities"
 # In a folder of its own: beside this file it would import this file as the package.
 _INSIDE = Path(__file__).resolve().parent / "inside" / "in_modalities.py"
 
 
-@cache
 def python() -> Path:
     """Its interpreter; the environment is made where it is missing."""
-    spec = importlib.util.spec_from_file_location("interop_peers", ROOT / "tests" / "interop" / "peers.py")
-    if spec is None or spec.loader is None:
-        raise NotRun("tests/interop/peers.py is missing")
-    peers = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = peers
-    spec.loader.exec_module(peers)
-    try:
-        return peers.ensure("modalities")
-    except peers.PeerError as error:
-        raise NotRun(f"Modalities is not installed: {error}") from error
+    return interpreter("modalities")
 
 
 def command(*arguments: object) -> list[object]:

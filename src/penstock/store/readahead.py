@@ -2,7 +2,8 @@
 
 A plain mapping reads around each page that is missing, up to megabytes: for random windows that is most of the file.
 Without that, and asked for the windows of a batch beforehand, the system reads these alone, all at once. Asking costs
-a system call a window, which data in memory do not need. So a batch that met the disk turns it on for the next ones.
+a system call a window, which data in memory do not need. So a batch that meets the disk turns it on, for its rest and
+for the next ones.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ Advice: TypeAlias = Callable[[int, int], None]
 
 _BATCHES = 256
 _STEP_BYTES = 1 << 17  # Linux reads no more for one call than it would read ahead, usually 128 KiB
-_FEW_FAULTS = 4
 _THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
 
@@ -40,10 +40,15 @@ class Readahead:
         self._left = max(0, self._left - 1)
         return self._left > 0
 
-    def watch(self, faults_before: int) -> None:
-        """After a batch that did not ask: ask from now on, if it had to wait for the disk."""
-        if disk_faults() - faults_before > _FEW_FAULTS:
+    def watch(self, faults_before: int) -> bool:
+        """After the first windows of a batch that did not ask: whether they had to wait for the disk.
+
+        Then the rest of it should ask, and so will the next batches.
+        """
+        waited = disk_faults() > faults_before
+        if waited:
             self._left = _BATCHES
+        return waited
 
 
 def disk_faults() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -67,6 +67,12 @@ class ChunkWork:
         size_bytes = sum(map(len, pieces))
         head, tail = _edge(pieces), _edge([piece[::-1] for piece in reversed(pieces)])[::-1]
         self.facts[name] = FileFact(size_bytes, hasher.hexdigest(), edge_binding(size_bytes, head, tail))
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write small files together: each of them waits for the disk."""
+        with ThreadPoolExecutor(max(1, len(files))) as pool:
+            for future in [pool.submit(self.write, name, [memoryview(data)]) for name, data in files.items()]:
+                future.result()
 
     def finish(self) -> None:
         """Wait for all; raises what one of them met."""

@@ -22,7 +22,6 @@ from penstock.formats.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.flat_tokens.problems import Problem
 from penstock.formats.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.flat_tokens.zarr_meta import (
-    ARRAY_FILE,
     ATTRIBUTES_FILE,
     CONSOLIDATED_FILE,
     Json,
@@ -178,7 +177,7 @@ def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> N
         array.append(starts.astype(np.uint64))
         meta = array.finish()
         work.finish()
-        work.write(ARRAY_FILE[group.zarr_format], [memoryview(encode_array(meta)[ARRAY_FILE[group.zarr_format]])])
+        work.write_all(encode_array(meta))
         folder.commit()
     finally:
         work.stop()

@@ -90,6 +90,7 @@ class FlatTokensSource:
         self._group = group
         self._options = options
         self._limit = limit
+        self._num_tokens = tokens.num_items
         folder, read = group.path, options.read
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
         self._starts = open_array(store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES)
@@ -151,7 +152,7 @@ class FlatTokensSource:
     @property
     def num_tokens(self) -> int:
         """Tokens in all."""
-        return self._tokens.meta.num_items
+        return self._num_tokens
 
     @property
     def doc_starts(self) -> IntArray:
@@ -192,12 +193,12 @@ class FlatTokensSource:
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint32[stop - start]: ids of tokens `[start, stop)`; decoded, so always a copy, and read-only."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        if not 0 <= start <= stop <= self._num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         encoded = self._tokens.read(start, stop)
         # What was decoded is ours to change; a mapping is not.
         ids = np.right_shift(encoded, _ONE, out=encoded if encoded.flags.writeable else None)
-        ids.flags.writeable = False
+        ids.setflags(write=False)
         return ids
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:

@@ -232,11 +232,8 @@ class FlatTokensWriter:
         files = {f"{TOKENS}/{name}": data for name, data in encode_array(tokens).items()}
         files |= {f"{STARTS}/{name}": data for name, data in encode_array(starts).items()}
         files |= encode_group(self._layout.zarr_format, attributes)
-        for name, data in files.items():
-            self._work.write(f"{self._inside}{name}", [memoryview(data)])
-        if self._inside:
-            for name, data in encode_group(self._layout.zarr_format, {}).items():
-                self._work.write(name, [memoryview(data)])
+        root = encode_group(self._layout.zarr_format, {}) if self._inside else {}
+        self._work.write_all({f"{self._inside}{name}": data for name, data in files.items()} | root)
         return files
 
     def _manifest(self, tokens: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:

@@ -1,0 +1,114 @@
+"""How fast is a whole flat-tokens group read where it is compressed, and written where it is not?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import groups
+from harness import DATA, PYTHON, Options, Result, alternate, answer, child, columns, row
+
+STEP_TOKENS = 1 << 24
+TARGET_SCAN, TARGET_WRITE = 0.8, 0.7
+
+
+def run(options: Options) -> Result:
+    """Reading against numcodecs alone on all cores; writing against one plain file and its fsync."""
+    n_tokens = groups.LARGE_TOKENS if options.large else groups.TOKENS
+    path = groups.group("seqax", n_tokens)
+    read = alternate(
+        lambda: child(PYTHON, __file__, "scan", path=path),
+        lambda: child(PYTHON, __file__, "decode", path=path),
+        options.pairs(5),
+    )
+    write = alternate(
+        lambda: child(PYTHON, __file__, "write", n_tokens=n_tokens),
+        lambda: child(PYTHON, __file__, "plain", n_tokens=n_tokens),
+        options.pairs(5),
+    )
+    return Result(
+        f"flat-tokens: all of {n_tokens // 10**6} M tokens",
+        [
+            row("read, seqax's layout", "MB/s", columns(read, "rate", "rate"), "numcodecs, all cores", TARGET_SCAN),
+            row("write, raw", "MB/s", columns(write, "rate", "rate"), "one file, fsync", TARGET_WRITE),
+        ],
+        ["MB of encoded tokens. Reading gives ids; numcodecs gives chunks as they are stored."],
+    )
+
+
+def scan(path: str) -> dict[str, float]:
+    """In a child: all ids, in steps of 2^24."""
+    import penstock as ps
+
+    source: Any = ps.open(path)
+    source.tokens(0, source.num_tokens)
+    started = time.perf_counter()
+    for start in range(0, source.num_tokens, STEP_TOKENS):
+        source.tokens(start, min(source.num_tokens, start + STEP_TOKENS))
+    return {"rate": source.num_tokens * 4e-6 / (time.perf_counter() - started)}
+
+
+def decode(path: str) -> dict[str, float]:
+    """In a child: all chunks by numcodecs, in as many threads as there are cores."""
+    import json
+
+    from numcodecs import blosc
+
+    folder = Path(path) / "encoded_tokens"
+    meta = json.loads((folder / ".zarray").read_text())
+    files = [folder / str(number) for number in range(-(-meta["shape"][0] // meta["chunks"][0]))]
+
+    def work(file: Path) -> None:
+        blosc.decompress(file.read_bytes())
+
+    cores = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(work, files))
+        started = time.perf_counter()
+        list(pool.map(work, files))
+        seconds = time.perf_counter() - started
+    return {"rate": len(files) * meta["chunks"][0] * 4e-6 / seconds}
+
+
+def write(n_tokens: int) -> dict[str, float]:
+    """In a child: a group of ours."""
+    import numpy as np
+
+    import penstock as ps
+
+    ids, lengths = groups.encoded_tokens(n_tokens) >> 1, np.diff(groups.seq_starts(n_tokens))
+    path = DATA / "written.zarr"
+    for name in (path, DATA / "first.zarr"):
+        shutil.rmtree(name, ignore_errors=True)
+    with ps.create(DATA / "first.zarr", format="flat-tokens", chunk_tokens=8) as writer:
+        writer.write({"tokens": [1]})  # imports what it takes
+    started = time.perf_counter()
+    with ps.create(path, format="flat-tokens") as writer:
+        writer.write_documents(ids, lengths)
+    seconds = time.perf_counter() - started
+    for name in (path, DATA / "first.zarr"):
+        shutil.rmtree(name)
+        Path(f"{name}.penstock").unlink()
+    return {"rate": n_tokens * 4e-6 / seconds}
+
+
+def plain(n_tokens: int) -> dict[str, float]:
+    """In a child: the same bytes in one file."""
+    encoded = groups.encoded_tokens(n_tokens)
+    path = DATA / "written.bin"
+    started = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, n_tokens, 1 << 20):
+            file.write(encoded[start : start + (1 << 20)])
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - started
+    path.unlink()
+    return {"rate": n_tokens * 4e-6 / seconds}
+
+
+if __name__ == "__main__":
+    answer(globals())
