@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 from typing import Any
 
+from penstock.errors import ConfigError
+
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 
 
@@ -48,3 +52,27 @@ def remove_tree(os_module: Any, root: str) -> None:
             except OSError:
                 with contextlib.suppress(OSError):
                     remove(path)
+
+
+def exchange(first: str, second: str) -> None:
+    """Let two folders change names, in one step."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+        raise ConfigError(
+            "this file system can't replace a folder in one step",
+            path=second,
+            found="no such call" if call is None else os.strerror(ctypes.get_errno()),
+            hint="Write beside it, delete the old one yourself, then rename",
+        )
+
+
+def make_folders(os_module: Any, folder: str) -> list[str]:
+    """Make a folder and those above it; returns the ones that were missing, the outermost first."""
+    missing: list[str] = []
+    while not os.path.isdir(folder):
+        missing.insert(0, folder)
+        folder = os.path.dirname(folder)
+    for one in missing:
+        with contextlib.suppress(FileExistsError):
+            os_module.mkdir(one)
+    return missing

@@ -2,8 +2,9 @@
 
 A staged file lives beside its final path as `.<name>.<8 hex>.staged`, held under `flock` by its writer. A commit is
 flush → fsync(file) → link or rename → fsync(folder). A process that dies leaves at most such a staged file, never a
-half-written final one; the next `stage` of the same path removes leftovers whose owner is gone. A staged folder works
-alike: its files and folders are fsynced, then the whole is renamed, or exchanged with the folder that it replaces.
+half-written final one; the next `stage` of the same path removes leftovers whose owner is gone, or goes on with one. A
+staged folder works alike: its files and folders are fsynced, then the whole is renamed, or exchanged with the folder
+that it replaces.
 
 Every system call goes through the `os` module handed to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
 tear or kill at any of them.
@@ -12,12 +13,10 @@ tear or kill at any of them.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import mmap as _mmap
 import os
-import secrets
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -28,21 +27,33 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
 from penstock.errors import ConfigError, NotFound, Truncated
-from penstock.store._files import copy_range, remove_tree
+from penstock.store._files import copy_range, exchange, make_folders, remove_tree
+from penstock.store._leftovers import (
+    Kept,
+    is_staged_name,
+    remove_others,
+    staged_name,
+    take_leftovers,
+    write_what_differs,
+)
 
-STAGED_SUFFIX = ".staged"
 _COALESCE_BYTES = 1 << 20
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class LocalStore:
-    """Files of this machine. Stateless: safe in threads, after fork, and picklable with the real `os`."""
+    """Files of this machine. Stateless: safe in threads, after fork, and picklable with the real `os`.
 
-    __slots__ = ("_os",)
+    Args:
+        os_module: does the work.
+        kept: go on with what killed writers left, where bytes agree, and count these; by default it is removed.
+    """
 
-    def __init__(self, os_module: Any = os) -> None:
+    __slots__ = ("_kept", "_os")
+
+    def __init__(self, os_module: Any = os, *, kept: Kept | None = None) -> None:
         self._os = os_module
+        self._kept = kept
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, ()) if self._os is os else (LocalStore, (self._os,))
@@ -114,13 +125,13 @@ class LocalStore:
         """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         if not overwrite and os.path.lexists(path):
             raise output_exists(path)
-        return LocalStaged(self._os, path, overwrite=overwrite)
+        return LocalStaged(self._os, path, overwrite=overwrite, kept=self._kept)
 
     def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> LocalStagedFolder:
         """Begin a folder; see `penstock.abc.SupportsFolders`."""
         if not overwrite and not _is_free(path):
             raise output_exists(path)
-        return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside)
+        return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept)
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
@@ -171,26 +182,37 @@ class LocalStore:
 class LocalStaged:
     """One staged local file; see `penstock.abc.Staged`. Not for use by several threads at once."""
 
-    __slots__ = ("_fd", "_folders", "_inside", "_os", "_overwrite", "_pending", "_size_bytes", "_temp", "path")
+    __slots__ = (
+        *("_fd", "_folders", "_inside", "_kept", "_left_bytes", "_os", "_overwrite", "_pending", "_size_bytes"),
+        *("_temp", "path"),
+    )
 
-    def __init__(self, os_module: Any, path: str, *, overwrite: bool, inside: bool = False) -> None:
+    def __init__(
+        self, os_module: Any, path: str, *, overwrite: bool, inside: bool = False, kept: Kept | None = None
+    ) -> None:
         self.path = path
+        self._kept = kept
+        self._left_bytes = 0  # of a killed writer's file that is taken over
         self._os = os_module
         self._overwrite = overwrite
         self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
         self._pending = bytearray()
         self._size_bytes = 0
         folder, name = os.path.split(os.path.abspath(path))
-        self._folders = _make_folders(os_module, folder)
+        self._folders = make_folders(os_module, folder)
         self._fd = -1
         self._temp = ""
         try:
-            if not inside:
-                _remove_leftovers(os_module, folder, name)
-            temp = path if inside else os.path.join(folder, _staged_name(name))
-            self._fd = os_module.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            self._temp = temp
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = None if inside else take_leftovers(os_module, folder, name, keep=kept is not None)
+            if taken is not None:
+                self._temp, self._fd = taken
+            else:
+                temp = path if inside else os.path.join(folder, staged_name(name))
+                exclusive = 0 if inside and kept is not None else os.O_EXCL
+                self._fd = os_module.open(temp, os.O_RDWR | os.O_CREAT | exclusive | os.O_CLOEXEC, 0o666)
+                self._temp = temp
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._left_bytes = os.fstat(self._fd).st_size
         except BaseException:
             self.abort()
             raise
@@ -224,10 +246,19 @@ class LocalStaged:
         try:
             if length_bytes is None:
                 length_bytes = int(self._os.fstat(source).st_size) - start_bytes
-            copied_bytes = copy_range(self._os, source, self._fd, start_bytes, length_bytes)
+            copied_bytes = 0
+            while self._left_bytes > self._size_bytes and copied_bytes < length_bytes:
+                step_bytes = min(_COALESCE_BYTES, length_bytes - copied_bytes)
+                piece = self._os.pread(source, step_bytes, start_bytes + copied_bytes)
+                self._write_all(memoryview(piece))
+                copied_bytes += len(piece)
+                if not piece:
+                    break
+            rest_bytes = copy_range(self._os, source, self._fd, start_bytes + copied_bytes, length_bytes - copied_bytes)
         finally:
             self._os.close(source)
-        self._size_bytes += copied_bytes
+        self._size_bytes += rest_bytes
+        copied_bytes += rest_bytes
         if copied_bytes != length_bytes:
             raise Truncated(
                 "the file ends inside a range",
@@ -245,6 +276,8 @@ class LocalStaged:
     def sync(self) -> None:
         """Make the bytes durable, still invisible."""
         self._flush()
+        if self._left_bytes > self._size_bytes:
+            self._os.ftruncate(self._fd, self._size_bytes)
         self._os.fsync(self._fd)
 
     def commit(self) -> None:
@@ -266,7 +299,7 @@ class LocalStaged:
 
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; does nothing a second time."""
-        if self._temp:
+        if self._temp and not (self._kept is not None and self._kept.hold):
             with contextlib.suppress(OSError):
                 self._os.unlink(self._temp)
             self._temp = ""
@@ -300,7 +333,11 @@ class LocalStaged:
 
     def _write_all(self, view: memoryview) -> None:
         while view:
-            written = self._os.write(self._fd, view)
+            if self._kept is not None and self._size_bytes < self._left_bytes:
+                written = write_what_differs(self._os, self._fd, self._size_bytes, view, self._kept)
+                self._os.lseek(self._fd, written, os.SEEK_CUR)
+            else:
+                written = self._os.write(self._fd, view)
             self._size_bytes += written
             view = view[written:]
 
@@ -313,19 +350,26 @@ class LocalStaged:
 class LocalStagedFolder:
     """One staged local folder; see `penstock.abc.StagedFolder`. `stage` may be called from several threads."""
 
-    __slots__ = ("_fd", "_made", "_os", "_overwrite", "_temp", "path")
+    __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_temp", "path")
 
-    def __init__(self, os_module: Any, path: str, *, overwrite: bool, beside: str | None) -> None:
+    def __init__(
+        self, os_module: Any, path: str, *, overwrite: bool, beside: str | None, kept: Kept | None = None
+    ) -> None:
         self.path = path
+        self._kept = kept
+        self._names: set[str] = set()
         self._os = os_module
         self._overwrite = overwrite
         self._fd = -1
         self._temp = ""
         parent, name = os.path.dirname(os.path.abspath(beside or path)), os.path.basename(os.path.abspath(path))
-        self._made = _make_folders(os_module, parent)
+        self._made = make_folders(os_module, parent)
         try:
-            _remove_leftovers(os_module, parent, name)
-            temp = os.path.join(parent, _staged_name(name))
+            taken = take_leftovers(os_module, parent, name, keep=kept is not None, want_folder=True)
+            if taken is not None:
+                self._temp, self._fd = taken
+                return
+            temp = os.path.join(parent, staged_name(name))
             os_module.mkdir(temp)
             self._temp = temp
             self._fd = os_module.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -336,13 +380,16 @@ class LocalStagedFolder:
 
     def stage(self, name: str) -> LocalStaged:
         """Begin a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
-        return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True)
+        self._names.add(os.path.normpath(name))
+        return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, durably; with `part`, that folder in it alone, under `path`."""
         source = self._temp if part is None else os.path.join(self._temp, part)
         target = os.path.abspath(path or self.path)
         try:
+            if self._kept is not None:
+                remove_others(self._os, self._temp, self._names)
             for folder, _, _ in os.walk(source, topdown=False):
                 _sync_folder(self._os, folder)
             _publish_folder(self._os, source, target, overwrite=self._overwrite)
@@ -357,7 +404,7 @@ class LocalStagedFolder:
 
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; does nothing a second time."""
-        if self._temp:
+        if self._temp and not (self._kept is not None and self._kept.hold):
             temp, self._temp = self._temp, ""
             remove_tree(self._os, temp)
             for folder in reversed(self._made):
@@ -416,48 +463,8 @@ def output_exists(path: str) -> ConfigError:
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
 
 
-def is_staged_name(name: str) -> bool:
-    """Whether a file name is that of a staged file."""
-    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
-
-
 def _not_found(path: str) -> NotFound:
     return NotFound("no such file or folder", path=path, hint="Check the path")
-
-
-def _staged_name(name: str) -> str:
-    # Cut so that a long final name still leaves room below the usual 255 bytes.
-    return f".{os.fsdecode(os.fsencode(name)[:200])}.{secrets.token_hex(4)}{STAGED_SUFFIX}"
-
-
-def _make_folders(os_module: Any, folder: str) -> list[str]:
-    missing: list[str] = []
-    while not os.path.isdir(folder):
-        missing.insert(0, folder)
-        folder = os.path.dirname(folder)
-    for one in missing:
-        with contextlib.suppress(FileExistsError):
-            os_module.mkdir(one)
-    return missing
-
-
-def _remove_leftovers(os_module: Any, folder: str, name: str) -> None:
-    start = f".{os.fsdecode(os.fsencode(name)[:200])}."
-    for entry in os.listdir(folder):
-        if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
-            continue
-        path = os.path.join(folder, entry)
-        is_folder = os.path.isdir(path)
-        with contextlib.suppress(OSError):
-            fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
-                if is_folder:
-                    remove_tree(os_module, path)
-                else:
-                    os_module.unlink(path)
-            finally:
-                os_module.close(fd)
 
 
 def _sync_folder(os_module: Any, folder: str) -> None:
@@ -475,7 +482,7 @@ def _is_free(path: str) -> bool:
 
 def _publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool) -> None:
     if overwrite and not _is_free(target):
-        _exchange(source, target)
+        exchange(source, target)
         return
     try:
         os_module.rename(source, target)
@@ -483,15 +490,3 @@ def _publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise output_exists(target) from None
         raise
-
-
-def _exchange(first: str, second: str) -> None:
-    """Let two folders change names, in one step."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
-        raise ConfigError(
-            "this file system can't replace a folder in one step",
-            path=second,
-            found="no such call" if call is None else os.strerror(ctypes.get_errno()),
-            hint="Write beside it, delete the old one yourself, then rename",
-        )

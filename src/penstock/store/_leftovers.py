@@ -1,0 +1,104 @@
+"""What a killed writer left: hidden files, removed by the next writer of the same thing, or taken over by it.
+
+Who takes a file over writes the same bytes again, as far as anybody knows: each piece is compared with what stands
+there, and only what differs is written. So a run that was killed goes on at the speed of reading, nothing has to be
+remembered, and nothing old can get into the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.store._files import remove_tree
+
+STAGED_SUFFIX = ".staged"
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is kept of a killed writer's files, over all files of a store.
+
+    Attributes:
+        bytes: found written already.
+        hold: files that are given up stay for the next run, instead of being removed.
+    """
+
+    bytes: int = 0
+    hold: bool = False
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether a file name is that of a staged file."""
+    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+
+
+def staged_name(name: str) -> str:
+    """A hidden name for a file that will be called `name`."""
+    return f"{_start(name)}{secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def take_leftovers(
+    os_module: Any, folder: str, name: str, *, keep: bool, want_folder: bool = False
+) -> tuple[str, int] | None:
+    """Remove what dead writers of `name` left in `folder`.
+
+    Args:
+        os_module: does the work.
+        folder: where.
+        name: what it would have been called.
+        keep: take one of them over, instead of removing it.
+        want_folder: the one to take over is a folder, else a file.
+
+    Returns:
+        Path and open, locked descriptor of the one that is taken over; None where there is none.
+    """
+    taken: tuple[str, int] | None = None
+    start = _start(name)
+    for entry in os.listdir(folder):
+        if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
+            continue
+        path = os.path.join(folder, entry)
+        is_folder = os.path.isdir(path)
+        with contextlib.suppress(OSError):
+            fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                if keep and taken is None and is_folder == want_folder and os.fstat(fd).st_nlink:
+                    taken, fd = (path, fd), -1
+                elif is_folder:
+                    remove_tree(os_module, path)
+                else:
+                    os_module.unlink(path)
+            finally:
+                if fd >= 0:
+                    os_module.close(fd)
+    return taken
+
+
+def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:
+    """Have a piece of `view` stand at `offset_bytes`; returns its length."""
+    piece = view[:_PIECE_BYTES]
+    if os_module.pread(fd, len(piece), offset_bytes) == bytes(piece):
+        kept.bytes += len(piece)
+        return len(piece)
+    return os_module.pwrite(fd, piece, offset_bytes)
+
+
+def remove_others(os_module: Any, root: str, names: set[str]) -> None:
+    """Remove the files under `root` that are not in `names` (paths relative to it)."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = os.path.join(folder, name)
+            if os.path.relpath(path, root) not in names:
+                os_module.unlink(path)
+
+
+def _start(name: str) -> str:
+    # Cut so that a long final name still leaves room below the usual 255 bytes.
+    return f".{os.fsdecode(os.fsencode(name)[:200])}."
