@@ -22,6 +22,7 @@ from penstock.formats.flat_tokens.group import (
     holds_array,
     is_bound,
     read_group,
+    read_manifest,
     side_part,
     side_place,
     splits_in,
@@ -88,8 +89,9 @@ def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth)
         yield from findings
     if tokens is not None:
         yield from _check_tokens(store, group, tokens, starts, depth)
-        if depth != "quick" and starts is not None and options.eos_id is not None:
-            yield from _check_eos(tokens, starts, options.eos_id, depth)
+        eos_id = _eos_id(store, group, options)
+        if depth != "quick" and starts is not None and eos_id is not None:
+            yield from _check_eos(tokens, starts, eos_id, depth)
     yield from _check_side_file(store, group, depth)
 
 
@@ -312,6 +314,14 @@ class _BitFindings:
             expected = "a start bit where `seq_starts` has an entry, and nowhere else"
             problem = Problem(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
             self._found[code].append(problem.finding())
+
+
+def _eos_id(store: Store, group: Group, options: OpenOptions) -> int | None:
+    """As given, else what the side file of these very data says."""
+    if options.eos_id is not None:
+        return options.eos_id
+    manifest = read_manifest(store, group)
+    return None if manifest is None else manifest.eos_id
 
 
 def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:
