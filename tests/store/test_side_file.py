@@ -48,6 +48,14 @@ def test_counts_that_can_not_be(name: str, count: int) -> None:
     assert decode_manifest(json.dumps({**json.loads(encode_manifest(FULL)), name: count}).encode()) is None
 
 
+def test_parts() -> None:
+    whole = dataclasses.replace(FULL, parts={"train": FULL, "validation": Manifest("pbin", 0, 0)})
+    assert decode_manifest(encode_manifest(whole)) == whole
+    wrong = dataclasses.replace(FULL, parts={"train": dataclasses.replace(FULL, num_tokens=-1)})
+    assert decode_manifest(encode_manifest(wrong)) is None
+    assert decode_manifest(b'{"parts":{"a":' * 100_000) is None
+
+
 def test_fields_of_a_later_version_are_ignored() -> None:
     later = {**json.loads(encode_manifest(FULL)), "later": [1]}
     assert decode_manifest(json.dumps(later).encode()) == FULL

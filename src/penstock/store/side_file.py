@@ -28,8 +28,12 @@ def decode_manifest(data: bytes) -> Manifest | None:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return manifest if all(map(_can_be, (manifest, *manifest.parts.values()))) else None
+
+
+def _can_be(manifest: Manifest) -> bool:
     counts = (manifest.num_samples, manifest.size_bytes, manifest.num_tokens, manifest.max_token_id, manifest.eos_id)
-    return manifest if all(count is None or 0 <= count < 1 << 63 for count in counts) else None
+    return all(count is None or 0 <= count < 1 << 63 for count in counts)
 
 
 def file_binding(store: Store, path: str) -> str:

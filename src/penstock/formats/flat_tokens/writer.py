@@ -48,7 +48,8 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         path: its path; with `split`, that of the dataset, to which other splits may be added later.
         options: `split` (`"train"`, `"validation"`), `zarr_format` (2, 3; that of the dataset, else 2), and what
             `encode.Layout` says: `compressor, chunk_tokens, chunk_starts, shard_tokens`. `vocab_size`: ids are below
-            it. `token_bytes`: width of the tokens that `write_part` takes (4); stored ids always have 4 bytes.
+            it. `token_bytes`: width of the tokens that `write_part` takes (4), recorded as that of where they came
+            from; stored ids always have 4 bytes.
             `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
         overwrite: replace the group, or the split, that is there.
 
@@ -246,6 +247,7 @@ class FlatTokensWriter:
         index = b"".join(f"{name}\n{len(data)}\n".encode() + data for name, data in sorted(metadata.items()))
         bindings = [facts[f"{TOKENS}/{name}"].binding for name in edge_files(tokens)]
         layout = {name: value for name, value in dataclasses.asdict(self._layout).items() if value is not None}
+        layout["token_bytes"] = self._part_dtype.itemsize
         return token_manifest(
             "flat-tokens",
             self._tally,
