@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,27 +79,26 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
 
 
 def encode_index(
-    kind: Kind, seq_lengths: Sequence[IntArray], borders: IntArray, modes: NDArray[np.int8] | None
+    kind: Kind, lengths: Callable[[], Iterable[IntArray]], num_docs: int, modes: NDArray[np.int8] | None
 ) -> Iterator[bytes | NDArray[Any]]:
-    """The bytes of an index, piece by piece, for sequences that lie back to back.
+    """The bytes of an index, piece by piece, for documents of one sequence each that lie back to back.
 
     Args:
         kind: how ids are stored.
-        seq_lengths: runs of int64[k] lengths in tokens.
-        borders: int64[n_docs + 1]: first sequence of each document, and the number of sequences.
-        modes: int8[n_sequences], or None.
+        lengths: gives runs of int64[k], the tokens of each document; asked twice.
+        num_docs: documents in all.
+        modes: int8[n_docs], or None.
     """
-    count = sum(map(len, seq_lengths))
-    yield encode_header(Header(kind, count, len(borders) - 1, modes is not None))
-    for lengths in seq_lengths:
-        yield lengths.astype("<i4")
+    yield encode_header(Header(kind, num_docs, num_docs, modes is not None))
+    for run in lengths():
+        yield run.astype("<i4")
     place = 0
-    for lengths in seq_lengths:
-        ends = np.cumsum(lengths) * kind.itemsize + place
-        yield (ends - lengths * kind.itemsize).astype("<i8")
-        place = int(ends[-1]) if len(ends) else place
-    for first in range(0, len(borders), _STEP):
-        yield borders[first : first + _STEP].astype("<i8")
+    for run in lengths():
+        ends = np.cumsum(run) * kind.itemsize + place
+        yield (ends - run * kind.itemsize).astype("<i8")
+        place = int(ends[-1])
+    for first in range(0, num_docs + 1, _STEP):
+        yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
     if modes is not None:
         yield modes
 
@@ -275,8 +274,7 @@ class MegatronWriter:
                 expected=f"{count}",
             )
         digests = FileDigests()
-        borders = np.arange(count + 1, dtype=np.int64)
-        for piece in encode_index(self._kind, list(self._tally.lengths()), borders, self._modes):
+        for piece in encode_index(self._kind, self._tally.lengths, count, self._modes):
             staged.write(piece)
             digests.update(piece)
         return digests.finish(b"")

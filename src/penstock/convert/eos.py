@@ -1,0 +1,105 @@
+"""What a conversion does with the EOS tokens in the data: nothing, unless it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ConfigError
+from penstock.types import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class EosRule:
+    """What becomes of the end of every document.
+
+    Attributes:
+        action: `"keep"` documents as they are; `"add"` an id to each; `"strip"` it from each.
+        eos_id: the id; None where documents are kept.
+    """
+
+    action: Literal["keep", "add", "strip"] = "keep"
+    eos_id: int | None = None
+
+    @classmethod
+    def of(cls, given: Sequence[Any] | None) -> EosRule:
+        """From `("add", 0)`, `("strip", 0)` or None; raises `ConfigError`."""
+        if given is None:
+            return cls()
+        match tuple(given):
+            case ("add" | "strip" as action, int() as eos_id) if 0 <= eos_id < 1 << 32 and eos_id is not True:
+                return cls(action, eos_id)
+            case _:
+                raise ConfigError("no such rule for EOS", found=repr(given), expected='("add", id) or ("strip", id)')
+
+    def known_after(self, before: int | None) -> int | None:
+        """The id that ends every document afterwards, as far as it is known, from that before."""
+        return {"keep": before, "add": self.eos_id, "strip": None}[self.action]
+
+    def require_sense(self, path: str, before: int | None) -> None:
+        """Refuse what contradicts the data.
+
+        Args:
+            path: of the source.
+            before: id that is known to end every document there.
+
+        Raises:
+            ConfigError: an EOS is to be added to documents that have one, or another than theirs is to go.
+        """
+        if before is None or self.action == "keep" or (self.action == "strip" and self.eos_id == before):
+            return
+        raise ConfigError(
+            "documents have an EOS already" if self.action == "add" else "documents end in another EOS",
+            path=path,
+            found=f"id {before} at the end of each",
+            expected=None if self.action == "add" else f"id {self.eos_id}",
+            hint=f"Keep them as they are, or strip it first: --eos strip {before}",
+        )
+
+    def apply(
+        self, tokens: NDArray[Any], doc_lengths: IntArray, first_doc: int, path: str
+    ) -> tuple[NDArray[Any], IntArray]:
+        """A run of documents after the rule, and their lengths.
+
+        Args:
+            tokens: uint[n_tokens].
+            doc_lengths: int64[n_docs].
+            first_doc: number of the first document, for errors.
+            path: of the source, for errors.
+
+        Raises:
+            ConfigError: a document does not end in the id that is to go.
+        """
+        if self.action == "keep":
+            return tokens, doc_lengths
+        ends = np.cumsum(doc_lengths)
+        if self.action == "add":
+            return self._added(tokens, ends), doc_lengths + 1
+        last = np.maximum(ends - 1, 0)
+        wrong = np.flatnonzero((doc_lengths == 0) | (tokens[last] != self.eos_id if len(tokens) else True))
+        if len(wrong):
+            place = int(wrong[0])
+            found = f"id {int(tokens[last[place]])}" if doc_lengths[place] else "no token"
+            raise ConfigError(
+                f"document {first_doc + place} does not end in the EOS that is to be stripped",
+                path=path,
+                found=found,
+                expected=f"id {self.eos_id}",
+                hint="Keep documents as they are, without --eos",
+            )
+        keep = np.ones(len(tokens), np.bool_)
+        keep[last] = False
+        return tokens[keep], doc_lengths - 1
+
+    def _added(self, tokens: NDArray[Any], ends: IntArray) -> NDArray[Any]:
+        eos = np.min_scalar_type(self.eos_id or 0)
+        longer = np.empty(len(tokens) + len(ends), np.promote_types(tokens.dtype, eos))
+        is_eos = np.zeros(len(longer), np.bool_)
+        is_eos[ends + np.arange(len(ends))] = True
+        longer[is_eos] = self.eos_id
+        longer[~is_eos] = tokens
+        return longer

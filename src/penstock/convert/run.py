@@ -1,0 +1,206 @@
+"""The conversion itself: copy, publish, read back, compare."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Writer, is_token_source
+from penstock.codec.hashes import DocumentDigest
+from penstock.convert.eos import EosRule
+from penstock.convert.plan import Plan, make_plan
+from penstock.convert.unfinished import has_mark, remove_mark, set_mark
+from penstock.errors import Corrupt, NotFound
+from penstock.formats._tokens import document_runs
+from penstock.store.local import Kept, LocalStore
+from penstock.types import IntArray, Manifest, Sample
+
+RUN_TOKENS = 1 << 22
+_BATCH_SAMPLES = 1024
+
+Advance = Callable[[int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """What `convert` did.
+
+    Attributes:
+        to: format of the target.
+        samples: documents, lines or samples in it.
+        tokens: tokens in it; None for other data.
+        token_bytes: width of the ids that it gives.
+        size_bytes: bytes of its data.
+        eos: what was done with EOS tokens, such as `"keep"` or `"strip 0"`.
+        lost: what the source holds and the target has no place for.
+        kept_bytes: found written already, by a run that was killed.
+        digest: of the documents, the same on both sides; None for other data than tokens.
+        copy_seconds: reading, writing and publishing.
+        verify_seconds: reading the target back.
+    """
+
+    to: str
+    samples: int
+    tokens: int | None
+    token_bytes: int | None
+    size_bytes: int
+    eos: str
+    lost: tuple[str, ...]
+    kept_bytes: int
+    digest: str | None
+    copy_seconds: float
+    verify_seconds: float
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    format: str | None = None,
+    eos: Sequence[Any] | None = None,
+    overwrite: bool = False,
+    progress: Advance | None = None,
+    **options: Any,
+) -> ConvertReport:
+    """Write the samples of `source` as a new dataset, and read it back.
+
+    Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all it is
+    the one that the source was made from, where that is known, else what the largest id needs.
+
+    Args:
+        source: dataset to read.
+        target: dataset to make.
+        to: its format; found from the suffix of `target` where it is None.
+        format: format of the source; found by sniffing where it is None.
+        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
+        overwrite: replace the target.
+        progress: called with samples done and a text.
+        options: `layout, eos_id, flavor, raw, trust, columns, read, source_split` of the source, as `penstock.open`
+            takes them; all others are the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`
+            or `split=`. A target without splits leaves `split=` to the source.
+
+    Raises:
+        Unsupported: the target's format can't hold these samples.
+        ConfigError: the target exists, options or the EOS rule make no sense.
+        TooLarge: an id does not fit the target.
+        Corrupt: what was written does not read back as what was read; the target must not be used.
+    """
+    plan, store = make_plan(source, target, to, format, EosRule.of(eos), options)
+    kept = Kept()
+    if isinstance(store, LocalStore):
+        store = LocalStore(kept=kept)
+    started = time.monotonic()
+    manifest = _copy(plan, store, kept, progress or _ignore, overwrite=overwrite)
+    copied = time.monotonic()
+    written = plan.format.open(store, plan.target_path, plan.open_options)
+    digest = _verify(plan, written, manifest)
+    remove_mark(store, plan.target_path)
+    tokens = written if is_token_source(written) else None
+    return ConvertReport(
+        to=plan.format.name,
+        samples=len(written),
+        tokens=None if tokens is None else tokens.num_tokens,
+        token_bytes=None if tokens is None else tokens.dtype.itemsize,
+        size_bytes=_size_bytes(manifest or getattr(written, "manifest", None)),
+        eos=" ".join(str(word) for word in (plan.rule.action, plan.rule.eos_id) if word is not None),
+        lost=plan.lost,
+        kept_bytes=kept.bytes,
+        digest=digest,
+        copy_seconds=copied - started,
+        verify_seconds=time.monotonic() - copied,
+    )
+
+
+def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
+    """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
+    digest = DocumentDigest()
+    for tokens, doc_lengths in _runs(source, rule or EosRule(), path):
+        digest.update(tokens, doc_lengths)
+    return digest.hexdigest()
+
+
+def _copy(plan: Plan, store: Store, kept: Kept, advance: Advance, *, overwrite: bool) -> Manifest | None:
+    """Make the target visible; None where a run that was killed had done so."""
+    what = {"to": plan.format.name, "source": plan.source.fingerprint, "options": plan.create_options}
+    what |= {"eos": [plan.rule.action, plan.rule.eos_id]}
+    if not overwrite and has_mark(store, plan.target_path, what) and _is_visible(plan, store):
+        return None
+    with plan.format.create(store, plan.target_path, plan.create_options, overwrite=overwrite) as writer:
+        try:
+            _fill(plan, writer, advance)
+        except KeyboardInterrupt:
+            kept.hold = True  # what is written stays, hidden, for the same command
+            raise
+        set_mark(store, plan.target_path, what)
+        try:
+            return writer.commit()
+        except BaseException:
+            remove_mark(store, plan.target_path)
+            raise
+
+
+def _verify(plan: Plan, written: Source[Sample], manifest: Manifest | None) -> str | None:
+    """The digest of the documents on both sides; None for other data than tokens."""
+    if not is_token_source(written) or not is_token_source(plan.source):
+        return None
+    expected = None if manifest is None else manifest.digest
+    if expected is None:
+        expected = token_digest(plan.source, plan.rule, plan.source_path)
+    found = token_digest(written)
+    if found != expected:
+        raise Corrupt(
+            "the converted dataset reads back differently", path=plan.target_path, found=found, expected=expected
+        )
+    return found
+
+
+def _fill(plan: Plan, writer: Writer, advance: Advance) -> None:
+    source, done = plan.source, 0
+    if is_token_source(source):
+        for tokens, doc_lengths in _runs(source, plan.rule, plan.source_path):
+            _write_run(writer, tokens, doc_lengths)
+            done += len(doc_lengths)
+            advance(done, f"of {len(source):,}")
+        return
+    for index in range(len(source)):
+        writer.write(source[index])
+        if (index + 1) % _BATCH_SAMPLES == 0:
+            advance(index + 1, f"of {len(source):,}")
+
+
+def _runs(source: TokenSource, rule: EosRule, path: str) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """Runs of documents after the rule."""
+    done = 0
+    for tokens, doc_lengths in document_runs(source, RUN_TOKENS):
+        yield rule.apply(tokens, doc_lengths, done, path)
+        done += len(doc_lengths)
+
+
+def _write_run(writer: Writer, tokens: NDArray[Any], doc_lengths: IntArray) -> None:
+    if isinstance(writer, SupportsDocumentRuns):
+        writer.write_documents(tokens, doc_lengths)
+    else:
+        writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})
+
+
+def _is_visible(plan: Plan, store: Store) -> bool:
+    try:
+        plan.format.open(store, plan.target_path, plan.open_options)
+    except NotFound:
+        return False
+    return True
+
+
+def _size_bytes(manifest: Any) -> int:
+    return manifest.size_bytes if isinstance(manifest, Manifest) else 0
+
+
+def _ignore(done: int, text: str) -> None:
+    """No progress asked for."""

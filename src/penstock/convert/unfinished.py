@@ -1,0 +1,50 @@
+"""The mark of a conversion whose output is visible, but not verified yet.
+
+`.<name>.converting` beside the target stands there from just before the target becomes visible until it is verified. So
+a run that was killed in between is known: the same command then verifies what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import msgspec
+
+from penstock.abc import Store
+from penstock.errors import NotFound, PenstockError
+
+_MOST_BYTES = 1 << 20
+
+
+def mark_path(target_path: str) -> str:
+    """Path of the mark."""
+    folder, name = os.path.split(os.path.abspath(target_path))
+    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.converting")
+
+
+def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
+    """Say durably that `what` (plain JSON) is about to become visible."""
+    staged = store.stage(mark_path(target_path), overwrite=True)
+    try:
+        staged.write(msgspec.json.encode(what, order="sorted"))
+    except BaseException:
+        staged.abort()
+        raise
+    staged.commit()
+
+
+def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
+    """Whether a run that did the same was killed before it had verified its output."""
+    with contextlib.suppress(NotFound, msgspec.DecodeError):
+        path = mark_path(target_path)
+        if store.size(path) <= _MOST_BYTES:
+            return msgspec.json.decode(store.get(path)) == msgspec.to_builtins(what)
+    return False
+
+
+def remove_mark(store: Store, target_path: str) -> None:
+    """The output is verified, or there is none; what can't be removed is hidden and harms nobody."""
+    with contextlib.suppress(PenstockError, OSError):
+        store.delete(mark_path(target_path))
