@@ -60,13 +60,15 @@ def test_what_is_no_mapping_is_never_asked_for(array: np.ndarray) -> None:
 
 def test_asking_begins_with_a_wait_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = Readahead()
-    assert not ahead.wanted()
+    assert (ahead.wanted(), ahead.probing) == (False, True)
     assert not ahead.watch(disk_faults())
-    assert not ahead.wanted()
+    assert (ahead.wanted(), ahead.probing) == (False, False)
     monkeypatch.setattr(readahead, "disk_faults", lambda: 7)
     assert ahead.watch(6)
-    wanted = [ahead.wanted() for _ in range(2 * readahead._BATCHES)]
-    assert wanted == [True] * (readahead._BATCHES - 1) + [False] * (readahead._BATCHES + 1)
+    assert [ahead.wanted() for _ in range(readahead._BATCHES + 1)] == [True] * readahead._BATCHES + [False]
+    assert ahead.probing
+    assert not ahead.watch(7)
+    assert not ahead.probing
 
 
 def test_faults_are_those_of_this_thread() -> None:

@@ -27,24 +27,27 @@ _THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 class Readahead:
     """Whether batches over one dataset ask for their ranges first.
 
-    Safe in threads: at worst a batch more or less asks.
+    Some batches ask, after one that waited for the disk; then one is a probe, which looks at its first ranges; as long
+    as that did not wait, batches do not ask. Safe in threads: at worst a batch more or less asks.
     """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "probing")
 
     def __init__(self) -> None:
         self._left = 0
+        self.probing = True
 
     def wanted(self) -> bool:
         """Whether this batch should ask."""
-        self._left = max(0, self._left - 1)
-        return self._left > 0
+        if self._left > 0:
+            self._left -= 1
+            self.probing = True
+            return True
+        return False
 
     def watch(self, faults_before: int) -> bool:
-        """After the first windows of a batch that did not ask: whether they had to wait for the disk.
-
-        Then the rest of it should ask, and so will the next batches.
-        """
+        """After a batch that did not ask, or the first ranges of a probe: whether it had to wait for the disk."""
+        self.probing = False
         waited = disk_faults() > faults_before
         if waited:
             self._left = _BATCHES

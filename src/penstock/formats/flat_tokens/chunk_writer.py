@@ -33,17 +33,27 @@ class FileFact:
 class ChunkWork:
     """Chunk files on their way to the disk: a few threads, a bounded amount at once."""
 
-    __slots__ = ("_folder", "_pool", "_queue", "_queued_bytes", "facts")
+    __slots__ = ("_folder", "_free", "_pool", "_queue", "_queued_bytes", "facts")
 
     def __init__(self, folder: StagedFolder) -> None:
         self._folder = folder
         self._pool: ThreadPoolExecutor | None = None
         self._queue: deque[tuple[Future[None], int]] = deque()
+        self._free: deque[NDArray[Any]] = deque()
         self._queued_bytes = 0
         self.facts: dict[str, FileFact] = {}
 
+    def room(self, meta: ArrayMeta) -> NDArray[Any]:
+        """[chunk_items], of any content: memory of a chunk that is written, else new."""
+        for _ in range(len(self._free)):
+            found = self._free.popleft()
+            if found.dtype == meta.dtype and len(found) == meta.chunk_items:
+                return found
+            self._free.append(found)
+        return np.empty(meta.chunk_items, meta.dtype.newbyteorder("<"))
+
     def submit(self, name: str, meta: ArrayMeta, items: NDArray[Any]) -> None:
-        """Encode and write a chunk file; raises what an earlier one met."""
+        """Encode and write a chunk file, and keep its memory for `room`; raises what an earlier one met."""
         while self._queue and self._queued_bytes + items.nbytes > _IN_FLIGHT_BYTES:
             self._wait()
         if self._pool is None:
@@ -88,6 +98,8 @@ class ChunkWork:
 
     def _write_chunk(self, name: str, meta: ArrayMeta, items: NDArray[Any]) -> None:
         self.write(name, encode_file(meta, items))
+        if len(items) == meta.chunk_items:
+            self._free.append(items)
 
     def _wait(self) -> None:
         future, size_bytes = self._queue.popleft()
@@ -124,7 +136,7 @@ class ArrayWriter:
         done = 0
         while done < count:
             if self._filled == len(self._buffer):
-                self._buffer = np.empty(self.meta.chunk_items, self._buffer.dtype)
+                self._buffer = self._work.room(self.meta)
                 self._filled = 0
             step = min(count - done, len(self._buffer) - self._filled)
             yield done, self._buffer[self._filled : self._filled + step]
@@ -134,8 +146,7 @@ class ArrayWriter:
 
     def finish(self) -> ArrayMeta:
         """Hand on the last, short chunk; returns the metadata with the length."""
-        whole = self.num_files * self.meta.chunk_items
-        rest = self._filled if self._filled < len(self._buffer) else 0
+        whole, rest = self.num_files * self.meta.chunk_items, self._filled
         if rest:
             self._submit()
         return dataclasses.replace(self.meta, num_items=whole + rest)
@@ -144,6 +155,7 @@ class ArrayWriter:
         name = f"{self.name}/{self.meta.file_name(self.num_files)}".lstrip("/")
         self.num_files += 1
         self._work.submit(name, self.meta, self._buffer[: self._filled])
+        self._buffer, self._filled = self._buffer[:0], 0
 
 
 def _edge(pieces: list[memoryview]) -> bytes:

@@ -151,15 +151,15 @@ class ChunkArray:
     def _gather_mapped(self, starts: IntArray, length: int, out: NDArray[Any]) -> None:
         numbers, offsets = np.divmod(starts, self._chunk_items)
         places = list(zip(numbers.tolist(), offsets.tolist(), strict=True))
-        first = 0
-        if not self._ahead.wanted():
-            before = disk_faults()
-            first = min(_PROBE, len(places))
-            self._copy_mapped(places[:first], length, out[:first])
-            if self._ahead.watch(before):
-                self._ask_for(places[first:], length)
-        else:
+        if self._ahead.wanted():
             self._ask_for(places, length)
+            self._copy_mapped(places, length, out)
+            return
+        before = disk_faults()
+        first = _PROBE if self._ahead.probing else len(places)
+        self._copy_mapped(places[:first], length, out[:first])
+        if self._ahead.watch(before):
+            self._ask_for(places[first:], length)
         if first < len(places):
             self._copy_mapped(places[first:], length, out[first:])
 
