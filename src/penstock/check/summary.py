@@ -1,4 +1,4 @@
-"""`info`: what a dataset is, from its headers, index and side file; no data are read."""
+"""`info`: what a dataset is, from its headers, index and side file; of the tokens a few at most are read."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import os
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from penstock.abc import Source, is_token_source
+from penstock.abc import Source, Store, TokenSource, is_token_source
 from penstock.check.verify import find_format, open_options
-from penstock.types import Manifest, Sample
+from penstock.errors import ConfigError
+from penstock.types import IntArray, Manifest, Sample
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+
+_SAMPLED_DOCS = 1024
 
 
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
     """What a dataset is, as plain JSON values.
 
-    Keys: `path, format, size_bytes, samples, schema, fingerprint`; for tokens also `tokens, token_bytes, eos_id`; and
-    `manifest`, what the side file says, or None.
+    Keys: `path, format, size_bytes, samples, schema, fingerprint`; and `manifest`, what the side file says, or None.
+    For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and `lengths`, see `length_summary`. `samples`
+    and `lengths` are None where nothing says where documents begin. Memory: 16 bytes a document.
 
     Raises:
         NotFound: nothing is at `path`.
@@ -24,17 +31,19 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     """
     store, root, chosen = find_format(path, format)
     source = chosen.open(store, root, open_options(options))
+    manifest = manifest_of(source)
     found: dict[str, Any] = {
         "path": os.fspath(path),
         "format": chosen.name,
-        "size_bytes": sum(map(store.size, store.list(root))) if store.is_folder(root) else store.size(root),
-        "samples": len(source),
+        "size_bytes": _size_bytes(store, root, source),
+        "samples": None,
         "schema": [msgspec.to_builtins(field) for field in source.schema.fields],
         "fingerprint": source.fingerprint,
     }
     if is_token_source(source):
-        found |= {"tokens": source.num_tokens, "token_bytes": source.dtype.itemsize, "eos_id": source.eos_id}
-    manifest = manifest_of(source)
+        found |= _tokens(source, manifest, options.get("eos_id"))
+    else:
+        found["samples"] = len(source)
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 
 
@@ -42,3 +51,65 @@ def manifest_of(source: Source[Sample]) -> Manifest | None:
     """What the side file of a source says; None where it has none."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
+
+
+def length_summary(lengths: IntArray) -> dict[str, Any]:
+    """Lengths of documents in tokens, int64[n_docs], as plain JSON values; empty where there is none.
+
+    Keys: `mean`; `quantiles`, the text of each of `QUANTILES` → tokens; `histogram`, a list of
+    `(from, to, documents)` for lengths of 0, 1, 2 to 3, 4 to 7, …
+    """
+    if not len(lengths):
+        return {}
+    found = np.quantile(lengths, QUANTILES, method="lower").tolist()
+    bits = np.frexp(lengths.astype(np.float64))[1]  # 0 for 0, 1 for 1, 2 for 2 and 3, …
+    counts = np.bincount(bits).tolist()
+    first = next(place for place, count in enumerate(counts) if count)
+    return {
+        "mean": float(lengths.mean()),
+        "quantiles": {f"{q:g}": int(value) for q, value in zip(QUANTILES, found, strict=True)},
+        "histogram": [
+            ((1 << bit) // 2, max((1 << bit) - 1, 0), count) for bit, count in enumerate(counts) if bit >= first
+        ],
+    }
+
+
+def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | None) -> dict[str, Any]:
+    largest = getattr(source, "max_token_id", None)
+    if largest is None and manifest is not None:
+        largest = manifest.max_token_id
+    found: dict[str, Any] = {
+        "tokens": source.num_tokens,
+        "token_bytes": source.dtype.itemsize,
+        "max_token_id": largest,
+        "eos_id": source.eos_id,
+    }
+    try:
+        doc_starts = source.doc_starts
+    except ConfigError:
+        return found | {"samples": None, "lengths": None, "eos_rule": "not known: name an id with --eos-id"}
+    rule = _eos_rule(source, doc_starts, given_eos_id)
+    return found | {"samples": len(doc_starts) - 1, "lengths": length_summary(np.diff(doc_starts)), "eos_rule": rule}
+
+
+def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
+    """How documents end, in words: as recorded, else as up to 1,024 of them do."""
+    if source.eos_id is not None:
+        told = "as given" if given is not None else "as the side file says"
+        return f"documents end in id {source.eos_id}, {told}"
+    docs = np.unique(np.linspace(0, len(doc_starts) - 2, _SAMPLED_DOCS).astype(np.int64)) if len(doc_starts) > 1 else []
+    ends = doc_starts[np.asarray(docs, np.int64) + 1] - 1
+    ends = ends[ends >= doc_starts[docs]] if len(docs) else ends
+    if not len(ends):
+        return "no document to tell by"
+    last = np.unique(source.gather(ends, 1))
+    if len(last) == 1 and len(ends) > 1:
+        return f"nothing is recorded; all of {len(ends):,} documents looked at end in id {int(last[0])}"
+    return "none is recorded, and documents end in different ids" if len(ends) > 1 else "none is recorded"
+
+
+def _size_bytes(store: Store, root: str, source: Source[Sample]) -> int:
+    told = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
+    if isinstance(told, int):
+        return told
+    return sum(map(store.size, store.list(root))) if store.is_folder(root) else store.size(root)

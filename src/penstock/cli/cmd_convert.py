@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, human_bytes, json_option, progress
+from penstock.cli._output import emit, human_bytes, json_option, note, progress
 
 
 @click.command()
@@ -14,23 +14,72 @@ from penstock.cli._output import emit, human_bytes, json_option, progress
 @click.argument("target")
 @click.option("--to", help="Format of the target; found from its suffix where it is not given.")
 @click.option("--format", "format_name", help="Format of the source, instead of finding it out.")
-@click.option("--layout", help="Historical layout of the source, where it is ambiguous.")
+@click.option(
+    "--eos",
+    type=(click.Choice(["add", "strip"]), click.IntRange(min=0)),
+    metavar="add|strip ID",
+    help="Put this id behind every document, or take it away; without it documents stay as they are.",
+)
+@click.option("--eos-id", type=int, help="Id that ends each document of the source, where its data do not say.")
+@click.option("--split", help="Split of the target to write; of the source, where the target has none.")
+@click.option("--source-split", help="Split of the source to read.")
+@click.option("--layout", help="Layout of the source: a historical one, or the width of raw tokens, such as uint16.")
+@click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
+@click.option("--dtype", help="Dtype of the target's tokens, for megatron.")
+@click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
+@click.option(
+    "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the target's writer."
+)
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
 @json_option
-def command(source: str, target: str, to: str | None, format_name: str | None, as_json: bool, **options: Any) -> None:
-    """Convert a dataset to another format or layout, and verify the result by its document digest."""
+def command(
+    source: str,
+    target: str,
+    to: str | None,
+    format_name: str | None,
+    more: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Convert a dataset to another format or layout, and verify the result by its document digest.
+
+    Killed and run again with the same options, it goes on.
+    """
     import msgspec
 
     from penstock.convert import convert
 
     with progress("convert", total=None, unit="samples") as advance:
-        report = convert(source, target, to=to, format=format_name, progress=advance, **options)
-    emit(
-        msgspec.to_builtins(report),
-        as_json=as_json,
-        text=lambda: (
-            f"{source} → {target} ({report.to})\n"
-            f"  {report.samples:,} samples, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s, "
-            f"verified in {report.verify_seconds:.2f} s\n  digest {report.digest}"
-        ),
-    )
+        report = convert(source, target, to=to, format=format_name, progress=advance, **options, **_parsed(more))
+    for what in report.lost:
+        note(f"{source}: {report.to} has no place for its {what}")
+    emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
+
+
+def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
+    """`NAME=VALUE` pairs; a value that is JSON is taken as such, anything else as text."""
+    import json
+
+    found: dict[str, Any] = {}
+    for pair in more:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
+        try:
+            found[name.replace("-", "_")] = json.loads(value)
+        except ValueError:
+            found[name.replace("-", "_")] = value
+    return found
+
+
+def _text(source: str, target: str, report: Any) -> str:
+    tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
+    lines = [
+        f"{source} → {target} ({report.to})",
+        f"  {report.samples:,} samples{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
+    ]
+    if report.kept_bytes:
+        lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
+    if report.digest is not None:
+        lines.append(f"  digest {report.digest} (EOS: {report.eos}), verified in {report.verify_seconds:.2f} s")
+    return "\n".join(lines)

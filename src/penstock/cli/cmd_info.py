@@ -8,14 +8,18 @@ import click
 
 from penstock.cli._output import emit, human_bytes, json_option, table
 
+_BAR = 40
+
 
 @click.command()
 @click.argument("path")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
+@click.option("--split", help="Split of a dataset that has several.")
+@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @json_option
 def command(path: str, format_name: str | None, as_json: bool, **options: Any) -> None:
-    """What a dataset is: counts, sizes, schema, and what its side file says."""
+    """What a dataset is: counts, sizes, schema, lengths of documents, and what its side file says."""
     from penstock.check import summarise
 
     found = summarise(path, format=format_name, **options)
@@ -23,18 +27,37 @@ def command(path: str, format_name: str | None, as_json: bool, **options: Any) -
 
 
 def _text(found: dict[str, Any]) -> str:
-    rows = [
-        ("format", found["format"]),
-        ("size", human_bytes(found["size_bytes"])),
-        ("samples", f"{found['samples']:,}"),
-    ]
-    if "tokens" in found:
+    rows = [("format", found["format"]), ("size", human_bytes(found["size_bytes"]))]
+    is_tokens = "tokens" in found
+    samples = "not marked in the data" if found["samples"] is None else f"{found['samples']:,}"
+    rows += [("documents" if is_tokens else "samples", samples)]
+    if is_tokens:
+        largest = found["max_token_id"]
+        recorded = "not recorded" if largest is None else f"{largest:,}"
         rows += [("tokens", f"{found['tokens']:,}"), ("token width", f"{found['token_bytes']} bytes")]
-        rows += [("EOS id", "unknown" if found["eos_id"] is None else str(found["eos_id"]))]
+        rows += [("largest id", recorded), ("EOS", found["eos_rule"])]
     rows += [("fields", ", ".join(f"{field['name']} ({field['kind']})" for field in found["schema"]) or "as each line")]
     rows += [("fingerprint", found["fingerprint"])]
-    for name in ("max_token_id", "tokenizer", "digest", "tool"):
+    for name in ("tokenizer", "digest", "tool"):
         value = (found["manifest"] or {}).get(name)
         if value is not None:
-            rows.append((name.replace("_", " "), str(value)))
-    return f"{found['path']}\n" + table([(f"  {label}", f" {value}") for label, value in rows])
+            rows.append((name, str(value)))
+    width = max(len(label) for label, _ in rows)
+    lines = [found["path"], *(f"  {label.ljust(width)}  {value}" for label, value in rows)]
+    if found.get("lengths"):
+        lines += ["", *_lengths(found["lengths"])]
+    return "\n".join(lines)
+
+
+def _lengths(lengths: dict[str, Any]) -> list[str]:
+    """Quantiles and a histogram of document lengths."""
+    named = {"0": "shortest", "0.5": "median", "1": "longest"}
+    quantiles = [(named.get(q, f"{float(q):.0%}"), f"{value:,}") for q, value in lengths["quantiles"].items()]
+    lines = ["  document lengths in tokens", "  " + "  ".join(f"{label} {value}" for label, value in quantiles)]
+    lines.append(f"  mean {lengths['mean']:,.1f}")
+    most = max(count for _, _, count in lengths["histogram"])
+    bars = [
+        (f"{low:,}" if low == high else f"{low:,} to {high:,}", f"{count:,}", "#" * -(-count * _BAR // most))
+        for low, high, count in lengths["histogram"]
+    ]
+    return [*lines, "", *("  " + line for line in table(bars).splitlines())]
