@@ -157,6 +157,18 @@ def test_splits_written_at_the_same_time(tmp_path: Path) -> None:
     assert opened(path, split="validation").manifest is not None
 
 
+def test_a_group_inside_another_one_keeps_its_side_file_outside(tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "all.zarr"), zarr_format=2)
+    for name in ("one", "two"):
+        make(tmp_path / "all.zarr" / name)
+        assert opened(tmp_path / "all.zarr" / name).manifest is not None
+    assert sorted(os.listdir(tmp_path)) == ["all.zarr", "all.zarr.penstock"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sorted(dict(zarr.open_group(str(tmp_path / "all.zarr"), mode="r").members())) == ["one", "two"]
+    assert checked(tmp_path / "all.zarr" / "two") == []
+
+
 def test_nothing_of_a_split_is_visible_before_its_commit(tmp_path: Path) -> None:
     path = make(tmp_path / "set.zarr", split="train")
     before = files_in(path)

@@ -28,6 +28,7 @@ from penstock.formats.flat_tokens.group import (
     group_binding,
     holds_array,
     holds_group,
+    side_place,
     splits_in,
 )
 from penstock.formats.flat_tokens.manifest import sum_of_parts
@@ -270,11 +271,13 @@ class FlatTokensWriter:
         target = f"{self._path}/{self._split}" if joins else self._folder.path
         if not self._overwrite and _is_taken(self._store, target):
             raise output_exists(target)
-        side_path = f"{self._path}.penstock"
+        side_path, part = f"{self._path}.penstock", self._split
+        if part is None:
+            side_path, part = side_place(self._store, self._path)
         had_side = self._store.exists(side_path)
         side = self._store.stage(side_path, overwrite=True)
         try:
-            side.write(encode_manifest(self._with_other_splits(side_path, manifest)))
+            side.write(encode_manifest(manifest if part is None else self._with_others(side_path, part, manifest)))
             side.commit()
             if joins:
                 self._folder.commit(self._split, target)
@@ -287,14 +290,12 @@ class FlatTokensWriter:
                     self._store.delete(side_path)
             raise
 
-    def _with_other_splits(self, side_path: str, manifest: Manifest) -> Manifest:
-        """The side file of the dataset: one part a split."""
-        if self._split is None:
-            return manifest
-        before = load_manifest(self._store, side_path)
-        there = splits_in(self._store, self._path)
-        parts = {} if before is None else {name: one for name, one in before.parts.items() if name in there}
-        return sum_of_parts(parts | {self._split: manifest})
+    def _with_others(self, side_path: str, part: str, manifest: Manifest) -> Manifest:
+        """The side file of a group of groups: one part for each that is there, such as a split."""
+        before, outer = load_manifest(self._store, side_path), side_path.removesuffix(".penstock")
+        parts = {} if before is None else before.parts
+        there = {name: one for name, one in parts.items() if self._store.exists(f"{outer}/{name}")}
+        return sum_of_parts(there | {part: manifest})
 
     def _close(self) -> None:
         self._work.stop()
