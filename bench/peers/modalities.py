@@ -54,3 +54,8 @@ def pack_command(jsonl: Path, idx: Path, out: Path, tokenizer: Path, eos: str, n
 def inside(function: str, **arguments: Any) -> Any:
     """Call a function of `inside/in_modalities.py` with its interpreter."""
     return child(python(), _INSIDE, function, **arguments)
+
+
+def inside_command(function: str, **arguments: Any) -> list[object]:
+    """The same as a whole command, its imports included."""
+    return [python(), _INSIDE, function, json.dumps(arguments, default=str)]

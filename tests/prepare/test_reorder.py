@@ -70,7 +70,7 @@ def test_the_scratch_file_has_no_name(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_scratch_file_that_is_cut(tmp_path: Path) -> None:
     with (tmp_path / "a").open("w+b") as file, pytest.raises(PrepareError, match="ends early"):
-        reorder._read_at(file.fileno(), 0, 10)  # pyright: ignore[reportPrivateUsage]
+        reorder._read_at(file.fileno(), 0, np.empty(10, np.uint8))  # pyright: ignore[reportPrivateUsage]
 
 
 def test_orders_know_their_buckets() -> None:

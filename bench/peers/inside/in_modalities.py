@@ -11,6 +11,7 @@ import numpy as np
 from modalities.dataloader.create_index import IndexGenerator
 from modalities.dataloader.dataloader import LLMDataLoader
 from modalities.dataloader.dataset import PackedMemMapDatasetContinuous
+from modalities.dataloader.filter_packed_data import filter_dataset
 from modalities.dataloader.samplers import ResumableDistributedSampler
 from modalities.models.gpt2.collator import GPT2LLMCollateFn
 from torch.utils.data import BatchSampler
@@ -22,6 +23,11 @@ def index(jsonl: str, idx: str) -> dict:
     started = time.perf_counter()
     IndexGenerator(Path(jsonl)).create_index(Path(idx))
     return {"seconds": time.perf_counter() - started}
+
+
+def keep_long(pbin: str, out: str, min_tokens: int) -> dict:
+    filter_dataset(Path(pbin), Path(out), lambda item: len(item[1]["input_ids"]) >= min_tokens)
+    return {}
 
 
 def dataset(pbin: str, length: int) -> PackedMemMapDatasetContinuous:

@@ -1,7 +1,7 @@
 """What `modalities data …` does with whole files: same arguments, same bytes, without its ways to lose data.
 
 Each function has the name and the arguments of Modalities' own, and returns what it did in words: a summary, and what
-came out otherwise than Modalities would have it. Memory: 64 MiB for documents held at once, 64 MiB to digest a packed
+came out otherwise than Modalities would have it. Memory: 48 MiB for documents held at once, 64 MiB to digest a packed
 file, 8 bytes a document, 16 bytes a line, and 4 bytes a document or line for a permutation of Modalities.
 """
 

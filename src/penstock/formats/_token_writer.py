@@ -43,7 +43,7 @@ class TokenTally:
     """Counts, largest id and digest of the documents that a writer takes.
 
     Args:
-        keep_lengths: for `lengths()`; takes 8 bytes a document.
+        keep_lengths: for `lengths()`; takes 4 bytes a document, 8 where one has 2^32 tokens or more.
     """
 
     __slots__ = ("_digest", "_keep_lengths", "_lengths", "max_token_id", "num_docs", "num_tokens")
@@ -51,7 +51,7 @@ class TokenTally:
     def __init__(self, *, keep_lengths: bool = True) -> None:
         self._digest = DocumentDigest()
         self._keep_lengths = keep_lengths
-        self._lengths: list[IntArray] = []
+        self._lengths: list[NDArray[Any]] = []
         self.num_docs = 0
         self.num_tokens = 0
         self.max_token_id = -1
@@ -69,7 +69,8 @@ class TokenTally:
         """Add int64[n_docs] lengths alone, and the largest id of these documents (-1: no token)."""
         self._digest.update_lengths(doc_lengths)
         if self._keep_lengths:
-            self._lengths.append(np.array(doc_lengths, np.int64))
+            short = not len(doc_lengths) or int(doc_lengths.max()) < 1 << 32
+            self._lengths.append(doc_lengths.astype(np.uint32 if short else np.int64))
         if len(self._lengths) >= 1024:
             self._lengths = [np.concatenate(self._lengths)]
         self.num_docs += len(doc_lengths)
@@ -80,7 +81,7 @@ class TokenTally:
         """All document lengths, in runs of at most 2^16."""
         for run in self._lengths:
             for start in range(0, len(run), 1 << 16):
-                yield run[start : start + (1 << 16)]
+                yield run[start : start + (1 << 16)].astype(np.int64)
 
     def hexdigest(self) -> str:
         """The document digest; nothing can be added after it."""

@@ -9,11 +9,13 @@ size. Both ways give the same rows.
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +26,11 @@ from penstock.order.permutation import GlobalOrder
 from penstock.prepare.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.types import IntArray
 
-MEMORY_BYTES = 1 << 26
+MEMORY_BYTES = 3 << 24
+T = TypeVar("T")
+
 _BLOCK_ROWS = 1 << 16
-_MOST_WINDOWS = 10
+_MOST_WINDOWS = 16
 _MOST_BUCKETS = 1 << 14
 
 
@@ -99,7 +103,9 @@ def reordered(
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
 
-    Memory: `memory_bytes`, or an 8192nd of the data where that is more, and some 40 MB; or a few times the longest row.
+    One run is made while the caller writes the one before, whose memory is used again after that.
+
+    Memory: `memory_bytes`, or a 5000th of the data where that is more, and some 40 MB; or a few times the longest row.
 
     Args:
         rows: the input.
@@ -107,16 +113,24 @@ def reordered(
         scratch_folder: where a scratch file may go, which has no name and leaves nothing behind.
         memory_bytes: for the rows that are held at once.
     """
-    # Half for the rows as they come, half for them in order.
+    # A third for rows as they come, two for rows in order: one run that is made, and one that is written.
     total_bytes = total_units(rows) * rows.dtype.itemsize
-    window_bytes = max(1, memory_bytes // 2, total_bytes // _MOST_BUCKETS)
+    window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
     windows = _windows(rows, order, window_bytes)
     if len(windows) <= 1 or (rows.can_view() and len(windows) <= _most_windows(window_bytes)):
-        for window in windows:
-            yield _gathered(rows, order.rows_at(window.first, window.stop))
+        yield from ahead(_gathered(rows, order, windows))
         return
     with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
-        yield from _through_buckets(rows, order, windows, scratch.fileno())
+        yield from ahead(_through_buckets(rows, order, windows, scratch.fileno()))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; one is made in a thread while the caller works on the one before."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, items, None)
+        while (item := pending.result()) is not None:
+            pending = pool.submit(next, items, None)
+            yield item
 
 
 def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[_Window]:
@@ -141,11 +155,22 @@ def _most_windows(window_bytes: int) -> int:
     return min(_MOST_WINDOWS, memory_bytes // 4 // window_bytes)
 
 
-def _gathered(rows: Rows, indices: IntArray) -> tuple[NDArray[Any], IntArray]:
-    """The rows at `indices` in that order."""
+def _buffers(rows: Rows, windows: list[_Window], count: int) -> list[NDArray[Any]]:
+    """Room for any one window each. It is used again and again: fresh memory costs as much as copying into it."""
+    largest = max((window.units for window in windows), default=0)
+    return [np.empty(largest, rows.dtype) for _ in range(min(count, len(windows)))]
+
+
+def _gathered(rows: Rows, order: RowOrder, windows: list[_Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """The rows of each window, copied from where they are."""
+    for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
+        yield out[: window.units], _gather(rows, order.rows_at(window.first, window.stop), out)
+
+
+def _gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
+    """Copy the rows at `indices` to `out`, in that order; returns their lengths."""
     starts, lengths = rows.ranges(indices)
     places = np.cumsum(lengths) - lengths
-    out = np.empty(int(lengths.sum()), rows.dtype)
     pieces = starts // PIECE_UNITS
     by_piece = argsort_small(pieces)
     borders = np.flatnonzero(np.diff(pieces[by_piece], prepend=-1, append=-1))
@@ -156,7 +181,7 @@ def _gathered(rows: Rows, indices: IntArray) -> tuple[NDArray[Any], IntArray]:
         low, high = int(own_starts.min()), int((own_starts + own_lengths).max())
         copy_runs(read(low, high), own_starts - low, own_lengths, out, places[some])
         rows.release()
-    return out, lengths
+    return lengths
 
 
 def _through_buckets(
@@ -170,20 +195,20 @@ def _through_buckets(
     filled_bytes = list(starts_bytes)
     for first, stop in runs(rows):
         data, lengths = read_run(rows, first, stop)
-        for bucket, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
-            _write_at(scratch, filled_bytes[bucket], some)
-            filled_bytes[bucket] += some.nbytes
-    for window, start_bytes in zip(windows, starts_bytes, strict=True):
-        data = _read_at(scratch, start_bytes, window.units * width).view(rows.dtype)
+        for group, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
+            _write_at(scratch, filled_bytes[group], some)
+            filled_bytes[group] += some.nbytes
+    (bucket,) = _buffers(rows, windows, 1)
+    for window, start_bytes, out in zip(windows, starts_bytes, itertools.cycle(_buffers(rows, windows, 2))):
+        _read_at(scratch, start_bytes, bucket[: window.units])
         indices = order.rows_at(window.first, window.stop)
         _, lengths = rows.ranges(indices)
         # In its bucket a row comes in the order of the input.
         by_index = np.argsort(indices)
         starts = np.empty(len(indices), np.int64)
         starts[by_index] = np.cumsum(lengths[by_index]) - lengths[by_index]
-        out = np.empty(len(data), rows.dtype)
-        copy_runs(data, starts, lengths, out, np.cumsum(lengths) - lengths)
-        yield out, lengths
+        copy_runs(bucket[: window.units], starts, lengths, out, np.cumsum(lengths) - lengths)
+        yield out[: window.units], lengths
 
 
 def grouped(data: NDArray[Any], lengths: IntArray, groups: IntArray) -> Iterator[tuple[int, NDArray[Any], IntArray]]:
@@ -218,12 +243,10 @@ def _write_at(fd: int, offset_bytes: int, data: NDArray[Any]) -> None:
         view, offset_bytes = view[written:], offset_bytes + written
 
 
-def _read_at(fd: int, offset_bytes: int, length_bytes: int) -> NDArray[np.uint8]:
-    data = np.empty(length_bytes, np.uint8)
-    view = data.data
+def _read_at(fd: int, offset_bytes: int, out: NDArray[Any]) -> None:
+    view = out.view(np.uint8).data
     while view:
         read = os.preadv(fd, [view], offset_bytes)
         if read == 0:
             raise PrepareError("the scratch file ends early", offset_bytes=offset_bytes)
         view, offset_bytes = view[read:], offset_bytes + read
-    return data

@@ -25,7 +25,7 @@ from penstock.store.resolve import resolve
 from penstock.types import Extent, IntArray, OpenOptions
 
 RUN_BYTES = 1 << 24
-PIECE_UNITS = 1 << 23
+PIECE_UNITS = 1 << 22
 """Rows whose first units lie in one multiple of this lie in one file: what may be asked of `view` at once."""
 
 _NEWLINE = b"\n"

@@ -33,7 +33,7 @@ def shuffle(
 
     The order is the first epoch of `penstock.Shuffle` with the same seed, so it needs no table, and the bytes depend on
     source and seed alone. Data larger than memory go through a scratch file beside the target, which has no name and is
-    as large as the data. Memory: twice `memory_bytes`, 100 MB, and 8 bytes a document; or a few times the longest one.
+    as large as the data. Memory: `memory_bytes`, 150 MB, and 12 bytes a document; or a few times the longest one.
 
     Args:
         source: dataset of documents, or a JSONL file.

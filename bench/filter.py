@@ -1,0 +1,27 @@
+"""How fast are documents filtered by their length?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import data
+from harness import Options, Result
+from peers import modalities
+from whole import beside_modalities, penstock, same_bytes
+
+TARGET = 5
+MIN_TOKENS = 40
+
+
+def run(options: Options) -> Result:
+    """Documents of at least 40 tokens among a million. Modalities has filtering in Python only."""
+    packed = data.packed_tokens()
+
+    def ours(path: Path) -> list[object]:
+        return penstock("filter", packed, "-o", path, "--min-tokens", MIN_TOKENS)
+
+    def theirs(path: Path) -> list[object]:
+        return modalities.inside_command("keep_long", pbin=packed, out=path, min_tokens=MIN_TOKENS)
+
+    rows = beside_modalities("1 M documents", ours, theirs, "filtered.pbin", options, TARGET)
+    return Result("Filter of packed files", rows, [same_bytes(ours, theirs, "filtered.pbin")])
