@@ -53,6 +53,13 @@ PEERS: dict[str, Peer] = {
         versions={"megatron-core": "0.16.1"},
         required=False,
     ),
+    "jax": Peer(
+        # No peer, but too large to stand beside the tests; ours is put on its path, so it needs what we need.
+        requirements=("jax==0.10.2", "numpy", "msgspec", "xxhash"),
+        probe="import jax, msgspec, xxhash",
+        versions={"jax": "0.10.2"},
+        required=False,
+    ),
     "zarr": Peer(
         # What seqax's own tools run on; zarr 3 is in the environment of our tests. Tensorstore reads the same arrays.
         requirements=("zarr==2.18.7", "numcodecs==0.15.1", "tensorstore==0.1.86"),

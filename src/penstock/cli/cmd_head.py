@@ -16,16 +16,18 @@ _JSON_TOKENS = 4096
 @click.argument("path")
 @click.option("-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="Samples to show.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
+@click.option("--split", help="Split of a dataset that has several.")
+@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
 @json_option
 def command(
-    path: str, count: int, format_name: str | None, layout: str | None, tokenizer: str | None, as_json: bool
+    path: str, count: int, format_name: str | None, tokenizer: str | None, as_json: bool, **options: Any
 ) -> None:
     """Show the first samples."""
     from penstock.formats import open_source
 
-    source = open_source(path, format=format_name, layout=layout)
+    source = open_source(path, format=format_name, **options)
     decode = _decoder(tokenizer)
     samples = [{"index": i} | _plain(source[i], decode) for i in range(min(count, len(source)))]
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)

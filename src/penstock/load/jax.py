@@ -1,0 +1,174 @@
+"""JAX side of the loader: batches as jax arrays, joined over processes where a sharding is given.
+
+Token ids become int32, which jax computes with by default. Everything else keeps its type, as far as jax has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+from penstock.abc import Source, Stream
+from penstock.errors import ConfigError, TooLarge
+from penstock.load.collate import Collate, collate_columns
+from penstock.load.loader import Loader
+from penstock.types import Batch
+
+jax: Any = require("jax", extra="jax")
+
+_NOT_ROWS = frozenset({"cu_seqlens", "max_seqlen"})
+"""Fields that do not hold one row a sample: they are of this process alone."""
+
+
+class JaxLoader:
+    """A `Loader` whose batches are dicts of jax arrays. State, seeking and elastic resume are the Loader's.
+
+    Each process reads its own samples: of a step's positions, process r of W has those with `p ≡ r (mod W)`. With a
+    sharding, its rows and those of the others become one global array `[micro_batch × W, …]`, the rows of process 0
+    first; `cu_seqlens` and `max_seqlen` stay those of this process. Without one, arrays are this process's own.
+
+    Args:
+        data: as for `Loader`, and so are all arguments not named here.
+        global_batch: as for `Loader`.
+        sharding: of every field with one row a sample: a `jax.sharding.Sharding`, or a mapping from field names; what
+            is not in it stays this process's own. A `NamedSharding` is cut to the dimensions that a field has.
+        rank, world: by default those of this process among all: `jax.process_index()`, `jax.process_count()`.
+        collate: makes a dict of arrays from a batch of columns; jax arrays are made after it.
+        options: `micro_batch`, `start`, `workers`, `prefetch`, `tail`, `on_error`, `substitute_limit`.
+
+    Raises:
+        ConfigError: arguments that don't fit each other.
+    """
+
+    def __init__(
+        self,
+        data: Stream[Any] | Source[Any],
+        global_batch: int,
+        *,
+        sharding: Any = None,
+        rank: int | None = None,
+        world: int | None = None,
+        collate: Collate | None = None,
+        **options: Any,
+    ) -> None:
+        if (rank is None) != (world is None):
+            raise ConfigError("rank and world come together", found=f"rank={rank}, world={world}")
+        if rank is None:
+            rank, world = jax.process_index(), jax.process_count()
+        to_int32 = _Int32Ids(collate_columns if collate is None else collate, _token_fields(data))
+        self._loader = Loader(data, global_batch, rank=rank, world=world, collate=to_int32, **options)
+        self._sharding = sharding
+
+    @property
+    def rank(self) -> int:
+        """Data-parallel rank."""
+        return self._loader.rank
+
+    @property
+    def world(self) -> int:
+        """Number of data-parallel ranks."""
+        return self._loader.world
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step, all ranks together."""
+        return self._loader.global_batch
+
+    @property
+    def step(self) -> int:
+        """Steps handed out whole; the number of the next step."""
+        return self._loader.step
+
+    @property
+    def consumed(self) -> int:
+        """Global samples of the steps handed out whole."""
+        return self._loader.consumed
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._to_jax, iter(self._loader))
+
+    def __repr__(self) -> str:
+        return repr(self._loader).replace("<Loader", "<JaxLoader", 1)
+
+    def seek(self, step: int) -> None:
+        """Go on with `step`."""
+        self._loader.seek(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, as plain JSON; the same as that of a `Loader`."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any], accept: tuple[str, ...] = ()) -> list[str]:
+        """Go on where `state` was taken; see `Loader.load_state_dict`."""
+        return self._loader.load_state_dict(state, accept)
+
+    def _to_jax(self, batch: Any) -> Any:
+        if not isinstance(batch, dict):
+            return batch
+        columns: Batch = batch
+        return {name: self._field(name, value) for name, value in columns.items()}
+
+    def _field(self, name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            values: list[Any] = value
+            return [_local(item) for item in values]
+        sharding = self._sharding.get(name) if isinstance(self._sharding, Mapping) else self._sharding
+        if sharding is None or name in _NOT_ROWS or not _is_array(value):
+            return _local(value)
+        shape = (value.shape[0] * self.world, *value.shape[1:])
+        return jax.make_array_from_process_local_data(_cut(sharding, value.ndim), value, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Int32Ids:
+    """A collate step, then token ids as int32; runs in the loader's workers."""
+
+    collate: Collate
+    token_fields: frozenset[str]
+
+    def __call__(self, batch: Batch) -> Any:
+        made = self.collate(batch)
+        if not isinstance(made, dict):
+            return made
+        return {name: self._convert(name, value) for name, value in made.items()}
+
+    def _convert(self, name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._convert(name, item) for item in value]
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "u":
+            return value
+        return _as_int32(name, value) if value.dtype.itemsize > 1 or name in self.token_fields else value
+
+
+def _as_int32(name: str, ids: NDArray[Any]) -> NDArray[np.int32]:
+    if ids.dtype.itemsize >= 4 and ids.size and int(ids.max()) > np.iinfo(np.int32).max:
+        raise TooLarge(f"{name} holds an id that int32 does not", found=int(ids.max()), expected="below 2^31")
+    return ids.astype(np.int32)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.ndim > 0
+
+
+def _local(value: Any) -> Any:
+    return jax.numpy.asarray(value) if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" else value
+
+
+def _cut(sharding: Any, dimensions: int) -> Any:
+    """A named sharding without the dimensions that a field does not have."""
+    if not isinstance(sharding, jax.sharding.NamedSharding) or len(sharding.spec) <= dimensions:
+        return sharding
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:dimensions])
+    return jax.sharding.NamedSharding(sharding.mesh, spec)
+
+
+def _token_fields(data: Stream[Any] | Source[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in data.schema.fields if field.kind == "tokens")
