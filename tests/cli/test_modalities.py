@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -119,3 +120,11 @@ def test_refusals_of_the_system(place: Path, capsys: pytest.CaptureFixture[str])
     options = ("--input_data_path", "parts/part0.pbin", "--output_data_path", "file/s.pbin", "--seed", "1")
     _, said = run(capsys, "shuffle_tokenized_data", *options, status=1)
     assert said.startswith("penstock: ")
+
+
+def test_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, "merge_packed_data", "parts/part0.pbin", "parts/part1.pbin", "m.pbin", "--json")
+    found = json.loads(out)
+    assert found["path"] == "m.pbin"
+    assert len(found["differences"]) == 1
+    assert found["notes"] == []

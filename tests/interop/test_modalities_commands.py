@@ -20,6 +20,7 @@ import fresh
 import numpy as np
 import peers
 import pytest
+import sentencepiece
 import yaml
 
 import penstock as ps
@@ -44,7 +45,7 @@ def commands(rng: random.Random) -> list[list[str]]:
     found = [["create_raw_index", f"{part}.jsonl"] for part in parts]
     found += [["create_raw_index", "parts/part0.jsonl", "--index_path", "new/folder/x.y.idx"]]
     found += [["pack_encoded_data", f"configs/part{n}.yaml"] for n in range(N_PARTS)]
-    found += [["pack_encoded_data", f"configs/{name}.yaml"] for name in CONFIGS]
+    found += [["pack_encoded_data", f"configs/{name}.yaml"] for name in (*CONFIGS, "sp")]
     for policy in ("skip", "override"):
         found.append(["pack_encoded_data", "configs/part0.yaml", "--file_existence_policy", policy])
         found.append(["create_raw_index", "parts/part0.jsonl", "--file_existence_policy", policy])
@@ -91,8 +92,33 @@ def write_inputs(rng: random.Random, folder: Path, golden: Path) -> None:
         write_config(rng, folder / "configs" / f"part{n}.yaml", f"parts/part{n}", f"parts/part{n}.pbin", {})
     for name, tokenizer in CONFIGS.items():
         write_config(rng, folder / "configs" / f"{name}.yaml", "parts/part1", f"out/{name}.pbin", tokenizer)
+    write_sentencepiece(rng, folder)
     (folder / "configs" / "list.txt").write_text("\n".join(f"part{n}.anything" for n in range(N_PARTS)))
     write_chats(rng, folder)
+
+
+def write_sentencepiece(rng: random.Random, folder: Path) -> None:
+    """A SentencePiece model, and a configuration with it."""
+    texts = [text.replace("\0", "") for text in (fresh.text(rng)[:2000] for _ in range(300))]
+    with (folder / "tokenizers" / "sp.model").open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            vocab_size=400,
+            model_type=rng.choice(["unigram", "bpe"]),
+            byte_fallback=rng.random() < 0.5,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+    path = folder / "configs" / "sp.yaml"
+    write_config(rng, path, "parts/part1", "out/sp.pbin", {})
+    config = yaml.safe_load(path.read_text())
+    config["settings"]["eod_token"] = "</s>"
+    config["tokenizer"] |= {
+        "variant_key": "pretrained_sp_tokenizer",
+        "config": {"tokenizer_model_file": "tokenizers/sp.model"},
+    }
+    path.write_text(yaml.safe_dump(config))
 
 
 def write_config(rng: random.Random, path: Path, stem: str, output: str, tokenizer: dict[str, Any]) -> None:

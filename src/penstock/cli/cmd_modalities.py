@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli._output import emit, json_option, note, progress
+
 if TYPE_CHECKING:
     from penstock.compat.modalities_data import Done
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Advance = Callable[[int, str], None]
 
 _FAILED = 1
 
@@ -53,46 +56,49 @@ def data() -> None:
 @click.argument("src_path", type=Path)
 @click.option("--index_path", type=Path, default=None, help="Where the index goes, instead of beside the file.")
 @policy_option
-def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str) -> int:
+@json_option
+def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str, as_json: bool) -> int:
     """Index a JSONL file."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import create_raw_data_index
 
-        return create_raw_data_index(src_path, index_path, file_existence_policy)
+        return create_raw_data_index(src_path, index_path, file_existence_policy, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("pack_encoded_data")
 @click.argument("config_path", type=Path)
 @policy_option
-def pack_encoded_data(config_path: Path, file_existence_policy: str) -> int:
+@json_option
+def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bool) -> int:
     """Tokenise and pack an indexed JSONL file, as a YAML file says."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_config import load_config
         from penstock.compat.modalities_pack import pack_encoded_data
 
-        return pack_encoded_data(load_config(config_path), file_existence_policy)
+        return pack_encoded_data(load_config(config_path), file_existence_policy, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("merge_packed_data")
 @click.argument("src_paths", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
 @click.argument("target_path", type=click.Path(path_type=Path))
-def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path) -> int:
+@json_option
+def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: bool) -> int:
     """Join packed files, and all in the folders given, into one."""
     if target_path.exists():
         raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import merge_packed_data_files
 
-        return merge_packed_data_files(src_paths, target_path)
+        return merge_packed_data_files(src_paths, target_path, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("shuffle_tokenized_data")
@@ -101,15 +107,16 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path) -> int:
 @click.option("--batch_size", type=int, default=100, show_default=True, help="Has no influence on the result.")
 @policy_option
 @click.option("--seed", type=int, default=None, help="Decides the order.")
-def shuffle_tokenized_data(**options: Any) -> int:
+@json_option
+def shuffle_tokenized_data(as_json: bool, **options: Any) -> int:
     """Shuffle the documents of a packed file."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import shuffle_tokenized_data
 
-        return shuffle_tokenized_data(**options)
+        return shuffle_tokenized_data(**options, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("shuffle_jsonl_data")
@@ -117,79 +124,90 @@ def shuffle_tokenized_data(**options: Any) -> int:
 @click.option("--output_data_path", type=Path, required=True, help="Where the shuffled file goes.")
 @policy_option
 @click.option("--seed", type=int, default=None, help="Decides the order.")
-def shuffle_jsonl_data(**options: Any) -> int:
+@json_option
+def shuffle_jsonl_data(as_json: bool, **options: Any) -> int:
     """Shuffle the lines of a JSONL file."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import shuffle_jsonl_data
 
-        return shuffle_jsonl_data(**options)
+        return shuffle_jsonl_data(**options, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("create_shuffled_dataset_chunk")
 @chunk_options
-def create_shuffled_dataset_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> int:
+@json_option
+def create_shuffled_dataset_chunk(
+    input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
+) -> int:
     """Make a chunk of a list of packed files, shuffled; suffixes of the list become .pbin."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import create_shuffled_dataset_chunk, read_file_list
 
         return create_shuffled_dataset_chunk(
-            read_file_list(input_file_list_path, input_data_root_path, ".pbin"), **options
+            read_file_list(input_file_list_path, input_data_root_path, ".pbin"), **options, progress=advance
         )
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("create_shuffled_jsonl_chunk")
 @chunk_options
-def create_shuffled_jsonl_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> int:
+@json_option
+def create_shuffled_jsonl_chunk(
+    input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
+) -> int:
     """Make a chunk of a list of JSONL files, shuffled; suffixes of the list become .jsonl."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_data import create_shuffled_jsonl_dataset_chunk, read_file_list
 
         return create_shuffled_jsonl_dataset_chunk(
-            read_file_list(input_file_list_path, input_data_root_path, ".jsonl"), **options
+            read_file_list(input_file_list_path, input_data_root_path, ".jsonl"), **options, progress=advance
         )
 
-    return _run(work)
+    return _run(work, as_json)
 
 
 @data.command("prepare_instruction_tuning_data")
 @click.option("--config_file_path", type=click.Path(exists=True, path_type=Path), required=True, help="A YAML file.")
-def prepare_instruction_tuning_data(config_file_path: Path) -> int:
+@json_option
+def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> int:
     """Render conversations by a chat template, split, index and pack them, as a YAML file says."""
 
-    def work() -> Done:
+    def work(advance: Advance) -> Done:
         from penstock.compat.modalities_instruct import create_instruction_tuning_data
 
-        return create_instruction_tuning_data(config_file_path)
+        return create_instruction_tuning_data(config_file_path, progress=advance)
 
-    return _run(work)
+    return _run(work, as_json)
 
 
-def _run(work: Callable[[], Done]) -> int:
+def _run(work: Callable[[Advance], Done], as_json: bool) -> int:
     """Do the work; the status is 1 for any refusal, as with Modalities."""
     from penstock.errors import PenstockError
 
     try:
-        done = work()
+        with progress("working", total=None, unit="documents") as advance:
+            done = work(advance)
     except PenstockError as error:
         if click.get_current_context().find_root().params.get("debug"):
             raise
-        click.echo(f"penstock: {error}", err=True)
+        note(f"penstock: {error}")
         return _FAILED
     except BrokenPipeError:
         raise
     except OSError as error:
-        click.echo(f"penstock: {error.filename or 'the system refused'}: {error.strerror or error}", err=True)
+        note(f"penstock: {error.filename or 'the system refused'}: {error.strerror or error}")
         return _FAILED
-    click.echo(done.summary)
+    lines = [done.summary]
     if done.notes:
-        click.echo("note: " + "; ".join(done.notes))
+        lines.append("note: " + "; ".join(done.notes))
     if done.differences:
-        click.echo("different from Modalities: " + "; ".join(done.differences))
+        lines.append("different from Modalities: " + "; ".join(done.differences))
+    data = {"path": done.path, "summary": done.summary, "differences": done.differences, "notes": done.notes}
+    emit(data, as_json=as_json, text="\n".join(lines))
     return 0

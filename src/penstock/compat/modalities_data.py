@@ -25,7 +25,7 @@ from penstock.prepare.chunk import chunk_range, require_chunk
 from penstock.prepare.merge import merge
 from penstock.prepare.raw import build_index
 from penstock.prepare.reorder import TableOrder, reordered
-from penstock.prepare.rewrite import Output
+from penstock.prepare.rewrite import Counter, Output, Progress
 from penstock.prepare.rows import JoinedRows, LineRows, Rows, TokenRows, open_rows
 from penstock.prepare.shuffle import write_in_order
 from penstock.store.local import LocalStore
@@ -115,7 +115,13 @@ def _drawn(seed: int | None) -> tuple[int, str]:
 # --- create_raw_index ----------------------------------------------------------------------------------------------
 
 
-def create_raw_data_index(src_path: Path, index_path: Path | None = None, file_existence_policy: str = "error") -> Done:
+def create_raw_data_index(
+    src_path: Path,
+    index_path: Path | None = None,
+    file_existence_policy: str = "error",
+    *,
+    progress: Progress | None = None,
+) -> Done:
     """Index a JSONL file; without `index_path` beside it, the last suffix replaced by `.idx`.
 
     Raises:
@@ -131,14 +137,19 @@ def create_raw_data_index(src_path: Path, index_path: Path | None = None, file_e
     skipped = already_there(target, file_existence_policy, require_sound if src_path.exists() else None)
     if skipped is not None:
         return skipped
-    report = build_index(src_path, target, overwrite=file_existence_policy == "override")
+    report = build_index(
+        src_path,
+        target,
+        overwrite=file_existence_policy == "override",
+        progress=None if progress is None else lambda done: progress(done, "bytes"),
+    )
     return Done(report.index_path, f"{report.index_path}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
 
 
 # --- merge_packed_data ---------------------------------------------------------------------------------------------
 
 
-def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path) -> Done:
+def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
     """Join packed files in the order given; of a folder all `*.pbin` inside, in byte order of their paths.
 
     Raises:
@@ -148,7 +159,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path) -> Don
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
-    report = merge(files, target_path, to="pbin", format="pbin")
+    report = merge(files, target_path, to="pbin", format="pbin", progress=progress)
     done = Done(str(target_path), f"{target_path}: {report.output.samples:,} documents of {len(files)} files")
     wrong = sum(count for _, count in report.inputs[1:])
     if wrong:
@@ -176,6 +187,8 @@ def shuffle_tokenized_data(
     batch_size: int = 100,
     file_existence_policy: str = "error",
     seed: int | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Done:
     """Write the documents of a packed file in the order of `random.Random(seed).shuffle`.
 
@@ -196,12 +209,17 @@ def shuffle_tokenized_data(
     order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
     output = Output(output_data_path, "pbin", file_existence_policy == "override")
     made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
-    written = write_in_order(rows, order, [rows], output, made_by)
+    written = write_in_order(rows, order, [rows], output, made_by, progress=progress)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
 
 
 def shuffle_jsonl_data(
-    input_data_path: Path, output_data_path: Path, file_existence_policy: str = "error", seed: int | None = None
+    input_data_path: Path,
+    output_data_path: Path,
+    file_existence_policy: str = "error",
+    seed: int | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Done:
     """Write the lines of a file in the order of `random.Random(seed).shuffle`; they are not looked at.
 
@@ -214,7 +232,7 @@ def shuffle_jsonl_data(
         return skipped
     used, said = _drawn(seed)
     rows, unended = _all_lines(input_data_path)
-    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, file_existence_policy)
+    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, file_existence_policy, progress)
     done = Done(str(output_data_path), f"{output_data_path}: {len(rows):,} lines, shuffled{said}")
     _tell_unended(done, [input_data_path] if unended else [])
     return done
@@ -231,12 +249,15 @@ def _all_lines(path: Path) -> tuple[LineRows, bool]:
     return LineRows(lines, store, str(path), "jsonl"), unended
 
 
-def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str) -> None:
+def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
     """Lines alone, without an index or a side file: what Modalities leaves."""
+    counter = Counter(len(rows), progress)
     staged = LocalStore().stage(str(target), overwrite=policy == "override")
     try:
-        for data, _ in reordered(rows, TableOrder(table), scratch_folder=os.path.dirname(os.path.abspath(target))):
+        folder = os.path.dirname(os.path.abspath(target))
+        for data, lengths in reordered(rows, TableOrder(table), scratch_folder=folder):
             staged.write(data)
+            counter.add(len(lengths))
         staged.commit()
     except BaseException:
         staged.abort()
@@ -282,6 +303,8 @@ def create_shuffled_dataset_chunk(
     num_chunks: int,
     file_existence_policy: str = "error",
     global_seed: int | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Done:
     """Write one chunk of each packed file, all together in the order of `numpy.random.default_rng(…).shuffle`.
 
@@ -299,7 +322,8 @@ def create_shuffled_dataset_chunk(
     seed, said = _chunk_seed(global_seed, chunk_id)
     output = Output(output_chunk_file_path, "pbin", file_existence_policy == "override")
     made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
-    written = write_in_order(rows, TableOrder(numpy_list_shuffle(len(rows), seed)), opened, output, made_by)
+    order = TableOrder(numpy_list_shuffle(len(rows), seed))
+    written = write_in_order(rows, order, opened, output, made_by, progress=progress)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, chunk {chunk_id} of {num_chunks}{said}")
 
 
@@ -310,6 +334,8 @@ def create_shuffled_jsonl_dataset_chunk(
     num_chunks: int,
     file_existence_policy: str = "error",
     global_seed: int | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Done:
     """Write one chunk of the lines of each file, all together in the order of `numpy.random.default_rng(…).shuffle`.
 
@@ -322,7 +348,7 @@ def create_shuffled_jsonl_dataset_chunk(
     opened = [_all_lines(path) for path in file_path_list]
     rows = _chunks_of([one for one, _ in opened], chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
-    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, file_existence_policy)
+    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, file_existence_policy, progress)
     summary = f"{output_chunk_file_path}: {len(rows):,} lines, chunk {chunk_id} of {num_chunks}{said}"
     done = Done(str(output_chunk_file_path), summary)
     takes_last = [chunk_range(len(one), chunk_id, num_chunks)[1] == len(one) for one, _ in opened]

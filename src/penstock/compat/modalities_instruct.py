@@ -21,6 +21,7 @@ from penstock.compat.modalities_config import load_config, parse_yaml, resolve_c
 from penstock.compat.modalities_data import Done, create_raw_data_index
 from penstock.compat.modalities_pack import existing_file, pack_encoded_data, section, text_of
 from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.prepare.rewrite import Progress
 from penstock.store.local import LocalStore
 
 PARTITIONS = ("train", "val", "test")
@@ -59,7 +60,7 @@ class ChatSettings:
     template_data: Mapping[str, Any]
 
 
-def create_instruction_tuning_data(config_file_path: Path) -> Done:
+def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress | None = None) -> Done:
     """Render conversations, deal them to train, val and test, and index and pack each partition that has any.
 
     All goes to `<dst folder>/<src stem>_<7 digits of the configuration's SHA-256>`. Files of an earlier run of the same
@@ -81,7 +82,7 @@ def create_instruction_tuning_data(config_file_path: Path) -> Done:
     done = Done(str(folder), f"{folder}: " + ", ".join(f"{counts[name]:,} {name}" for name in counts))
     for name, count in counts.items():
         if count:
-            packed = _index_and_pack(settings, files[name], name)
+            packed = _index_and_pack(settings, files[name], name, progress)
             done.differences.extend(f"{name}: {one}" for one in packed.differences)
             done.notes.extend(f"{name}: {one}" for one in packed.notes)
     return done
@@ -208,7 +209,7 @@ def _rendered(line: bytes, settings: ChatSettings, render: Render) -> bytes:
     return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
 
 
-def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str) -> Done:
+def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str, progress: Progress | None) -> Done:
     """Index a partition, write its own configuration, and pack it."""
     index = jsonl.with_suffix(".idx")
     create_raw_data_index(jsonl, index, "override")
@@ -217,7 +218,7 @@ def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str) -> Done:
     paths = {"src_path": str(jsonl), "index_path": str(index), "dst_path": str(index.with_suffix(".pbin"))}
     config["settings"] = {**section(config, "settings"), **paths}
     _write(config_path, yaml.safe_dump(_plain(config), allow_unicode=True).encode())
-    return pack_encoded_data(config, "override")
+    return pack_encoded_data(config, "override", progress=progress)
 
 
 def _plain(value: Any) -> Any:

@@ -20,8 +20,9 @@ from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines, remake
-from penstock.prepare import PackReport, pack
+from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.load_tokenizer import load_tokenizer
+from penstock.prepare.rewrite import Progress
 from penstock.prepare.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
 from penstock.types import IntArray
@@ -62,7 +63,9 @@ class PackSettings:
     ignored: tuple[str, ...] = ()
 
 
-def pack_encoded_data(config_dict: Mapping[str, Any], file_existence_policy: str = "error") -> Done:
+def pack_encoded_data(
+    config_dict: Mapping[str, Any], file_existence_policy: str = "error", *, progress: Progress | None = None
+) -> Done:
     """Tokenise the lines that an index names and pack them, each with the EOD token behind it.
 
     A line without a document is left out and named; those behind it are kept. Killed and called again, it goes on.
@@ -70,6 +73,7 @@ def pack_encoded_data(config_dict: Mapping[str, Any], file_existence_policy: str
     Args:
         config_dict: what `load_config` gave.
         file_existence_policy: `"skip"`, `"error"` or `"override"`.
+        progress: told the documents done so far, and a text.
 
     Raises:
         ConfigError: a setting that can't be, or an output that exists.
@@ -83,7 +87,7 @@ def pack_encoded_data(config_dict: Mapping[str, Any], file_existence_policy: str
     with contextlib.ExitStack() as stack:
         source, left_out = stack.enter_context(_indexed(settings.src_path, settings.index_path))
         tokenizer = stack.enter_context(_with_special_tokens(settings.tokenizer))
-        report = _pack(settings, source, tokenizer, file_existence_policy)
+        report = _pack(settings, source, tokenizer, file_existence_policy, progress)
     done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
     done.differences.extend(_losses(report))
     if left_out:
@@ -193,7 +197,11 @@ _VARIANTS = {"pretrained_hf_tokenizer": (_HF_KEYS, _read_hf), "pretrained_sp_tok
 # --- the work ------------------------------------------------------------------------------------------------------
 
 
-def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str) -> PackReport:
+def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, progress: Progress | None) -> PackReport:
+    def told(done: PackProgress) -> None:
+        if progress is not None:
+            progress(done.documents, f"{done.input_bytes / max(1, done.total_bytes):.0%}")
+
     def pack_to(output: Path, *, overwrite: bool) -> PackReport:
         return pack(
             source,
@@ -206,6 +214,7 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str) -> 
             on_error="skip",
             overwrite=overwrite,
             restart=policy == "override",
+            progress=told,
         )
 
     most = settings.tokenizer.max_length
