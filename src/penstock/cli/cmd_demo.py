@@ -151,7 +151,8 @@ def _windows(packed_path: str) -> Any:
     from penstock.order import Shuffle
     from penstock.pack import Chunk
 
-    return Shuffle(Chunk(WINDOW_TOKENS, overlap=1)(open_source(packed_path, format="pbin")), seed=7)
+    packed: Any = open_source(packed_path, format="pbin")
+    return Shuffle(Chunk(WINDOW_TOKENS, overlap=1)(packed), seed=7)
 
 
 def _stream(packed_path: str) -> tuple[str, float, str]:

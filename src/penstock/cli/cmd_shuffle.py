@@ -25,7 +25,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
 
     from penstock.prepare.shuffle import shuffle
 
-    given = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
+    given: dict[str, Any] = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
     with progress("shuffle", total=None, unit="samples") as advance:
         written = shuffle(source, output, progress=advance, **given)
     emit(msgspec.to_builtins(written), as_json=as_json, text=describe(written))
