@@ -359,19 +359,18 @@ def test_killed_before_it_was_verified(big: Path, tmp_path: Path, monkeypatch: p
         ps.convert(big, target)
 
 
-def test_memory_is_bounded(big: Path, tmp_path: Path) -> None:
-    code = (
-        "import sys, resource, penstock as ps\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "ps.convert(sys.argv[1], sys.argv[2], to=sys.argv[3])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
-    )
+def test_memory_is_bounded(tmp_path: Path) -> None:
     many = tmp_path / "many.pbin"
     with ps.create(many, format="pbin", token_bytes=2) as writer:
         run = np.zeros(1 << 22, np.uint16)
         for _ in range(48):
             writer.write_documents(run, np.full(1 << 12, 1 << 10))
+    code = (
+        "import sys, penstock as ps\n"
+        "ps.convert(sys.argv[1], sys.argv[2], to=sys.argv[3])\n"
+        "print(*(line for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
     for to in ("flat-tokens", "megatron"):
         command = [sys.executable, "-c", code, str(many), str(tmp_path / f"m-{to}"), to]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert int(done.stdout) < 380 << 10  # the data are 400 MB, and 800 MB as flat tokens
+        assert int(done.stdout.split()[1]) < 350 << 10  # kB; the data are 400 MB, and 800 MB as flat tokens
