@@ -91,8 +91,9 @@ def tokenizer() -> Path:
     return made("bpe-32k", make)
 
 
-def packed_tokens() -> Path:
-    """A packed file of 60 M two-byte tokens in a million documents, each ending in id 0. None of our code wrote it."""
+def packed_tokens(times: int = 1) -> Path:
+    """A packed file of 60 M two-byte tokens in a million documents, each ending in id 0; or the same so many times one
+    after another. None of our code wrote it."""
 
     def make(path: Path) -> None:
         rng = np.random.default_rng(3)
@@ -100,13 +101,15 @@ def packed_tokens() -> Path:
         stops = np.cumsum(lengths)
         tokens = rng.integers(1, VOCAB_SIZE, stops[-1], dtype=np.uint16)
         tokens[stops - 1] = EOS_ID
-        extents = list(zip((2 * (stops - lengths)).tolist(), (2 * lengths).tolist(), strict=True))
+        lengths = np.tile(lengths, times)
+        starts = 2 * (np.cumsum(lengths) - lengths)
         with path.open("wb") as file:
-            file.write(struct.pack("<QI", tokens.nbytes, 2))
-            tokens.tofile(file)
-            file.write(pickle.dumps(extents, protocol=4))
+            file.write(struct.pack("<QI", tokens.nbytes * times, 2))
+            for _ in range(times):
+                tokens.tofile(file)
+            file.write(pickle.dumps(list(zip(starts.tolist(), (2 * lengths).tolist(), strict=True)), protocol=4))
 
-    return made("packed-60m.pbin", make)
+    return made("packed-60m.pbin" if times == 1 else f"packed-{times}x60m.pbin", make)
 
 
 def sparse_packed(n_tokens: int, token_bytes: int) -> Path:

@@ -38,6 +38,8 @@ QUESTIONS = (
     "flat_tokens_windows",
     "flat_tokens_cold",
     "flat_tokens_whole",
+    "convert",
+    "best_fit",
 )
 _PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
