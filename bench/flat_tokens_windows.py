@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,28 @@ from peers import tensorstore
 LENGTH, BATCH = 2048, 32
 CACHE_BYTES = 1 << 26
 TARGET_RAW, TARGET_SEQAX, TARGET_BARE, TARGET_TENSORSTORE = 60, 30, 0.5, 1
+ROUNDS = 4
 FEW = 200
 """Windows that zarr-python reads: it takes up to 8 ms for one."""
 
 
 def run(options: Options) -> Result:
     """Ours, zarr-python and the bare mapping in one child; tensorstore with the same cache in its own."""
-    n_tokens = groups.LARGE_TOKENS if options.large else groups.TOKENS
-    plain = groups.plain(n_tokens)
     rows = []
     for layout in groups.LAYOUTS:
-        path = groups.group(layout, n_tokens)
+        # Of a large compressed group only a part fits the cache of decoded chunks.
+        n_tokens = groups.LARGE_TOKENS if options.large or layout == "seqax" else groups.TOKENS
+        plain, path = groups.plain(n_tokens), groups.group(layout, n_tokens)
         pairs = alternate(
-            lambda path=path: child(PYTHON, __file__, "windows", path=path, plain=plain, n_tokens=n_tokens),
-            lambda path=path, layout=layout: tensorstore.inside(
-                "windows", path=path, length=LENGTH, n_tokens=n_tokens, cache_bytes=CACHE_BYTES, driver=_driver(layout)
+            partial(child, PYTHON, __file__, "windows", path=path, plain=plain, n_tokens=n_tokens),
+            partial(
+                tensorstore.inside,
+                "windows",
+                path=path,
+                length=LENGTH,
+                n_tokens=n_tokens,
+                cache_bytes=CACHE_BYTES,
+                driver="zarr3" if layout == "sharded raw" else "zarr",
             ),
             options.pairs(3),
         )
@@ -37,15 +45,16 @@ def run(options: Options) -> Result:
         rows.append(row(f"{layout}: one", "windows/s", columns(own, "one", "zarr"), "zarr-python", target))
         if layout != "seqax":
             rows.append(row(f"{layout}: one", "windows/s", columns(own, "one", "bare_one"), "bare mmap", TARGET_BARE))
-            rows.append(row(f"{layout}: 32", "windows/s", columns(own, "batch", "bare"), "bare mmap", TARGET_BARE))
+            rows.append(row(f"{layout}: batch", "windows/s", columns(own, "batch", "bare"), "bare mmap", TARGET_BARE))
         for what in ("one", "batch"):
             found = columns(pairs, what, what)
             rows.append(row(f"{layout}: {what}", "windows/s", found, tensorstore.NAME, TARGET_TENSORSTORE))
     return Result(
-        f"flat-tokens: random windows of {LENGTH} of {n_tokens // 10**6} M tokens, decoded to ids",
+        f"flat-tokens: random windows of {LENGTH} tokens, decoded to ids",
         rows,
         [
             "zarr-python 3 reads one window after another. The bare mapping is of one flat file, shifted by one bit.",
+            f"Raw groups hold {groups.TOKENS // 10**6} M tokens, that of seqax {groups.LARGE_TOKENS // 10**6} M.",
             f"Tensorstore and we keep {CACHE_BYTES >> 20} MiB of decoded chunks. Its batches are all 32 reads at once.",
         ],
     )
@@ -84,19 +93,16 @@ def windows(path: str, plain: str, n_tokens: int) -> dict[str, Any]:
             out = view[chosen]
             out >>= 1
 
-    for work in (batch, bare):
-        work()
-    rates = {work.__name__: count / _seconds(work) for work in (one, batch, bare_one, bare)}
-
     def few() -> None:
         for start in singles[:FEW]:
             array[start : start + LENGTH] >> 1
 
-    return rates | {"zarr": FEW / _seconds(few)}
-
-
-def _driver(layout: str) -> str:
-    return "zarr3" if layout == "sharded raw" else "zarr"
+    works = (one, batch, bare_one, bare)
+    for work in works:
+        work()
+    # The fastest of several rounds: other work on the machine comes and goes.
+    rounds = [{work.__name__: count / _seconds(work) for work in works} for _ in range(ROUNDS)]
+    return {name: max(one[name] for one in rounds) for name in rounds[0]} | {"zarr": FEW / _seconds(few)}
 
 
 def _seconds(work: Callable[[], None]) -> float:

@@ -32,6 +32,7 @@ from penstock.formats.flat_tokens.decode import (
 )
 from penstock.formats.flat_tokens.files import ChunkFiles
 from penstock.formats.flat_tokens.problems import AGAIN, Problem
+from penstock.formats.flat_tokens.span import MappedSpan
 from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.readahead import Advice, Readahead, disk_faults
 from penstock.types import Extent, IntArray, ReadMode
@@ -62,7 +63,7 @@ class ChunkArray:
 
     __slots__ = (
         *("_ahead", "_args", "_by_blocks", "_cache", "_chunk_items", "_flats", "_frames"),
-        *("_is_mapped", "_is_native", "_raw", "files", "meta"),
+        *("_is_mapped", "_is_native", "_raw", "_span", "files", "meta"),
     )
 
     def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int) -> None:
@@ -78,6 +79,7 @@ class ChunkArray:
         self._flats: dict[int, _Flat | None] = {}
         self._frames: dict[int, tuple[BloscHead, IntArray]] = {}
         self._ahead = Readahead()
+        self._span = MappedSpan(meta.chain.stored, meta.chunk_items)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ChunkArray, self._args)
@@ -105,20 +107,19 @@ class ChunkArray:
             self._copy_range(start, out)
         return out
 
-    def gather(self, starts: IntArray, length: int, out: NDArray[Any]) -> None:
-        """Copy windows of `length` items into the rows of `out`; the caller checks the ranges.
+    def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """[len(starts), length]: windows, in the rows of `out` where given; the caller checks the ranges.
 
         Raises:
             FormatError: a chunk is missing, short or damaged.
         """
-        if length == 0 or len(starts) == 0:
-            return
-        if self._is_mapped:
-            self._gather_mapped(starts, length, out)
-            return
+        if self._is_mapped and length > 0 and len(starts):
+            return self._gather_mapped(starts, length, out)
+        out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
         rest: list[int] | range = self._gather_read(starts, length, out) if self._raw else range(len(starts))
         for row in sorted(rest, key=starts.__getitem__):
             self._copy_range(int(starts[row]), out[row])
+        return out
 
     def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
         """All items of a chunk file that is there, in pieces, checked as far as the file allows; or what is wrong.
@@ -148,53 +149,61 @@ class ChunkArray:
 
     # --- uncompressed --------------------------------------------------------------------------------------------
 
-    def _gather_mapped(self, starts: IntArray, length: int, out: NDArray[Any]) -> None:
-        numbers, offsets = np.divmod(starts, self._chunk_items)
-        places = list(zip(numbers.tolist(), offsets.tolist(), strict=True))
+    def _gather_mapped(self, starts: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any]:
         if self._ahead.wanted():
-            self._ask_for(places, length)
-            self._copy_mapped(places, length, out)
-            return
+            self._ask_for(starts, length)
+            return self._copy_mapped(starts, length, out)
         before = disk_faults()
-        first = _PROBE if self._ahead.probing else len(places)
-        self._copy_mapped(places[:first], length, out[:first])
+        if not self._ahead.probing:
+            found = self._copy_mapped(starts, length, out)
+            self._ahead.watch(before)
+            return found
+        out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
+        self._copy_mapped(starts[:_PROBE], length, out[:_PROBE])
         if self._ahead.watch(before):
-            self._ask_for(places[first:], length)
-        if first < len(places):
-            self._copy_mapped(places[first:], length, out[first:])
+            self._ask_for(starts[_PROBE:], length)
+        if len(starts) > _PROBE:
+            self._copy_mapped(starts[_PROBE:], length, out[_PROBE:])
+        return out
 
-    def _ask_for(self, places: list[tuple[int, int]], length: int) -> None:
+    def _ask_for(self, starts: IntArray, length: int) -> None:
         """Have windows read ahead."""
-        for number, offset in places:
+        for start in starts.tolist():
+            number, offset = divmod(start, self._chunk_items)
             flat = self._flat_or_raise(number)
             if flat is not None and offset + length <= flat[1]:
                 self._ask(flat, offset, offset + length)
 
-    def _copy_mapped(self, places: list[tuple[int, int]], length: int, out: NDArray[Any]) -> None:
-        windows: list[NDArray[Any]] = []
-        flats = self._flats
-        for number, offset in places:
-            flat = flats.get(number) or self._flat_or_raise(number)
-            if flat is not None and offset + length <= flat[1]:
-                windows.append(flat[0][offset : offset + length])
-            else:
-                windows += self._mapped_pieces(number * self._chunk_items + offset, length)
-        # One call for all windows takes half the time of a copy for each.
-        if out.flags.c_contiguous:
-            np.concatenate(windows, out=out.reshape(-1))
-        else:
-            out[:] = np.concatenate(windows).reshape(out.shape)
+    def _copy_mapped(self, starts: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Windows inside one mapped file in one copy for all; the others, which are few, one by one."""
+        numbers, offsets = np.divmod(starts, self._chunk_items)
+        windows = self._places_of(numbers.tolist())
+        split = (offsets > self._chunk_items - length) | (windows == 0)
+        windows += offsets
+        alone = np.flatnonzero(split).tolist()
+        found = None
+        if len(alone) < len(starts):
+            if alone:
+                windows[split] = windows[np.argmin(split)]  # until these rows are made, below
+            if out is None and not self._is_native:
+                out = np.empty((len(starts), length), self.meta.dtype)
+            found = self._span.gather(windows, length, out)
+        if found is None:
+            found = np.empty((len(starts), length), self.meta.dtype) if out is None else out
+            alone = range(len(starts))
+        for row in alone:
+            self._copy_range(int(starts[row]), found[row])
+        return found
 
-    def _mapped_pieces(self, start: int, length: int) -> Iterator[NDArray[Any]]:
-        """A window that lies in several files, or in one that is not mapped."""
-        for number, low, high, _ in self._pieces(start, start + length):
-            flat = self._flat_or_raise(number)
-            if flat is not None and high <= flat[1]:
-                yield flat[0][low:high]
-            else:
-                piece = np.empty(high - low, self.meta.dtype)
-                self._copy_file(number, low, high, piece)
-                yield piece
+    def _places_of(self, numbers: list[int]) -> IntArray:
+        """int64[k]: where files begin in the span of mapped ones; 0 for those that are not in it."""
+        places = self._span.places
+        try:
+            return np.array([places[number] for number in numbers])
+        except KeyError:
+            for number in set(numbers).difference(places):
+                self._flat_or_raise(number)
+            return np.array([places.get(number, 0) for number in numbers])
 
     def _gather_read(self, starts: IntArray, length: int, out: NDArray[Any]) -> list[int]:
         """Copy with one read a window, one opened file for all its windows; returns the other rows."""
@@ -230,6 +239,8 @@ class ChunkArray:
         except Damage as damage:
             raise self._problem(number, damage).error() from None
         self._flats[number] = flat
+        if flat is not None and flat[1] == self._chunk_items:
+            self._span.add(number, flat[0])
         return flat
 
     def _flat(self, number: int) -> _Flat | None:
@@ -277,7 +288,11 @@ class ChunkArray:
                 if flat is not None:
                     self._ask(flat, low, min(high, flat[1]))
         for number, low, high, place in self._pieces(start, start + len(out)):
-            self._copy_file(number, low, high, out[place : place + high - low])
+            flat = self._flats.get(number)
+            if flat is not None and high <= flat[1] and high - low < _ASKED_ITEMS:
+                out[place : place + high - low] = flat[0][low:high]
+            else:
+                self._copy_file(number, low, high, out[place : place + high - low])
 
     def _copy_file(self, number: int, low: int, high: int, out: NDArray[Any]) -> None:
         """Items `[low, high)` of one file."""

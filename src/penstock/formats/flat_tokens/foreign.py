@@ -49,10 +49,12 @@ class ForeignArray:
         except Exception as error:  # whatever a codec raises is a fault of the data
             raise Corrupt(f"zarr can't read {self.meta.foreign}", path=self._folder, found=repr(error)) from error
 
-    def gather(self, starts: IntArray, length: int, out: NDArray[Any]) -> None:
-        """Copy windows of `length` items into the rows of `out`."""
+    def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """[len(starts), length]: windows, in the rows of `out` where given."""
+        out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
         for row in np.argsort(starts, kind="stable").tolist():
             out[row] = self.read(int(starts[row]), int(starts[row]) + length)
+        return out
 
     def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
         """All items of chunk `number`, in pieces; or what is wrong."""

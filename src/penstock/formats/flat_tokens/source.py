@@ -251,12 +251,9 @@ class FlatTokensSource:
 
     def _gather_encoded(self, starts: IntArray, length: int, out: TokenArray | None) -> TokenArray:
         starts = checked_starts(starts, length, self.num_tokens)
-        if out is None:
-            out = np.empty((len(starts), length), _DTYPE)
-        elif out.shape != (len(starts), length):
+        if out is not None and out.shape != (len(starts), length):
             raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
-        self._tokens.gather(starts, length, out)
-        return out
+        return self._tokens.gather(starts, length, out)
 
     def _read_starts(self) -> IntArray:
         count = self._starts.meta.num_items

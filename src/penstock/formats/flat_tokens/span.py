@@ -1,0 +1,77 @@
+"""Many mapped files as one array, so that a batch of windows is one copy, whatever files they lie in.
+
+Mappings stand anywhere in memory. A view that begins at the lowest one and ends behind the highest one holds them all,
+and whatever else lies in between. Only windows that lie within one mapping may be taken from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from penstock.types import IntArray
+
+_MOST_BYTES = 1 << 62
+_ROWS = 256
+
+
+class MappedSpan:
+    """Windows over mapped arrays of one dtype and one length; thread-safe, as arrays are only ever added.
+
+    Args:
+        dtype: of all arrays.
+        items: length of each.
+
+    Attributes:
+        places: number of an array → where it begins, counted in items from address 0.
+    """
+
+    __slots__ = ("_arrays", "_dtype", "_items", "_view", "places")
+
+    def __init__(self, dtype: np.dtype[Any], items: int) -> None:
+        self._dtype = dtype
+        self._items = items
+        self._arrays: dict[int, NDArray[Any]] = {}
+        self._view: tuple[int, int, int, NDArray[Any]] | None = None
+        self.places: dict[int, int] = {}
+
+    def add(self, number: int, array: NDArray[Any]) -> None:
+        """Take in an array, which begins at a multiple of its item size and is kept from now on."""
+        place = array.ctypes.data // self._dtype.itemsize
+        self._arrays[place] = array
+        self.places[number] = place
+
+    def gather(self, places: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
+        """[len(places), length]: the window at each place; None where they can't be taken in one copy.
+
+        Args:
+            places: of each window's first item; all `length` items lie in an array that was added.
+            length: at least 1.
+            out: where to; a new array by default.
+        """
+        count = len(self._arrays)
+        view = self._view
+        if view is None or view[:2] != (count, length):
+            self._view = view = self._windows(count, length)
+        index = places - view[2]
+        if not len(view[3]):
+            return None
+        if out is None:
+            return view[3][index]
+        # In slices, so that what lies between the files and `out` stays in the processor's cache.
+        for first in range(0, len(index), _ROWS):
+            out[first : first + _ROWS] = view[3][index[first : first + _ROWS]]
+        return out
+
+    def _windows(self, count: int, length: int) -> tuple[int, int, int, NDArray[Any]]:
+        """Number of arrays, length, lowest place, and a window for each item from there on."""
+        arrays = dict(self._arrays)
+        low, high = min(arrays), max(arrays) + self._items
+        width = self._dtype.itemsize
+        shape = (high - low - length + 1, length)
+        if shape[0] * length * width >= _MOST_BYTES:
+            return count, length, low, np.empty((0, length), self._dtype)
+        return count, length, low, as_strided(arrays[low], shape, (width, width), writeable=False)
