@@ -62,7 +62,7 @@ class ChunkArray:
     """
 
     __slots__ = (
-        *("_ahead", "_args", "_by_blocks", "_cache", "_chunk_items", "_flats", "_frames"),
+        *("_ahead", "_args", "_by_blocks", "_cache", "_chunk_items", "_dtype", "_flats", "_frames"),
         *("_is_mapped", "_is_native", "_raw", "_span", "files", "meta"),
     )
 
@@ -74,6 +74,7 @@ class ChunkArray:
         self._is_mapped = self._raw and self.files.mapped
         self._is_native = meta.chain.stored.isnative
         self._chunk_items = meta.chunk_items
+        self._dtype = meta.dtype
         self._by_blocks = meta.chain.delta is None and [codec.name for codec in meta.chain.codecs] == ["blosc"]
         self._cache = PieceCache(budget_bytes)
         self._flats: dict[int, _Flat | None] = {}
@@ -84,8 +85,10 @@ class ChunkArray:
     def __reduce__(self) -> tuple[object, ...]:
         return (ChunkArray, self._args)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """[stop - start]: items `[start, stop)`, a view only of one mapped file; the caller checks the range.
+    def read(self, start: int, stop: int, shift: int = 0) -> NDArray[Any]:
+        """[stop - start]: items `[start, stop)`, shifted right by so many bits; the caller checks the range.
+
+        A view, where they lie in one mapped file and are not shifted.
 
         Raises:
             FormatError: a chunk is missing, short or damaged.
@@ -97,15 +100,17 @@ class ChunkArray:
                 if stop - start >= _ASKED_ITEMS:
                     self._ask(flat, offset, offset + stop - start)
                 found = flat[0][offset : offset + stop - start]
-                return found if self._is_native else found.astype(self.meta.dtype)
+                if shift:
+                    return np.right_shift(found, self._dtype.type(shift), dtype=self._dtype)
+                return found if self._is_native else found.astype(self._dtype)
         if stop - start > _MOST_FILL_ITEMS:
             self._require_content(start, stop)
-        out = np.empty(stop - start, self.meta.dtype)
+        out = np.empty(stop - start, self._dtype)
         if stop - start >= _LARGE_ITEMS and not self._raw:
-            self._read_in_parallel(start, stop, out)
-        else:
-            self._copy_range(start, out)
-        return out
+            self._read_in_parallel(start, stop, out, shift)
+            return out
+        self._copy_range(start, out)
+        return np.right_shift(out, self._dtype.type(shift), out=out) if shift else out
 
     def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """[len(starts), length]: windows, in the rows of `out` where given; the caller checks the ranges.
@@ -115,7 +120,7 @@ class ChunkArray:
         """
         if self._is_mapped and length > 0 and len(starts):
             return self._gather_mapped(starts, length, out)
-        out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
+        out = np.empty((len(starts), length), self._dtype) if out is None else out
         rest: list[int] | range = self._gather_read(starts, length, out) if self._raw else range(len(starts))
         for row in sorted(rest, key=starts.__getitem__):
             self._copy_range(int(starts[row]), out[row])
@@ -158,7 +163,7 @@ class ChunkArray:
             found = self._copy_mapped(starts, length, out)
             self._ahead.watch(before)
             return found
-        out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
+        out = np.empty((len(starts), length), self._dtype) if out is None else out
         self._copy_mapped(starts[:_PROBE], length, out[:_PROBE])
         if self._ahead.watch(before):
             self._ask_for(starts[_PROBE:], length)
@@ -186,10 +191,10 @@ class ChunkArray:
             if alone:
                 windows[split] = windows[np.argmin(split)]  # until these rows are made, below
             if out is None and not self._is_native:
-                out = np.empty((len(starts), length), self.meta.dtype)
+                out = np.empty((len(starts), length), self._dtype)
             found = self._span.gather(windows, length, out)
         if found is None:
-            found = np.empty((len(starts), length), self.meta.dtype) if out is None else out
+            found = np.empty((len(starts), length), self._dtype) if out is None else out
             alone = range(len(starts))
         for row in alone:
             self._copy_range(int(starts[row]), found[row])
@@ -339,7 +344,7 @@ class ChunkArray:
     def _piece_items(self, cell: int) -> int:
         """Items that are decoded together: of a block, or of the whole chunk."""
         frame = self._frame(cell) if self._by_blocks else None
-        return self.meta.cell_items if frame is None else frame[0].block_bytes // self.meta.dtype.itemsize
+        return self.meta.cell_items if frame is None else frame[0].block_bytes // self._dtype.itemsize
 
     def _piece(self, cell: int, number: int) -> NDArray[Any]:
         """Piece `number` of a chunk or inner chunk, from the cache or decoded into it."""
@@ -361,7 +366,7 @@ class ChunkArray:
     def _decode_cell(self, cell: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """All items of a chunk or inner chunk, in the machine's byte order; into `out` where given."""
         number, first_bytes, stop_bytes = self._place(cell)
-        items, dtype = self.meta.cell_items, self.meta.dtype
+        items, dtype = self.meta.cell_items, self._dtype
         cell_bytes = items * dtype.itemsize
         if first_bytes == stop_bytes and self.meta.shard is not None:
             found = np.empty(items, dtype) if out is None else out
@@ -384,26 +389,25 @@ class ChunkArray:
             if first_bytes == stop_bytes:
                 return None
             data = byte_view(self.files.get(number, first_bytes, first_bytes + _FRAME_BYTES))
-            cell_bytes = self.meta.cell_items * self.meta.dtype.itemsize
+            cell_bytes = self.meta.cell_items * self._dtype.itemsize
             head = parse_blosc_head(data[:BLOSC_HEAD_BYTES], cell_bytes, stop_bytes - first_bytes)
             if head.offsets_bytes > len(data):
                 data = byte_view(self.files.get(number, first_bytes, first_bytes + head.offsets_bytes))
             if len(self._frames) >= _MOST_FRAMES:
                 self._frames.clear()
             self._frames[cell] = found = (head, parse_blosc_blocks(head, data[: head.offsets_bytes]) + first_bytes)
-        return None if found[0].block_bytes % self.meta.dtype.itemsize else found
+        return None if found[0].block_bytes % self._dtype.itemsize else found
 
     def _decode_block(self, cell: int, block: int, frame: tuple[BloscHead, IntArray]) -> NDArray[Any]:
         start_bytes, stop_bytes = frame[1][block].tolist()
         data = self.files.get(cell // self.meta.cells_per_file, start_bytes, stop_bytes)
-        return (
-            decode_blosc_block(frame[0], block, data).view(self.meta.chain.stored).astype(self.meta.dtype, copy=False)
-        )
+        return decode_blosc_block(frame[0], block, data).view(self.meta.chain.stored).astype(self._dtype, copy=False)
 
     # --- large ranges --------------------------------------------------------------------------------------------
 
-    def _read_in_parallel(self, start: int, stop: int, out: NDArray[Any]) -> None:
+    def _read_in_parallel(self, start: int, stop: int, out: NDArray[Any], shift: int) -> None:
         """Whole chunks are decoded into their place, on all cores, and not kept."""
+        bits = self._dtype.type(shift)
         items = self.meta.cell_items
         first, last = start // items, -(-stop // items)
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -412,7 +416,10 @@ class ChunkArray:
         def work(begin: int) -> None:
             for cell in range(begin, min(begin + step, last)):
                 low, high = max(start, cell * items), min(stop, (cell + 1) * items)
-                self._copy_large(cell, low, high, out[low - start : high - start])
+                piece = out[low - start : high - start]
+                self._copy_large(cell, low, high, piece)
+                if shift:
+                    np.right_shift(piece, bits, out=piece)
 
         with ThreadPoolExecutor(min(threads, last - first)) as pool:
             for _ in pool.map(work, range(first, last, step)):
@@ -437,7 +444,7 @@ class ChunkArray:
         for number, low, high, _ in self._pieces(start, stop):
             if self.files.store.exists(self.files.path(number)):
                 size_bytes = self.files.size(number) * (1 if self._raw else _MOST_RATIO)
-                if size_bytes < (high - low) * self.meta.dtype.itemsize and self.meta.shard is None:
+                if size_bytes < (high - low) * self._dtype.itemsize and self.meta.shard is None:
                     damage = Damage("chunk.size", "a chunk is too short", f"{self.files.size(number)} bytes")
                     raise self._problem(number, damage).error()
                 continue

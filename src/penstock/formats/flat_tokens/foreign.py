@@ -34,8 +34,8 @@ class ForeignArray:
     def __reduce__(self) -> tuple[object, ...]:
         return (ForeignArray, self._args)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """[stop - start]: items `[start, stop)`.
+    def read(self, start: int, stop: int, shift: int = 0) -> NDArray[Any]:
+        """[stop - start]: items `[start, stop)`, shifted right by so many bits.
 
         Raises:
             Unsupported: zarr-python can't open it.
@@ -45,9 +45,10 @@ class ForeignArray:
         if self._array is None:
             self._array = self._open()
         try:
-            return np.asarray(self._array[start:stop]).astype(self.meta.dtype, copy=False)
+            found = np.asarray(self._array[start:stop]).astype(self.meta.dtype, copy=False)
         except Exception as error:  # whatever a codec raises is a fault of the data
             raise Corrupt(f"zarr can't read {self.meta.foreign}", path=self._folder, found=repr(error)) from error
+        return found >> self.meta.dtype.type(shift) if shift else found
 
     def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """[len(starts), length]: windows, in the rows of `out` where given."""

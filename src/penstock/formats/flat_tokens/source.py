@@ -195,9 +195,7 @@ class FlatTokensSource:
         """uint32[stop - start]: ids of tokens `[start, stop)`; decoded, so always a copy, and read-only."""
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
-        encoded = self._tokens.read(start, stop)
-        # What was decoded is ours to change; a mapping is not.
-        ids = np.right_shift(encoded, _ONE, out=encoded if encoded.flags.writeable else None)
+        ids = self._tokens.read(start, stop, 1)
         ids.setflags(write=False)
         return ids
 
