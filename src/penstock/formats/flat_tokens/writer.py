@@ -227,8 +227,8 @@ class FlatTokensWriter:
             stop = start + len(space)
             for first in range(0, len(space), _STEP_TOKENS):
                 part = space[first : first + _STEP_TOKENS]
-                part[:] = tokens[start + first : start + first + len(part)]
-                np.left_shift(part, 1, out=part)
+                ids = tokens[start + first : start + first + len(part)]
+                np.left_shift(ids.astype(part.dtype, copy=False), 1, out=part)
             low, high = np.searchsorted(begins, (start, stop))
             space[begins[low:high] - start] |= 1
 
