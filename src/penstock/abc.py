@@ -21,6 +21,7 @@ from penstock.types import (
     IntArray,
     Location,
     Manifest,
+    MediaMetadata,
     OpenOptions,
     Place,
     Sample,
@@ -134,6 +135,31 @@ class SupportsMmap(Protocol):
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
         """uint8[size_bytes]: the file, mapped read-only; empty for an empty file."""
+        ...
+
+
+@runtime_checkable
+class SupportsCopies(Protocol):
+    """A remote store that keeps whole, checked local copies of its files.
+
+    Laws: a copy is visible only when its size and hashes are right; a copy that is wrong raises `Corrupt` or
+    `Truncated` and is not kept; whoever holds a mapping keeps its bytes though the copy be evicted.
+    """
+
+    def mapped_copy(
+        self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
+    ) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the whole file, fetched once a host and mapped read-only.
+
+        Args:
+            path: file in this store.
+            size_bytes: the size that an index states.
+            hashes: algorithm → lower-case hex digest that an index states; checked when the copy is made.
+        """
+        ...
+
+    def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
+        """Local path of the copy, for libraries that open files by name; it may be evicted after that."""
         ...
 
 
@@ -351,6 +377,19 @@ class SupportsFlaggedGather(Protocol):
         self, starts: IntArray, length: int, out: TokenArray | None = None
     ) -> tuple[TokenArray, NDArray[np.bool_]]:
         """What `gather(starts, length, out)` and `gather_starts(starts, length)` give."""
+        ...
+
+
+@runtime_checkable
+class SupportsFiles(Protocol):
+    """A source whose samples are made of named files: a WebDataset, a folder, a JSONL in Energon's flavour."""
+
+    def get(self, name: str, /) -> bytes:
+        """The stored bytes of one file, by its full name; raises `NotFound`."""
+        ...
+
+    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """What the media index knows of one file; raises `NotFound`."""
         ...
 
 

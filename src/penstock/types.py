@@ -171,6 +171,35 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageMetadata:
+    """What an image's header says. `format` and `mode` are Pillow's names."""
+
+    width: int
+    height: int
+    format: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class AVMetadata:
+    """What the headers of an audio or video file say; durations in seconds, None where there is none."""
+
+    video_duration: float | None = None
+    video_num_frames: int | None = None
+    video_fps: float | None = None
+    video_width: int | None = None
+    video_height: int | None = None
+    audio_duration: float | None = None
+    audio_channels: int | None = None
+    audio_sample_rate: int | None = None
+    audio_num_samples: int | None = None
+
+
+MediaMetadata: TypeAlias = ImageMetadata | AVMetadata
+"""Metadata of one media file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sniff:
     """Whether a path looks like a format, and why."""
 
