@@ -37,6 +37,7 @@ LAYERS: dict[str, int] = {
     "recipe": 4,
     "load": 4,
     "prepare": 4,
+    "reshape": 4,
     "check": 4,
     "convert": 4,
     "compat": 5,

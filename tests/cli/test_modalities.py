@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.prepare.datasets import documents_in, lines_in
+from tests.reshape.datasets import documents_in, lines_in
 
 from penstock.cli.main import main
 

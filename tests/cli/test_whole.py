@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prepare.datasets import documents_in, files_in, lines_in, write_lines, write_tokens
+from tests.reshape.datasets import documents_in, files_in, lines_in, write_lines, write_tokens
 
 from penstock.cli.main import main
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.prepare.datasets import documents_in, files_in, lines_in, sound, write_tokens
+from tests.reshape.datasets import documents_in, files_in, lines_in, sound, write_tokens
 
 import penstock as ps
 from penstock.compat import modalities_data
@@ -25,8 +25,8 @@ from penstock.compat.modalities_data import (
     shuffle_tokenized_data,
 )
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
-from penstock.prepare import reorder
-from penstock.prepare.shuffle import write_in_order
+from penstock.reshape import reorder
+from penstock.reshape.shuffle import write_in_order
 
 PARTS = [Path("parts/part0.pbin"), Path("parts/part1.pbin"), Path("parts/part2.pbin")]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.prepare.datasets import files_in
+from tests.reshape.datasets import files_in
 
 from penstock.compat.modalities_instruct import chat_renderer, create_instruction_tuning_data
 from penstock.errors import ConfigError, NotFound, PrepareError

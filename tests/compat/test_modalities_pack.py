@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prepare.datasets import documents_in, files_in, sound
+from tests.reshape.datasets import documents_in, files_in, sound
 
 from penstock.compat.modalities_config import load_config
 from penstock.compat.modalities_data import create_raw_data_index

@@ -10,7 +10,7 @@ import click
 from penstock.cli._output import human_bytes, json_option
 
 if TYPE_CHECKING:
-    from penstock.prepare.rewrite import Written
+    from penstock.reshape.rewrite import Written
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     """Write one of N consecutive pieces of a dataset; the first ones are the longer ones."""
     import msgspec
 
-    from penstock.prepare.chunk import chunk
+    from penstock.reshape.chunk import chunk
 
     with progress("chunk", total=None, unit="samples") as advance:
         written = chunk(source, output, progress=advance, **known(options))

@@ -26,7 +26,7 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     """Keep the documents or lines that fit all conditions, in their order."""
     import msgspec
 
-    from penstock.prepare.filter import filter
+    from penstock.reshape.filter import filter
 
     with progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))

@@ -20,7 +20,7 @@ def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any
     """Join datasets of documents, or JSONL files, in the order given."""
     import msgspec
 
-    from penstock.prepare.merge import merge
+    from penstock.reshape.merge import merge
 
     with progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **known(options))

@@ -23,7 +23,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
     """Write documents or lines in a random order, in bounded memory; data may be larger than memory."""
     import msgspec
 
-    from penstock.prepare.shuffle import shuffle
+    from penstock.reshape.shuffle import shuffle
 
     given: dict[str, Any] = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
     with progress("shuffle", total=None, unit="samples") as advance:

@@ -29,7 +29,7 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
     import msgspec
 
     from penstock.errors import ConfigError
-    from penstock.prepare.split import split
+    from penstock.reshape.split import split
 
     try:
         shares = [float(share) for share in ratio.split(",")]

@@ -21,13 +21,13 @@ from penstock.formats import get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines
 from penstock.order.compat_modalities import numpy_list_shuffle, python_shuffle
-from penstock.prepare.chunk import chunk_range, require_chunk
-from penstock.prepare.merge import merge
 from penstock.prepare.raw import build_index
-from penstock.prepare.reorder import TableOrder, reordered
-from penstock.prepare.rewrite import Counter, Output, Progress
-from penstock.prepare.rows import JoinedRows, LineRows, Rows, TokenRows, open_rows
-from penstock.prepare.shuffle import write_in_order
+from penstock.reshape.chunk import chunk_range, require_chunk
+from penstock.reshape.merge import merge
+from penstock.reshape.reorder import TableOrder, reordered
+from penstock.reshape.rewrite import Counter, Output, Progress
+from penstock.reshape.rows import JoinedRows, LineRows, Rows, TokenRows, open_rows
+from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
 from penstock.types import IntArray, OpenOptions
 

@@ -21,7 +21,7 @@ from penstock.compat.modalities_config import load_config, parse_yaml, resolve_c
 from penstock.compat.modalities_data import Done, create_raw_data_index
 from penstock.compat.modalities_pack import existing_file, pack_encoded_data, section, text_of
 from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.prepare.rewrite import Progress
+from penstock.reshape.rewrite import Progress
 from penstock.store.local import LocalStore
 
 PARTITIONS = ("train", "val", "test")

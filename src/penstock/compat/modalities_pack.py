@@ -22,8 +22,8 @@ from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines, remake
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.load_tokenizer import load_tokenizer
-from penstock.prepare.rewrite import Progress
-from penstock.prepare.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.rewrite import Progress
+from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
 from penstock.types import IntArray
 

@@ -1,0 +1,72 @@
+"""`chunk`: the k-th of n pieces of a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.abc import Store
+from penstock.errors import ConfigError
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, append_rows, open_writer
+from penstock.reshape.rows import open_rows
+from penstock.store.resolve import resolve
+
+
+def chunk(
+    source: Path,
+    target: Path,
+    *,
+    chunk_id: int,
+    num_chunks: int,
+    to: str | None = None,
+    format: str | None = None,
+    token_bytes: int | None = None,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Written:
+    """Write one of `num_chunks` runs of documents, or of lines, as a dataset of its own; the order is kept.
+
+    All chunks together hold every document once. Memory: 64 MiB, and 8 bytes a document.
+
+    Args:
+        source: dataset of documents, or a JSONL file.
+        target: dataset to make.
+        chunk_id: which chunk, from 0.
+        num_chunks: how many there are; see `chunk_range`.
+        to: format of the target; by default that of its suffix, else that of the source.
+        format: format of the source; found by sniffing where it is None.
+        token_bytes: width of the ids, where it is to be wider than that of the source.
+        overwrite: replace the target.
+        store: where all files are.
+        progress: told after each run.
+        options: what `penstock.open` takes for the source.
+
+    Raises:
+        ConfigError: no such chunk, or an output that exists.
+        FormatError: the source is damaged.
+    """
+    require_chunk(chunk_id, num_chunks)
+    rows = open_rows(source, format=format, store=store, **options)
+    first, stop = chunk_range(len(rows), chunk_id, num_chunks)
+    counter = Counter(stop - first, progress)
+    made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
+    with open_writer(Output(target, to, overwrite, token_bytes, store=store), [rows], made_by) as writer:
+        append_rows(writer, rows, first, stop, token_bytes or rows.dtype.itemsize, counter.add)
+        manifest = writer.commit()
+    return Written.of(resolve(target)[1], manifest)
+
+
+def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:
+    """(start, stop) of a chunk: the first `num_samples % num_chunks` chunks have one sample more than the others."""
+    size, longer = divmod(num_samples, num_chunks)
+    start = chunk_id * size + min(chunk_id, longer)
+    return start, start + size + (chunk_id < longer)
+
+
+def require_chunk(chunk_id: int, num_chunks: int) -> None:
+    """Refuse a chunk that does not exist; raises `ConfigError`."""
+    if num_chunks < 1:
+        raise ConfigError("no chunks at all", found=f"num_chunks={num_chunks}", expected="1 or more")
+    if not 0 <= chunk_id < num_chunks:
+        raise ConfigError("no such chunk", found=f"chunk_id={chunk_id}", expected=f"0 to {num_chunks - 1}")

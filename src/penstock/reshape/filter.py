@@ -1,0 +1,230 @@
+"""`filter`: the documents or lines of a dataset that fit, in their order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.formats.jsonl.scan import fault_of
+from penstock.formats.jsonl.source import decode_line
+from penstock.reshape.expression import compile_expression, compile_pattern
+from penstock.reshape.reorder import grouped
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.store.resolve import resolve
+from penstock.types import IntArray
+
+Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
+"""(first, stop, rows back to back, lengths) → bool[stop - first]: which rows fit."""
+
+Fits = Callable[[Mapping[str, Any]], bool]
+"""Fields of a line → whether it fits."""
+
+_VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterReport:
+    """What `filter` did.
+
+    Attributes:
+        output: what was written.
+        dropped: documents or lines left out.
+    """
+
+    output: Written
+    dropped: int
+
+
+def filter(
+    source: Path,
+    target: Path,
+    *,
+    min_tokens: int | None = None,
+    max_tokens: int | None = None,
+    match: str | None = None,
+    field: str = "text",
+    where: str | None = None,
+    indices: Sequence[int] | IntArray | Path | None = None,
+    invert: bool = False,
+    to: str | None = None,
+    format: str | None = None,
+    token_bytes: int | None = None,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FilterReport:
+    """Write the documents, or the lines, that fit all conditions; their order is kept.
+
+    Memory: some 50 MB, 64 MiB, 8 bytes a document, and 1 byte a document where indices are given.
+
+    Args:
+        source: dataset of documents, or a JSONL file.
+        target: dataset to make.
+        min_tokens: least length of a document, its EOS token counted; token sources only.
+        max_tokens: greatest length; token sources only.
+        match: regular expression that is searched in `field`; a line whose field is no text does not fit. JSONL only.
+        field: key, or keys joined by dots.
+        where: expression on the fields of a line; see `penstock.reshape.expression`. JSONL only.
+        indices: those to keep, from 0, in any order; or a file with one a line, or a `.npy` file of integers.
+        invert: keep what does not fit instead.
+        to: format of the target; by default that of its suffix, else that of the source.
+        format: format of the source; found by sniffing where it is None.
+        token_bytes: width of the ids, where it is to be wider than that of the source.
+        overwrite: replace the target.
+        store: where all files are.
+        progress: told after each run.
+        options: what `penstock.open` takes for the source.
+
+    Raises:
+        ConfigError: no condition, one that can't be, one for the other kind of source, or an output that exists.
+        PrepareError: the expression fails on a line; it names the line.
+        FormatError: the source is damaged.
+    """
+    rows = open_rows(source, format=format, store=store, **options)
+    given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
+    conditions: list[Keep] = []
+    if min_tokens is not None or max_tokens is not None:
+        conditions.append(_by_length(rows, min_tokens, max_tokens))
+    if match is not None or where is not None:
+        conditions.append(_by_content(rows, match, field, where))
+    if indices is not None:
+        conditions.append(_by_index(rows, indices))
+    if not conditions:
+        raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
+    made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
+    output = Output(target, to, overwrite, token_bytes, store=store)
+    return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
+
+
+def _all_of(conditions: Sequence[Keep], invert: bool) -> Keep:
+    def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
+        fits = np.logical_and.reduce([condition(first, stop, data, lengths) for condition in conditions])
+        return ~fits if invert else fits
+
+    return keep
+
+
+def write_kept(
+    rows: TokenRows | LineRows,
+    keep: Keep,
+    output: Output,
+    made_by: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> FilterReport:
+    """Write the rows that `keep` says."""
+    counter = Counter(len(rows), progress)
+    with open_writer(output, [rows], made_by) as writer:
+        for first, stop in runs(rows):
+            data, lengths = read_run(rows, first, stop)
+            groups = keep(first, stop, data, lengths).astype(np.int64) - 1
+            for _, some, some_lengths in grouped(data, lengths, groups):
+                write_rows(writer, some, some_lengths, rows.path)
+            counter.add(stop - first)
+        manifest = writer.commit()
+    return FilterReport(Written.of(resolve(output.path)[1], manifest), len(rows) - manifest.num_samples)
+
+
+# --- conditions ----------------------------------------------------------------------------------------------------
+
+
+def _by_length(rows: TokenRows | LineRows, least: int | None, most: int | None) -> Keep:
+    if not isinstance(rows, TokenRows):
+        raise ConfigError(
+            "lines have no tokens", path=rows.path, hint="Filter by an expression: --where 'len(text) > 200'"
+        )
+    low = 0 if least is None else least
+    high = np.iinfo(np.int64).max if most is None else most
+    return lambda first, stop, data, lengths: (lengths >= low) & (lengths <= high)
+
+
+def _by_content(rows: TokenRows | LineRows, match: str | None, field: str, where: str | None) -> Keep:
+    if not isinstance(rows, LineRows):
+        raise ConfigError(
+            "documents of tokens have no fields",
+            path=rows.path,
+            hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
+        )
+    conditions: list[Fits] = []
+    if match is not None:
+        conditions.append(_field_matches(compile_pattern(match), tuple(field.split("."))))
+    if where is not None:
+        conditions.append(compile_expression(where))
+
+    def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
+        view = data.data
+        fits = np.empty(len(lengths), np.bool_)
+        start = 0
+        for row, end in enumerate(np.cumsum(lengths).tolist()):
+            fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
+            fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
+            start = end
+        return fits
+
+    return keep
+
+
+def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
+    def fits(fields: Mapping[str, Any]) -> bool:
+        value: Any = fields
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return isinstance(value, str) and pattern.search(value) is not None
+
+    return fits
+
+
+def _fields_of(line: bytes, path: str, index: int) -> Mapping[str, Any]:
+    try:
+        value = decode_line(line)
+    except (ValueError, RecursionError):
+        found = fault_of(line)
+        raise Corrupt(f"the line at index {index} is not valid JSON", path=path, found=found, hint="Mend it") from None
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) -> bool:
+    try:
+        return bool(condition(fields))
+    except _VALUE_ERRORS as error:
+        raise PrepareError(
+            f"the expression fails on the line at index {index}: {error}",
+            path=path,
+            hint="Ask for the field first: text != None and len(text) > 200",
+        ) from None
+
+
+def _by_index(rows: TokenRows | LineRows, indices: Sequence[int] | IntArray | Path) -> Keep:
+    where = indices if isinstance(indices, str | os.PathLike) else None
+    chosen = _read_indices(os.fspath(where)) if where is not None else np.asarray(indices)
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise ConfigError("not a list of indices", path=where, found=f"{chosen.dtype} of shape {list(chosen.shape)}")
+    wrong = chosen[(chosen < 0) | (chosen >= len(rows))]
+    if len(wrong):
+        raise ConfigError(
+            "no such document or line", path=where or rows.path, found=int(wrong[0]), expected=f"0 to {len(rows) - 1}"
+        )
+    wanted = np.zeros(len(rows), np.bool_)
+    wanted[chosen.astype(np.int64)] = True
+    return lambda first, stop, data, lengths: wanted[first:stop]
+
+
+def _read_indices(path: str) -> NDArray[Any]:
+    try:
+        if path.endswith(".npy"):
+            return np.load(path, allow_pickle=False)
+        with open(path, "rb") as file:
+            return np.array([int(line) for line in file.read().split()], np.int64)
+    except FileNotFoundError:
+        raise NotFound("no such file of indices", path=path, hint="Check the path") from None
+    except (ValueError, OverflowError, EOFError) as error:
+        raise ConfigError(f"not a list of indices: {error}", path=path, expected="one integer a line") from None

@@ -1,0 +1,252 @@
+"""Rows in another order, in bounded memory.
+
+Where the data lie in local files and are not many times the memory given, each window of output rows is gathered from
+the mapped files, piece by piece in the order of the files, and the pages are given back. Otherwise rows pass through a
+scratch file: one pass over the data puts each into the bucket of the output that it belongs to, and each bucket, which
+fits the memory, is then put in order. So the data are read and written once more, from one end to the other, at any
+size. Both ways give the same rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.codec.runs import argsort_small, copy_runs
+from penstock.errors import PrepareError
+from penstock.order.permutation import GlobalOrder
+from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
+from penstock.types import IntArray
+
+MEMORY_BYTES = 3 << 24
+T = TypeVar("T")
+
+_BLOCK_ROWS = 1 << 16
+_MOST_WINDOWS = 16
+_MOST_BUCKETS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Places `[first, stop)` of the output, and how many units they hold."""
+
+    first: int
+    stop: int
+    units: int
+
+
+class RowOrder(Protocol):
+    """Where rows go."""
+
+    def rows_at(self, first: int, stop: int) -> IntArray:
+        """int64[stop - first]: the rows at these places of the output."""
+        ...
+
+    def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
+        """int64[stop - first]: for rows of the input, the bucket of their place: b for `borders[b] <= place`."""
+        ...
+
+
+class SeededOrder:
+    """The order of `penstock.Shuffle` in its first epoch: arithmetic, without a table."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._order = GlobalOrder(size, seed)
+
+    def rows_at(self, first: int, stop: int) -> IntArray:
+        """The rows at places `[first, stop)`."""
+        return self._order.order(np.arange(first, stop))
+
+    def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
+        """The buckets of rows `[first, stop)`."""
+        return np.searchsorted(borders, self._order.inverse(np.arange(first, stop), 0), side="right") - 1
+
+
+class TableOrder:
+    """An order that only a table can tell, such as a peer's.
+
+    Args:
+        table: any integers [n]: the row at each place.
+    """
+
+    __slots__ = ("_buckets", "_table")
+
+    def __init__(self, table: NDArray[Any]) -> None:
+        self._table = table
+        self._buckets: NDArray[np.uint16] | None = None
+
+    def rows_at(self, first: int, stop: int) -> IntArray:
+        """The rows at places `[first, stop)`."""
+        return self._table[first:stop].astype(np.int64)
+
+    def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
+        """The buckets of rows `[first, stop)`; all are worked out at the first call, in 2 bytes a row."""
+        if self._buckets is None:
+            self._buckets = np.empty(len(self._table), np.uint16)
+            for bucket, (low, high) in enumerate(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)):
+                self._buckets[self._table[low:high]] = bucket
+        return self._buckets[first:stop].astype(np.int64)
+
+
+def reordered(
+    rows: Rows, order: RowOrder, *, scratch_folder: str, memory_bytes: int = MEMORY_BYTES
+) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
+
+    One run is made while the caller writes the one before, whose memory is used again after that.
+
+    Memory: `memory_bytes`, or a 5000th of the data where that is more, and some 40 MB; or a few times the longest row.
+
+    Args:
+        rows: the input.
+        order: of as many rows.
+        scratch_folder: where a scratch file may go, which has no name and leaves nothing behind.
+        memory_bytes: for the rows that are held at once.
+    """
+    # A third for rows as they come, two for rows in order: one run that is made, and one that is written.
+    total_bytes = total_units(rows) * rows.dtype.itemsize
+    window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
+    windows = _windows(rows, order, window_bytes)
+    if len(windows) <= 1 or (rows.can_view() and len(windows) <= _most_windows(window_bytes)):
+        yield from ahead(_gathered(rows, order, windows))
+        return
+    with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
+        yield from ahead(_through_buckets(rows, order, windows, scratch.fileno()))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; one is made in a thread while the caller works on the one before."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, items, None)
+        while (item := pending.result()) is not None:
+            pending = pool.submit(next, items, None)
+            yield item
+
+
+def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[_Window]:
+    """Windows of the output, each of at most `window_bytes`, or of one longer row."""
+    most = window_bytes // rows.dtype.itemsize
+    windows: list[_Window] = []
+    first = opened = total = 0
+    for at in range(0, len(rows), _BLOCK_ROWS):
+        _, lengths = rows.ranges(order.rows_at(at, min(len(rows), at + _BLOCK_ROWS)))
+        marks = total + np.concatenate([[0], np.cumsum(lengths)])  # units before each row of the block, and behind it
+        while (fitting := int(np.searchsorted(marks, opened + most, side="right")) - 1) < len(lengths):
+            stop = max(at + fitting, first + 1)
+            windows.append(_Window(first, stop, int(marks[stop - at]) - opened))
+            first, opened = stop, int(marks[stop - at])
+        total = int(marks[-1])
+    return [*windows, _Window(first, len(rows), total - opened)] if first < len(rows) else windows
+
+
+def _most_windows(window_bytes: int) -> int:
+    """How many windows are worth a look at all pieces for each: not more, and not where the data crowd the memory."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(_MOST_WINDOWS, memory_bytes // 4 // window_bytes)
+
+
+def _buffers(rows: Rows, windows: list[_Window], count: int) -> list[NDArray[Any]]:
+    """Room for any one window each. It is used again and again: fresh memory costs as much as copying into it."""
+    largest = max((window.units for window in windows), default=0)
+    return [np.empty(largest, rows.dtype) for _ in range(min(count, len(windows)))]
+
+
+def _gathered(rows: Rows, order: RowOrder, windows: list[_Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """The rows of each window, copied from where they are."""
+    for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
+        yield out[: window.units], _gather(rows, order.rows_at(window.first, window.stop), out)
+
+
+def _gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
+    """Copy the rows at `indices` to `out`, in that order; returns their lengths."""
+    starts, lengths = rows.ranges(indices)
+    places = np.cumsum(lengths) - lengths
+    pieces = starts // PIECE_UNITS
+    by_piece = argsort_small(pieces)
+    borders = np.flatnonzero(np.diff(pieces[by_piece], prepend=-1, append=-1))
+    read = rows.view if rows.can_view() else rows.read
+    for first, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+        some = by_piece[first:stop]
+        own_starts, own_lengths = starts[some], lengths[some]
+        low, high = int(own_starts.min()), int((own_starts + own_lengths).max())
+        copy_runs(read(low, high), own_starts - low, own_lengths, out, places[some])
+        rows.release()
+    return lengths
+
+
+def _through_buckets(
+    rows: Rows, order: RowOrder, windows: list[_Window], scratch: int
+) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """The same by way of a scratch file with one bucket for each window."""
+    borders = np.array([0, *(window.stop for window in windows)], np.int64)
+    width = rows.dtype.itemsize
+    sizes_bytes = np.array([window.units * width for window in windows])
+    starts_bytes = (np.cumsum(sizes_bytes) - sizes_bytes).tolist()
+    filled_bytes = list(starts_bytes)
+    for first, stop in runs(rows):
+        data, lengths = read_run(rows, first, stop)
+        for group, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
+            _write_at(scratch, filled_bytes[group], some)
+            filled_bytes[group] += some.nbytes
+    (bucket,) = _buffers(rows, windows, 1)
+    for window, start_bytes, out in zip(windows, starts_bytes, itertools.cycle(_buffers(rows, windows, 2))):
+        _read_at(scratch, start_bytes, bucket[: window.units])
+        indices = order.rows_at(window.first, window.stop)
+        _, lengths = rows.ranges(indices)
+        # In its bucket a row comes in the order of the input.
+        by_index = np.argsort(indices)
+        starts = np.empty(len(indices), np.int64)
+        starts[by_index] = np.cumsum(lengths[by_index]) - lengths[by_index]
+        copy_runs(bucket[: window.units], starts, lengths, out, np.cumsum(lengths) - lengths)
+        yield out[: window.units], lengths
+
+
+def grouped(data: NDArray[Any], lengths: IntArray, groups: IntArray) -> Iterator[tuple[int, NDArray[Any], IntArray]]:
+    """The rows of a run by group: for each one that has rows (group, any[n_units], int64[k] lengths).
+
+    Args:
+        data: any[n_units]: the rows back to back.
+        lengths: int64[n_rows], their units.
+        groups: int64[n_rows]; rows of a negative group are left out.
+    """
+    num_rows = len(lengths)
+    taken = np.flatnonzero(groups >= 0)
+    taken = taken[argsort_small(groups[taken])]
+    if not len(taken):
+        return
+    starts, groups, lengths = (np.cumsum(lengths) - lengths)[taken], groups[taken], lengths[taken]
+    marks = np.concatenate([[0], np.cumsum(lengths)])
+    if groups[0] == groups[-1] and len(taken) == num_rows:
+        out = data  # one group, and all of it
+    else:
+        out = np.empty(int(marks[-1]), data.dtype)
+        copy_runs(data, starts, lengths, out, marks[:-1])
+    borders = np.flatnonzero(np.diff(groups, prepend=-1, append=-1))
+    for first, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+        yield int(groups[first]), out[marks[first] : marks[stop]], lengths[first:stop]
+
+
+def _write_at(fd: int, offset_bytes: int, data: NDArray[Any]) -> None:
+    view = data.view(np.uint8).data
+    while view:
+        written = os.pwrite(fd, view, offset_bytes)
+        view, offset_bytes = view[written:], offset_bytes + written
+
+
+def _read_at(fd: int, offset_bytes: int, out: NDArray[Any]) -> None:
+    view = out.view(np.uint8).data
+    while view:
+        read = os.preadv(fd, [view], offset_bytes)
+        if read == 0:
+            raise PrepareError("the scratch file ends early", offset_bytes=offset_bytes)
+        view, offset_bytes = view[read:], offset_bytes + read

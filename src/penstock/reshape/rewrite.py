@@ -1,0 +1,252 @@
+"""What the verbs on whole datasets share on their way out: the writer, what it may hold, and what was written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsDocumentRuns, SupportsLineRuns, SupportsTokenParts, Writer
+from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.formats import format_names, get_format
+from penstock.reshape.rows import LineRows, TokenRows, read_run, runs
+from penstock.store.resolve import resolve
+from penstock.types import IntArray, Manifest
+
+Path = str | os.PathLike[str]
+
+Progress = Callable[[int, str], None]
+"""Told the samples done so far, and a text."""
+
+_NEWLINE = 0x0A
+_PART_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A dataset that a verb made.
+
+    Attributes:
+        path: where it is.
+        format: its format.
+        samples: documents or lines in it.
+        tokens: tokens in it; None for lines.
+        size_bytes: bytes of its data.
+    """
+
+    path: str
+    format: str
+    samples: int
+    tokens: int | None
+    size_bytes: int
+
+    @classmethod
+    def of(cls, path: str, manifest: Manifest) -> Written:
+        """From what the writer tells."""
+        return cls(path, manifest.format, manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
+
+
+@dataclass(slots=True)
+class Counter:
+    """Tells how many of `total` samples are done."""
+
+    total: int
+    progress: Progress | None
+    done: int = 0
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        self.done += count
+        if self.progress is not None:
+            self.progress(self.done, f"of {self.total:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A dataset to be made.
+
+    Attributes:
+        path: where; of the store.
+        to: format; None: what the path's suffix says, else that of the first source.
+        overwrite: replace what is there.
+        token_bytes: width of the ids; None: that of the sources.
+        mix_tokenizers: take sources of different tokenizers.
+        store: where it will be; None: follows from the path.
+    """
+
+    path: Path
+    to: str | None = None
+    overwrite: bool = False
+    token_bytes: int | None = None
+    mix_tokenizers: bool = False
+    store: Store | None = None
+
+
+def open_writer(output: Output, sources: Sequence[TokenRows | LineRows], made_by: Mapping[str, Any]) -> Writer:
+    """A writer for rows of `sources`.
+
+    Args:
+        output: what is to be made.
+        sources: at least one.
+        made_by: verb and options, for the side file.
+
+    Raises:
+        ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
+        Unsupported: the format can't hold these rows.
+    """
+    store, path = resolve(output.path)
+    for rows in sources:
+        if _same_file(rows.path, path):
+            raise ConfigError("the output would replace an input", path=path, hint="Name another output")
+    documents = [rows for rows in sources if isinstance(rows, TokenRows)]
+    if len(documents) not in (0, len(sources)):
+        lines = next(rows for rows in sources if isinstance(rows, LineRows))
+        raise ConfigError("documents and lines don't mix", path=lines.path, found=lines.format, hint="Pack it first")
+    chosen = get_format(output.to or _format_of(path, is_tokens=bool(documents)) or sources[0].format)
+    if not chosen.traits.write or chosen.traits.tokens != bool(documents):
+        what = "documents of tokens" if documents else "lines"
+        raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=path, hint="Name one with --to (to=)")
+    options: dict[str, Any] = {}
+    if documents:
+        options = _token_options(documents, output) | {"options": dict(made_by)}
+    return chosen.create(output.store or store, path, options, overwrite=output.overwrite)
+
+
+def append_rows(
+    writer: Writer, rows: TokenRows | LineRows, first: int, stop: int, width: int, advance: Callable[[int], None]
+) -> None:
+    """Append rows `[first, stop)`: by the kernel where the tokens lie in a file as the writer would put them there.
+
+    Args:
+        writer: what `open_writer` gave.
+        rows: a source.
+        first: index of the first row.
+        stop: index behind the last one.
+        width: token width of the writer, in bytes.
+        advance: told the rows appended, after each run.
+    """
+    run = rows.token_run() if isinstance(rows, TokenRows) else None
+    if run is None or rows.dtype.itemsize != width or not isinstance(writer, SupportsTokenParts):
+        for at, end in runs(rows, first, stop):
+            data, lengths = read_run(rows, at, end)
+            write_rows(writer, data, lengths, rows.path)
+            advance(end - at)
+        return
+    for at, end in runs(rows, first, stop, _PART_BYTES):
+        starts, lengths = rows.ranges(slice(at, end))
+        start, units = int(starts[0]), int(lengths.sum())
+        largest = int(rows.view(start, start + units).max()) if units else -1
+        rows.release()
+        writer.write_part(run.path, run.offset_bytes + start * width, lengths, largest)
+        advance(end - at)
+
+
+def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str) -> None:
+    """Append rows.
+
+    Args:
+        writer: what `open_writer` gave.
+        data: any[n_units]: the rows back to back.
+        lengths: int64[k], their units.
+        path: where they come from, for errors.
+
+    Raises:
+        Corrupt: a line does not end where its index says.
+    """
+    if isinstance(writer, SupportsLineRuns):
+        wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
+        if len(wrong):
+            raise Corrupt(
+                "the index has an entry that is no whole line",
+                path=path,
+                found=f"{len(wrong)} of {len(lengths)} lines",
+                hint=f"Make it again: `penstock index {path} --overwrite`",
+            )
+        writer.write_lines(data, lengths - 1)
+    elif isinstance(writer, SupportsDocumentRuns):
+        writer.write_documents(data, lengths)
+    else:
+        writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
+
+
+def _format_of(path: str, *, is_tokens: bool) -> str | None:
+    """The format whose suffix a path has; of several, one that holds such rows."""
+    fitting = [one for one in map(get_format, format_names()) if path.endswith(one.traits.suffixes or ("\0",))]
+    fitting.sort(key=lambda one: one.traits.tokens != is_tokens)
+    return fitting[0].name if fitting else None
+
+
+def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, Any]:
+    manifests = [_manifest_of(rows) for rows in sources]
+    digests = [None if one is None else one.tokenizer_digest for one in manifests]
+    names = [None if one is None else one.tokenizer for one in manifests]
+    eos_ids = [rows.source.eos_id for rows in sources]
+    if not output.mix_tokenizers:
+        _require_one(sources, digests, "sources of different tokenizers", names)
+        _require_one(sources, eos_ids, "sources whose documents end in different EOS ids", eos_ids)
+    return {
+        "token_bytes": _width(sources, output),
+        "eos_id": _common(eos_ids),
+        "tokenizer": _common(names),
+        "tokenizer_digest": _common(digests),
+        "inputs": dict(zip(_names(sources), (rows.source.fingerprint for rows in sources), strict=True)),
+    }
+
+
+def _names(sources: Sequence[TokenRows]) -> list[str]:
+    """Names of the inputs: the last part of each path, or more where that does not tell them apart."""
+    names = [os.path.basename(os.path.abspath(rows.path)) for rows in sources]
+    if len(set(names)) == len(names):
+        return names
+    paths = [os.path.abspath(rows.path) for rows in sources]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [os.path.relpath(path, root) for path in paths]
+
+
+def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str, shown: Sequence[Any]) -> None:
+    """Refuse values that are known and differ."""
+    known = [i for i, value in enumerate(values) if value is not None]
+    for i in known:
+        if values[i] != values[known[0]]:
+            raise ConfigError(
+                what,
+                path=sources[i].path,
+                found=shown[i],
+                expected=f"{shown[known[0]]}, as in {sources[known[0]].path}",
+                hint="Take them all the same with --mix-tokenizers (mix_tokenizers=True)",
+            )
+
+
+def _common(values: Sequence[Any]) -> Any:
+    """What all say; None where one says nothing, or another thing."""
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _width(sources: Sequence[TokenRows], output: Output) -> int:
+    widths = [rows.dtype.itemsize for rows in sources]
+    width = output.token_bytes or widths[0]
+    for rows, found in zip(sources, widths, strict=True):
+        if found != width if output.token_bytes is None else found > width:
+            raise ConfigError(
+                "tokens of different widths" if output.token_bytes is None else "tokens are never made narrower",
+                path=rows.path,
+                found=f"{found} bytes",
+                expected=f"{width} bytes" if output.token_bytes is None else f"at most {width} bytes",
+                hint=f"Widen them all: --token-bytes {max(widths)} (token_bytes={max(widths)})",
+            )
+    return width
+
+
+def _manifest_of(rows: TokenRows) -> Manifest | None:
+    manifest = getattr(rows.source, "manifest", None)
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+def _same_file(first: str, second: str) -> bool:
+    if os.path.exists(first) and os.path.exists(second):
+        return os.path.samefile(first, second)
+    return os.path.abspath(first) == os.path.abspath(second)

@@ -1,0 +1,330 @@
+"""Documents or lines of a dataset as rows of units, for work on whole datasets.
+
+A unit is a token id of a document, or a byte of a line, its line end included. Rows are read in runs of some MB, back
+to back, as a writer takes them. So `merge`, `shuffle`, `split`, `filter` and `chunk` are each written once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsLines, SupportsTokenRun, TokenSource, is_token_source
+from penstock.codec.runs import copy_runs
+from penstock.codec.tokens import dtype_for
+from penstock.errors import Truncated, Unsupported
+from penstock.formats import get_format, sniff
+from penstock.store.local import LocalStore
+from penstock.store.mapped import MappedFile
+from penstock.store.network import on_network
+from penstock.store.resolve import resolve
+from penstock.types import Extent, IntArray, OpenOptions
+
+RUN_BYTES = 1 << 24
+PIECE_UNITS = 1 << 22
+"""Rows whose first units lie in one multiple of this lie in one file: what may be asked of `view` at once."""
+
+_NEWLINE = b"\n"
+_BLOCK_ROWS = 1 << 16
+_MOST_SPREAD = 4
+
+
+class Rows(Protocol):
+    """Rows that lie in a space of units."""
+
+    path: str
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int: ...
+
+    def borders(self) -> list[int]:
+        """Indices of rows over which no run goes, from 0 to the number of rows."""
+        ...
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first unit, units) of the rows at these indices, each int64[k]."""
+        ...
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """The units `[start, stop)`."""
+        ...
+
+    def can_view(self) -> bool:
+        """Whether `view` works: for local files that can be mapped."""
+        ...
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """The same units as `read` gives, mapped."""
+        ...
+
+    def release(self) -> None:
+        """Give back the memory behind all views."""
+        ...
+
+
+class TokenRows:
+    """The documents of a token source."""
+
+    __slots__ = ("_map", "_run", "dtype", "format", "path", "source")
+
+    def __init__(self, source: TokenSource, path: str, format: str) -> None:
+        self.source = source
+        self.path = path
+        self.format = format
+        self.dtype = source.dtype
+        self._run = source.token_run() if isinstance(source, SupportsTokenRun) else None
+        self._map: MappedFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.source.doc_starts) - 1
+
+    def borders(self) -> list[int]:
+        """None but both ends."""
+        return [0, len(self)]
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first token, tokens) of documents."""
+        doc_starts = self.source.doc_starts
+        if isinstance(rows, slice):
+            borders = np.asarray(doc_starts[rows.start : rows.stop + 1], np.int64)
+            return borders[:-1], np.diff(borders)
+        starts = doc_starts[rows]
+        return starts, doc_starts[rows + 1] - starts
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """uint[stop - start]: tokens."""
+        return self.source.tokens(start, stop)
+
+    def token_run(self) -> Extent | None:
+        """Where all tokens lie in a local file, little-endian in the width of `dtype`; None where they don't."""
+        return self._run if self.can_view() else None
+
+    def can_view(self) -> bool:
+        """Whether the tokens lie in a local file as they are."""
+        return self._run is not None and not on_network(self._run.path)
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """uint[stop - start]: tokens, mapped."""
+        if self._run is None:
+            return self.read(start, stop)
+        self._map = self._map or MappedFile(self._run.path)
+        width = self.dtype.itemsize
+        first_bytes, stop_bytes = self._run.offset_bytes + start * width, self._run.offset_bytes + stop * width
+        return _all_of(self._map.data[first_bytes:stop_bytes], stop_bytes - first_bytes, self.path).view(
+            dtype_for(width, "<")
+        )
+
+    def release(self) -> None:
+        """Give back mapped pages."""
+        if self._map is not None:
+            self._map.release()
+
+
+class LineRows:
+    """The lines of a file. Where the last one has no line end, it gets one.
+
+    Args:
+        lines: int64[n, 2]: start and length in bytes of each line, without its line end.
+        store: where the file is.
+        path: the file.
+        format: its format.
+    """
+
+    __slots__ = ("_lines", "_map", "_size_bytes", "_store", "dtype", "format", "path")
+
+    def __init__(self, lines: IntArray, store: Store, path: str, format: str) -> None:
+        self.path = path
+        self.format = format
+        self.dtype = np.dtype(np.uint8)
+        self._store = store
+        self._size_bytes = store.size(path)
+        self._lines = lines
+        self._map: MappedFile | None = None
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def borders(self) -> list[int]:
+        """None but both ends."""
+        return [0, len(self)]
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first byte, bytes with the line end) of lines."""
+        lines = np.asarray(self._lines[rows])
+        return lines[:, 0], lines[:, 1] + 1
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """uint8[stop - start]: bytes of the file; one behind its end is a line end."""
+        data = self._store.get(self.path, start, min(stop, self._size_bytes) - start)
+        if stop > self._size_bytes:
+            data += _NEWLINE
+        return _all_of(np.frombuffer(data, np.uint8), stop - start, self.path)
+
+    def can_view(self) -> bool:
+        """Whether the file is a local one."""
+        return isinstance(self._store, LocalStore) and not on_network(self.path)
+
+    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """uint8[stop - start]: bytes of the file, mapped, but for those at its end."""
+        if stop > self._size_bytes:
+            return self.read(start, stop)
+        self._map = self._map or MappedFile(self.path)
+        return _all_of(self._map.data[start:stop], stop - start, self.path)
+
+    def release(self) -> None:
+        """Give back mapped pages."""
+        if self._map is not None:
+            self._map.release()
+
+
+class JoinedRows:
+    """Ranges of rows of several datasets, one after another.
+
+    Args:
+        parts: rows of one dtype, each with the index of the first row and of the one behind the last.
+    """
+
+    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "path")
+
+    def __init__(self, parts: Sequence[tuple[Rows, int, int]]) -> None:
+        self._parts = [rows for rows, _, _ in parts]
+        self._firsts = [first for _, first, _ in parts]
+        self._borders = np.concatenate([[0], np.cumsum([stop - first for _, first, stop in parts])])
+        sizes = [-(-_space(rows) // PIECE_UNITS) * PIECE_UNITS for rows in self._parts]
+        self._bases = np.concatenate([[0], np.cumsum(sizes)])
+        self.dtype, self.path = self._parts[0].dtype, self._parts[0].path
+
+    def __len__(self) -> int:
+        return int(self._borders[-1])
+
+    def borders(self) -> list[int]:
+        """Where one part ends and the next begins."""
+        return self._borders.tolist()
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first unit in the space of all parts, units) of rows."""
+        indices = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
+        parts = np.searchsorted(self._borders, indices, side="right") - 1
+        for part in np.unique(parts).tolist():
+            here = np.flatnonzero(parts == part)
+            own_starts, lengths[here] = self._parts[part].ranges(
+                indices[here] - self._borders[part] + self._firsts[part]
+            )
+            starts[here] = own_starts + self._bases[part]
+        return starts, lengths
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Units of one part."""
+        part, base = self._part_at(start)
+        return part.read(start - base, stop - base)
+
+    def can_view(self) -> bool:
+        """Whether all parts can."""
+        return all(rows.can_view() for rows in self._parts)
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """Units of one part, mapped."""
+        part, base = self._part_at(start)
+        return part.view(start - base, stop - base)
+
+    def release(self) -> None:
+        """Give back mapped pages of all parts."""
+        for rows in self._parts:
+            rows.release()
+
+    def _part_at(self, start: int) -> tuple[Rows, int]:
+        part = int(np.searchsorted(self._bases, start, side="right")) - 1
+        return self._parts[part], int(self._bases[part])
+
+
+def open_rows(
+    path: str | os.PathLike[str], *, format: str | None = None, store: Store | None = None, **options: Any
+) -> TokenRows | LineRows:
+    """The documents or lines of a dataset.
+
+    Args:
+        path: file, folder or URL.
+        format: its format; found by sniffing where it is None.
+        store: where it is; follows from the path where it is None.
+        options: what `penstock.open` takes.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: a format of neither documents nor lines.
+    """
+    found, root = resolve(path)
+    store = store or found
+    chosen = get_format(format) if format else sniff(store, root)
+    # Not mapped: what is read once, from one end to the other, then takes no memory.
+    source = chosen.open(store, root, OpenOptions(read="pread", **options))
+    if is_token_source(source):
+        return TokenRows(source, root, chosen.name)
+    if isinstance(source, SupportsLines):
+        return LineRows(source.line_ranges(), store, root, chosen.name)
+    raise Unsupported(
+        f"the format {chosen.name!r} has neither documents of tokens nor lines",
+        path=root,
+        hint="Make one that has: penstock convert, or penstock pack",
+    )
+
+
+def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = RUN_BYTES) -> Iterator[tuple[int, int]]:
+    """Borders of runs of rows in `[first, stop)`: each of at most `run_bytes`, or one longer row."""
+    most = run_bytes // rows.dtype.itemsize
+    last = len(rows) if stop is None else stop
+    for border in rows.borders():
+        part_stop = min(last, border)
+        while first < part_stop:
+            _, lengths = rows.ranges(slice(first, min(part_stop, first + _BLOCK_ROWS)))
+            step = max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right")))
+            yield first, first + step
+            first += step
+
+
+def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
+    """The rows of one run, back to back: (any[n_units], their int64[n_rows] lengths)."""
+    starts, lengths = rows.ranges(slice(first, stop))
+    ends = starts + lengths
+    if bool((starts[1:] == ends[:-1]).all()):
+        return (rows.read(int(starts[0]), int(ends[-1])) if len(starts) else np.empty(0, rows.dtype)), lengths
+    total = int(lengths.sum())
+    out = np.empty(total, rows.dtype)
+    places = np.cumsum(lengths) - lengths
+    low, high = int(starts.min()), int(ends.max())
+    if high - low <= _MOST_SPREAD * total:
+        copy_runs(rows.read(low, high), starts - low, lengths, out, places)
+    else:  # an index in another order than its file
+        for start, end, place in zip(starts.tolist(), ends.tolist(), places.tolist(), strict=True):
+            out[place : place + end - start] = rows.read(start, end)
+    return out, lengths
+
+
+def total_units(rows: Rows) -> int:
+    """Units of all rows."""
+    blocks = range(0, len(rows), _BLOCK_ROWS)
+    return sum(int(rows.ranges(slice(at, min(len(rows), at + _BLOCK_ROWS)))[1].sum()) for at in blocks)
+
+
+def _space(rows: Rows) -> int:
+    """A number of units that no row of these goes beyond."""
+    ends = [0]
+    for at in range(0, len(rows), _BLOCK_ROWS):
+        starts, lengths = rows.ranges(slice(at, min(len(rows), at + _BLOCK_ROWS)))
+        ends.append(int((starts + lengths).max()))
+    return max(ends)
+
+
+def _all_of(data: NDArray[Any], wanted_bytes: int, path: str) -> NDArray[Any]:
+    if len(data) < wanted_bytes:
+        raise Truncated(
+            "the file became shorter while it was read",
+            path=path,
+            found=f"{len(data)} bytes",
+            expected=f"{wanted_bytes} bytes",
+        )
+    return data

@@ -1,0 +1,94 @@
+"""`shuffle`: documents or lines in a random order that a seed decides."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.abc import Store
+from penstock.errors import ConfigError
+from penstock.reshape.reorder import MEMORY_BYTES, RowOrder, SeededOrder, reordered
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows
+from penstock.store.resolve import resolve
+
+_LEAST_MEMORY_BYTES = 1 << 20
+
+
+def shuffle(
+    source: Path,
+    target: Path,
+    *,
+    seed: int,
+    to: str | None = None,
+    format: str | None = None,
+    token_bytes: int | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Written:
+    """Write the documents, or the lines, of a dataset in another order.
+
+    The order is the first epoch of `penstock.Shuffle` with the same seed, so it needs no table, and the bytes depend on
+    source and seed alone. Data larger than memory go through a scratch file beside the target, which has no name and is
+    as large as the data. Memory: `memory_bytes`, 150 MB, and 12 bytes a document; or a few times the longest one.
+
+    Args:
+        source: dataset of documents, or a JSONL file.
+        target: dataset to make.
+        seed: any integer.
+        to: format of the target; by default that of its suffix, else that of the source.
+        format: format of the source; found by sniffing where it is None.
+        token_bytes: width of the ids, where it is to be wider than that of the source.
+        memory_bytes: for the rows held at once; more is faster for data larger than memory. No influence on the output.
+        overwrite: replace the target.
+        store: where all files are.
+        progress: told after each run.
+        options: what `penstock.open` takes for the source.
+
+    Raises:
+        ConfigError: the output exists, or an option can't be.
+        FormatError: the source is damaged.
+    """
+    if memory_bytes < _LEAST_MEMORY_BYTES:
+        raise ConfigError(
+            "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
+        )
+    rows = open_rows(source, format=format, store=store, **options)
+    output = Output(target, to, overwrite, token_bytes, store=store)
+    order = SeededOrder(len(rows), seed) if len(rows) else None
+    return write_in_order(rows, order, [rows], output, {"command": "shuffle", "seed": seed}, memory_bytes, progress)
+
+
+def write_in_order(
+    rows: Rows,
+    order: RowOrder | None,
+    sources: list[TokenRows | LineRows],
+    output: Output,
+    made_by: dict[str, Any],
+    memory_bytes: int = MEMORY_BYTES,
+    progress: Progress | None = None,
+) -> Written:
+    """Write all rows in an order.
+
+    Args:
+        rows: what is to be written, of `sources`.
+        order: of as many rows; None where there is none.
+        sources: what the rows come from.
+        output: what is to be made.
+        made_by: command and options, for the side file.
+        memory_bytes: for the rows held at once.
+        progress: told after each run.
+    """
+    path = resolve(output.path)[1]
+    counter = Counter(len(rows), progress)
+    with open_writer(output, sources, made_by) as writer:
+        if order is not None:
+            folder = os.path.dirname(os.path.abspath(path))
+            for data, lengths in reordered(rows, order, scratch_folder=folder, memory_bytes=memory_bytes):
+                write_rows(writer, data, lengths, rows.path)
+                counter.add(len(lengths))
+        manifest = writer.commit()
+    return Written.of(path, manifest)

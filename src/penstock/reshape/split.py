@@ -1,0 +1,172 @@
+"""`split`: one dataset → several, each document or line in exactly one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock._digest import derive_key
+from penstock.abc import Store
+from penstock.errors import ConfigError
+from penstock.formats import get_format
+from penstock.order.permutation import unpermute
+from penstock.reshape.reorder import grouped
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows, read_run, runs
+from penstock.store.resolve import resolve
+from penstock.types import IntArray, Manifest
+
+By = Literal["position", "content"]
+
+_USUAL_NAMES = {2: ("train", "validation"), 3: ("train", "validation", "test")}
+_HASH_SPACE = 1 << 64
+
+Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
+"""(first, stop, rows back to back, lengths) → int64[stop - first]: the part of each row."""
+
+
+def split(
+    source: Path,
+    folder: Path,
+    *,
+    ratio: Sequence[float],
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+    by: By = "position",
+    to: str | None = None,
+    format: str | None = None,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Written, ...]:
+    """Deal the documents, or the lines, of a dataset to parts: `folder/<stem>_<name><suffix>`.
+
+    Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
+    document, by largest remainder, and which document is where follows from seed, number of documents and shares. By
+    content, equal documents share a part, also when documents are added later, and shares hold on average. Memory: some
+    50 MB, 64 MiB for each part, and 8 bytes a document.
+
+    Args:
+        source: dataset of documents, or a JSONL file.
+        folder: where the parts go.
+        ratio: share of each part, in any unit, such as `(8, 1, 1)`.
+        names: of the parts; by default train, validation, test for two or three, else their numbers from 0.
+        seed: any integer.
+        by: `"position"` or `"content"`.
+        to: format of the parts; by default that of the source.
+        format: format of the source; found by sniffing where it is None.
+        overwrite: replace parts that are there.
+        store: where all files are.
+        progress: told after each run.
+        options: what `penstock.open` takes for the source.
+
+    Returns:
+        The parts, in the order of `ratio`.
+
+    Raises:
+        ConfigError: shares or names that can't be, or a part that exists; then none is made.
+        FormatError: the source is damaged.
+    """
+    if by not in get_args(By):
+        raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
+    shares = _checked_shares(ratio)
+    names = _checked_names(names, len(shares))
+    rows = open_rows(source, format=format, store=store, **options)
+    parts = _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, rows)
+    paths = _paths(rows, resolve(folder)[1], names, to)
+    made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
+    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
+    manifests = _deal(rows, parts, outputs, made_by, Counter(len(rows), progress))
+    return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
+
+
+def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
+    """Samples of each part: whole numbers nearest to the shares, by largest remainder, ties to the earlier part."""
+    exact = [num_samples * share / math.fsum(shares) for share in shares]
+    counts = [math.floor(value) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda part: counts[part] - exact[part])
+    for part in by_remainder[: num_samples - sum(counts)]:
+        counts[part] += 1
+    return counts
+
+
+def _paths(rows: TokenRows | LineRows, folder: str, names: Sequence[str], to: str | None) -> list[str]:
+    stem, suffix = os.path.splitext(os.path.basename(rows.path.rstrip("/")))
+    if to not in (None, rows.format):
+        suffix = next(iter(get_format(to).traits.suffixes), "")
+    return [os.path.join(folder, f"{stem}_{name}{suffix}") for name in names]
+
+
+def _deal(
+    rows: TokenRows | LineRows, parts: Parts, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter
+) -> list[Manifest]:
+    with contextlib.ExitStack() as stack:
+        # All writers begin first: a part that exists is refused before anything is written.
+        writers = [stack.enter_context(open_writer(output, [rows], made_by)) for output in outputs]
+        for first, stop in runs(rows):
+            data, lengths = read_run(rows, first, stop)
+            for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
+                write_rows(writers[part], some, some_lengths, rows.path)
+            counter.add(stop - first)
+        return [writer.commit() for writer in writers]
+
+
+def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:
+    key = derive_key(seed, "split")
+    borders = np.cumsum(part_counts(num_samples, shares))
+
+    def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
+        places = unpermute(np.arange(first, stop), num_samples, key)
+        return np.searchsorted(borders, places, side="right")
+
+    return parts
+
+
+def _by_content(shares: Sequence[float], seed: int, rows: Rows) -> Parts:
+    key = derive_key(seed, "split by content")
+    total = math.fsum(shares)
+    sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
+    borders = np.array([min(int(one / total * _HASH_SPACE), _HASH_SPACE - 1) for one in sums], np.uint64)
+    # As 4-byte ids, so that the width of the tokens decides nothing.
+    hashed = "<u1" if isinstance(rows, LineRows) else "<u4"
+
+    def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
+        view = byte_view(data.astype(hashed, copy=False))
+        stops = np.cumsum(lengths) * np.dtype(hashed).itemsize
+        digests = np.empty(len(lengths), np.uint64)
+        start = 0
+        for row, end in enumerate(stops.tolist()):
+            digests[row] = xxhash.xxh3_64_intdigest(view[start:end], key)
+            start = end
+        return np.searchsorted(borders, digests, side="right")
+
+    return parts
+
+
+def _checked_shares(ratio: Sequence[float]) -> list[float]:
+    shares = list(ratio)
+    if len(shares) < 2 or not all(math.isfinite(share) and share >= 0 for share in shares) or not any(shares):
+        raise ConfigError(
+            "not shares of a split",
+            found=",".join(f"{share:g}" for share in shares) or "none",
+            expected="two numbers or more, none negative, such as 8,1,1",
+        )
+    return shares
+
+
+def _checked_names(names: Sequence[str] | None, count: int) -> Sequence[str]:
+    if names is None:
+        return _USUAL_NAMES.get(count) or [str(part) for part in range(count)]
+    wrong = [name for name in names if not name or "/" in name or name in (".", "..")]
+    if len(names) != count or len(set(names)) != count or wrong:
+        raise ConfigError("not names of the parts", found=", ".join(names), expected=f"{count} different file names")
+    return names

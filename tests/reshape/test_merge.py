@@ -1,0 +1,169 @@
+"""`merge`: all documents or lines, in order, as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, files_in, lines_in, sound, write_lines, write_tokens
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.reshape import rewrite
+from penstock.reshape.merge import merge
+from penstock.testing import FaultStore, count_operations
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.sampled_from([1, 2, 4]))
+def test_all_documents_in_order(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[list[int]]], token_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    paths = [write_tokens(folder / f"{n}.pbin", part, token_bytes) for n, part in enumerate(parts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite, "_PART_BYTES", 64)
+        report = merge(paths, folder / "all.pbin")
+    expected = [document for part in parts for document in part]
+    assert documents_in(folder / "all.pbin") == expected
+    assert report.output.samples == len(expected)
+    assert [count for _, count in report.inputs] == [len(part) for part in parts]
+    assert sound(folder / "all.pbin")
+    written = write_tokens(folder / "direct.pbin", expected, token_bytes)
+    assert written.read_bytes() == (folder / "all.pbin").read_bytes()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=4), st.booleans())
+def test_all_lines_in_order(tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]], last: bool) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    paths = [write_lines(folder / f"{n}.jsonl", part or ["x"], last=last) for n, part in enumerate(parts)]
+    merge(paths, folder / "all.jsonl")
+    expected = [line for path in paths for line in path.read_bytes().split(b"\n") if line]
+    assert lines_in(folder / "all.jsonl") == expected
+    assert sound(folder / "all.jsonl")
+    assert len(ps.open(folder / "all.jsonl")) == len(expected)
+
+
+def test_the_parts_of_modalities(golden: Path, tmp_path: Path) -> None:
+    parts = sorted((golden / "modalities" / "commands" / "parts").glob("*.pbin"))
+    merge(parts, tmp_path / "all.pbin")
+    wrong = golden / "modalities" / "pbin" / "merged.pbin"
+    data_bytes = int.from_bytes(wrong.read_bytes()[:8], "little")
+    assert (tmp_path / "all.pbin").read_bytes()[: 12 + data_bytes] == wrong.read_bytes()[: 12 + data_bytes]
+    assert documents_in(tmp_path / "all.pbin") == [document for part in parts for document in documents_in(part)]
+
+
+def test_other_formats(tmp_path: Path) -> None:
+    a = write_tokens(tmp_path / "a.pbin", [[1, 2], [3]], 4)
+    b = write_tokens(tmp_path / "b.zarr", [[4], [5, 6]], 4, format="flat-tokens")
+    merge([a, b], tmp_path / "c.zarr")
+    merge([b, a], tmp_path / "d.pbin")
+    assert documents_in(tmp_path / "c.zarr") == [[1, 2], [3], [4], [5, 6]]
+    assert documents_in(tmp_path / "d.pbin") == [[4], [5, 6], [1, 2], [3]]
+
+
+def test_an_older_layout_becomes_todays(golden: Path, tmp_path: Path) -> None:
+    old = golden / "modalities" / "legacy" / "hdr12_be_t2_off12.pbin"
+    merge([old, old], tmp_path / "all.pbin")
+    assert documents_in(tmp_path / "all.pbin") == documents_in(old) * 2
+
+
+def test_widths(tmp_path: Path) -> None:
+    narrow, wide = write_tokens(tmp_path / "a.pbin", [[1]], 2), write_tokens(tmp_path / "b.pbin", [[70_000]], 4)
+    with pytest.raises(ConfigError, match=r"different widths.*--token-bytes 4"):
+        merge([narrow, wide], tmp_path / "c.pbin")
+    with pytest.raises(ConfigError, match="never made narrower"):
+        merge([narrow, wide], tmp_path / "c.pbin", token_bytes=2)
+    merge([narrow, wide], tmp_path / "c.pbin", token_bytes=4)
+    assert documents_in(tmp_path / "c.pbin") == [[1], [70_000]]
+    merge([narrow], tmp_path / "d.pbin", token_bytes=4)
+    assert ps.open(tmp_path / "d.pbin").schema.fields[0].dtype == "uint32"
+
+
+def test_tokenizers(tmp_path: Path) -> None:
+    a = write_tokens(tmp_path / "a.pbin", [[1]], tokenizer="one", tokenizer_digest="1", eos_id=1)
+    b = write_tokens(tmp_path / "b.pbin", [[1]], tokenizer="two", tokenizer_digest="2", eos_id=1)
+    c = write_tokens(tmp_path / "c.pbin", [[1]], tokenizer="one", tokenizer_digest="1", eos_id=2)
+    unknown = write_tokens(tmp_path / "d.pbin", [[1]])
+    with pytest.raises(ConfigError, match=r"different tokenizers: found two, expected one, as in .*--mix-tokenizers"):
+        merge([a, b], tmp_path / "e.pbin")
+    with pytest.raises(ConfigError, match="different EOS ids"):
+        merge([a, c], tmp_path / "e.pbin")
+    merge([a, a], tmp_path / "same.pbin")
+    manifest = ps.open(tmp_path / "same.pbin").manifest
+    assert (manifest.tokenizer, manifest.tokenizer_digest, manifest.eos_id) == ("one", "1", 1)
+    for name, others in (("mixed", [a, b]), ("half", [a, unknown])):
+        merge(others, tmp_path / f"{name}.pbin", mix_tokenizers=name == "mixed")
+        assert ps.open(tmp_path / f"{name}.pbin").manifest.tokenizer_digest is None
+
+
+def test_what_the_side_file_tells(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    a, b = write_tokens(tmp_path / "a.pbin", [[1]]), write_tokens(tmp_path / "x" / "a.pbin", [[9], []])
+    merge([a, b], tmp_path / "c.pbin")
+    manifest = ps.open(tmp_path / "c.pbin").manifest
+    assert manifest.options["command"] == "merge"
+    assert manifest.inputs == {"a.pbin": ps.open(a).fingerprint, "x/a.pbin": ps.open(b).fingerprint}
+    assert (manifest.num_samples, manifest.num_tokens, manifest.max_token_id) == (3, 2, 9)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    a, lines = write_tokens(tmp_path / "a.pbin", [[1]]), write_lines(tmp_path / "a.jsonl", ["x"])
+    for sources, target, error, what in (
+        ([], "b.pbin", ConfigError, "nothing to merge"),
+        ([a], "a.pbin", ConfigError, "would replace an input"),
+        ([a, lines], "b.pbin", ConfigError, "don't mix"),
+        ([a], "b.jsonl", Unsupported, "can't hold documents"),
+        ([lines], "b.pbin", Unsupported, "can't hold lines"),
+    ):
+        with pytest.raises(error, match=what):
+            merge(sources, tmp_path / target)
+    merge([a], tmp_path / "b.pbin")
+    before = (tmp_path / "b.pbin").read_bytes()
+    with pytest.raises(ConfigError, match="exists"):
+        merge([a, a], tmp_path / "b.pbin")
+    assert (tmp_path / "b.pbin").read_bytes() == before
+    merge([a, a], tmp_path / "b.pbin", overwrite=True)
+    assert documents_in(tmp_path / "b.pbin") == [[1], [1]]
+
+
+def test_a_wrong_index_of_lines(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ["x" * 50] * 40)
+    ps.open(path)[0]
+    data = bytearray(path.read_bytes())
+    end = data.index(b"\n", 1000)
+    data[end : end + 1] = b" "  # a line end of line 14 is gone: the index names two halves of one line
+    path.write_bytes(bytes(data))
+    with pytest.raises(Corrupt, match="no whole line"):
+        merge([path], tmp_path / "b.jsonl")
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+def test_nothing_is_left_after_a_fault(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[1, 2]] * 30)
+    work = tmp_path / "out"
+
+    def run(store: FaultStore) -> None:
+        merge([source, source], work / "b.pbin", store=store)
+
+    total = count_operations(run)
+    for path in work.iterdir():
+        path.unlink()
+    for n in range(1, total + 1):
+        try:
+            run(FaultStore(n, "raise"))
+        except OSError:
+            assert "b.pbin" not in files_in(work) or documents_in(work / "b.pbin") == [[1, 2]] * 60
+        for path in work.iterdir() if work.exists() else ():
+            assert not path.name.endswith(".staged")
+            path.unlink()
+
+
+def test_progress(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[1]] * 1000)
+    seen: list[tuple[int, str]] = []
+    merge([source] * 3, tmp_path / "b.pbin", progress=lambda done, text: seen.append((done, text)))
+    assert seen == [(1000, "of 3,000"), (2000, "of 3,000"), (3000, "of 3,000")]

@@ -1,0 +1,82 @@
+"""`shuffle`: the same documents or lines, in the order that the seed decides."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, lines_in, sound, write_lines, write_tokens
+
+import penstock as ps
+from penstock.errors import ConfigError
+from penstock.reshape import reorder
+from penstock.reshape.reorder import SeededOrder
+from penstock.reshape.shuffle import shuffle
+
+
+@settings(max_examples=15, deadline=None)
+@given(DOCUMENTS, st.integers(-5, 1 << 70))
+def test_documents_are_kept(tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], seed: int) -> None:
+    folder = tmp_path_factory.mktemp("shuffle")
+    source = write_tokens(folder / "a.pbin", documents)
+    written = shuffle(source, folder / "b.pbin", seed=seed)
+    found = documents_in(folder / "b.pbin")
+    assert collections.Counter(map(tuple, found)) == collections.Counter(map(tuple, documents))
+    assert written.samples == len(documents)
+    if documents:
+        assert found == [documents[i] for i in SeededOrder(len(documents), seed).rows_at(0, len(documents)).tolist()]
+    assert sound(folder / "b.pbin")
+
+
+@settings(max_examples=15, deadline=None)
+@given(LINES, st.integers(0, 99), st.booleans())
+def test_lines_are_kept(tmp_path_factory: pytest.TempPathFactory, texts: list[str], seed: int, last: bool) -> None:
+    folder = tmp_path_factory.mktemp("shuffle")
+    source = write_lines(folder / "a.jsonl", texts or ["x"], last=last)
+    shuffle(source, folder / "b.jsonl", seed=seed)
+    lines = source.read_bytes().removesuffix(b"\n").split(b"\n")
+    order = SeededOrder(len(lines), seed).rows_at(0, len(lines)).tolist()
+    assert lines_in(folder / "b.jsonl") == [lines[i] for i in order]
+    assert sound(folder / "b.jsonl")
+
+
+def test_the_order_is_that_of_a_shuffled_stream(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[n] for n in range(500)])
+    shuffle(source, tmp_path / "b.pbin", seed=7)
+    stream = ps.Shuffle(ps.open(source), seed=7)
+    assert documents_in(tmp_path / "b.pbin") == [stream[p]["tokens"].tolist() for p in range(500)]
+
+
+def test_bytes_depend_on_source_and_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[n % 200] * (n % 3000) for n in range(1500)])
+    shuffle(source, tmp_path / "b.pbin", seed=1)
+    for name, most_windows in (("gathered", 99), ("scratch", 0)):
+        monkeypatch.setattr(reorder, "_MOST_WINDOWS", most_windows)
+        shuffle(source, tmp_path / f"{name}.pbin", seed=1, memory_bytes=1 << 20)
+        assert (tmp_path / f"{name}.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
+    shuffle(source, tmp_path / "other.pbin", seed=2)
+    assert (tmp_path / "other.pbin").read_bytes() != (tmp_path / "b.pbin").read_bytes()
+
+
+def test_other_formats_and_widths(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.zarr", [[n, n] for n in range(50)], 4, format="flat-tokens")
+    shuffle(source, tmp_path / "b.zarr", seed=3)
+    shuffle(source, tmp_path / "b.pbin", seed=3)
+    assert documents_in(tmp_path / "b.zarr") == documents_in(tmp_path / "b.pbin")
+    shuffle(write_tokens(tmp_path / "c.pbin", [[1]], 1), tmp_path / "d.pbin", seed=3, token_bytes=2)
+    assert (tmp_path / "d.pbin").read_bytes()[8] == 2
+
+
+def test_refusals(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[1]])
+    with pytest.raises(ConfigError, match="would replace an input"):
+        shuffle(source, source, seed=1, overwrite=True)
+    with pytest.raises(ConfigError, match="too little memory"):
+        shuffle(source, tmp_path / "b.pbin", seed=1, memory_bytes=10)
+    shuffle(source, tmp_path / "b.pbin", seed=1)
+    with pytest.raises(ConfigError, match="exists"):
+        shuffle(source, tmp_path / "b.pbin", seed=1)
+    assert ps.open(tmp_path / "b.pbin").manifest.options["seed"] == 1
