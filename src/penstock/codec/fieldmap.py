@@ -1,0 +1,112 @@
+"""Field maps: how fields of a typed sample are found in the parts of a stored one.
+
+    value  := option ("," option)*           the first option that is there
+    option := name ("[" key "]")*            the part `name`, then into what it holds: a dict by key, a list by number
+
+Names and keys hold no `[` and no `]`, and are taken as they stand, blanks too. An option that does not fit this is the
+whole value, taken as one name. Checked against megatron-energon 7.4.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from penstock.errors import ConfigError, Corrupt
+
+Access: TypeAlias = tuple[tuple[str, ...], ...]
+"""Options, the preferred one first; each is the name of a part and the keys that lead into it."""
+
+FieldMap: TypeAlias = Mapping[str, Access]
+"""Field of the typed sample → where it comes from."""
+
+_OPTION = re.compile(r"[^\[\]]+(\[[^\[\]]+\])*", re.DOTALL)
+_MISSES = (KeyError, IndexError, ValueError, TypeError)
+
+
+def parse_access(text: str) -> Access:
+    """The options of one value of a field map."""
+    return tuple(_parse_option(option, text) for option in text.split(","))
+
+
+def parse_field_map(fields: object, path: str | None = None) -> dict[str, Access]:
+    """A field map as it stands in `dataset.yaml`.
+
+    Args:
+        fields: field → text.
+        path: the file, for the error.
+
+    Raises:
+        ConfigError: it is no map of texts.
+    """
+    if not isinstance(fields, Mapping):
+        raise ConfigError("a field map is no map", path=path, found=type(fields).__name__, expected="field: part")
+    for name, text in fields.items():
+        if not isinstance(text, str):
+            found = f"{name}: {text!r}"
+            raise ConfigError(
+                "a value of a field map is no text", path=path, found=found, expected="such as json[caption]"
+            )
+    return {str(name): parse_access(text) for name, text in fields.items()}
+
+
+def parts_of(fields: FieldMap) -> frozenset[str]:
+    """Names of the parts that a field map may read."""
+    return frozenset(option[0] for access in fields.values() for option in access)
+
+
+def apply(fields: FieldMap, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of one sample.
+
+    Args:
+        fields: what to find.
+        parts: part → decoded value.
+
+    Raises:
+        Corrupt: the sample lacks a field; the message names it.
+    """
+    return {name: find(access, parts, name) for name, access in fields.items()}
+
+
+def find(access: Access, parts: Mapping[str, Any], name: str = "") -> Any:
+    """The value of the first option that is there.
+
+    Raises:
+        Corrupt: none is.
+    """
+    for option in access:
+        try:
+            return _walk(option, parts)
+        except _MISSES:
+            continue
+    have = ", ".join(part for part in parts if not part.startswith("__")) or "no part"
+    raise Corrupt(
+        f"the sample has no value for the field {name!r}" if name else "the sample has no such value",
+        found=have,
+        expected=" or ".join(map(_show, access)),
+        hint="Mend the sample, or the field map in dataset.yaml",
+    )
+
+
+def _parse_option(option: str, text: str) -> tuple[str, ...]:
+    if not _OPTION.fullmatch(option):
+        return (text,)
+    name, *keys = option.replace("]", "").split("[")
+    return (name, *keys)
+
+
+def _walk(option: tuple[str, ...], parts: Mapping[str, Any]) -> Any:
+    value: Any = parts[option[0]]
+    for key in option[1:]:
+        if isinstance(value, dict):
+            value = value[key]
+        elif isinstance(value, list):
+            value = value[int(key)]
+        else:
+            raise TypeError(f"nothing can be looked up in a {type(value).__name__}")
+    return value
+
+
+def _show(option: tuple[str, ...]) -> str:
+    return option[0] + "".join(f"[{key}]" for key in option[1:])
