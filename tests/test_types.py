@@ -9,9 +9,26 @@ import pickle
 import pytest
 
 from penstock import types
-from penstock.types import Action, Extent, Field, Finding, Location, Manifest, OpenOptions, Place, Schema, Sniff, Traits
+from penstock.types import (
+    Action,
+    AVMetadata,
+    Extent,
+    Field,
+    Finding,
+    ImageMetadata,
+    Location,
+    Manifest,
+    OpenOptions,
+    Place,
+    Schema,
+    Sniff,
+    SourceInfo,
+    Traits,
+)
 
 EXAMPLES = [
+    ImageMetadata(3, 4, "PNG", "RGB"),
+    AVMetadata(video_width=4),
     Action("pbin.tail", "a.pbin", "cut it"),
     Extent("a.bin", 1 << 40, 10),
     Field("tokens", "tokens", "uint16", (None,)),
@@ -22,6 +39,7 @@ EXAMPLES = [
     Place(),
     Schema((Field("text", "text"),)),
     Sniff(True, "it has the header"),
+    SourceInfo("set", 3, "a.tar", ("1.txt",)),
     Traits(),
 ]
 

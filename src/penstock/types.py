@@ -195,6 +195,23 @@ class AVMetadata:
     audio_num_samples: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where a sample of named files comes from: an entry of its `__sources__`.
+
+    Attributes:
+        dataset_path: of the dataset; no part of equality, as a copy elsewhere is the same data.
+        index: of the sample in its dataset, or a file's name.
+        shard_name: of the shard, from the dataset's folder.
+        file_names: of the files that make the sample.
+    """
+
+    dataset_path: str = field(compare=False)
+    index: int | str
+    shard_name: str
+    file_names: tuple[str, ...]
+
+
 MediaMetadata: TypeAlias = ImageMetadata | AVMetadata
 """Metadata of one media file."""
 
