@@ -1,0 +1,99 @@
+"""The bytes of one media file, wherever they lie: in memory, or in a range of a file of some store.
+
+Headers are read from the first few KiB; whoever needs more asks for it, and nobody reads a whole film for its length.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.abc import Store
+from penstock.errors import Truncated
+
+HEAD_BYTES = 1 << 12
+"""How much of each file is read at first: enough for most headers."""
+
+_BLOCK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class MediaBytes:
+    """One media file.
+
+    Attributes:
+        size_bytes: its size.
+        head: its first bytes, at most all of them.
+        more: `more(start_bytes, length_bytes)` reads the others, fewer only at the end.
+    """
+
+    size_bytes: int
+    head: bytes
+    more: Callable[[int, int], bytes]
+
+    def read(self, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end."""
+        stop_bytes = start_bytes + length_bytes
+        if stop_bytes <= len(self.head):
+            return self.head[start_bytes:stop_bytes]
+        length_bytes = min(length_bytes, self.size_bytes - start_bytes)
+        return self.more(start_bytes, length_bytes) if length_bytes > 0 else b""
+
+    def need(self, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes `[start, start + length)`.
+
+        Raises:
+            Truncated: the file ends before.
+        """
+        data = self.read(start_bytes, length_bytes)
+        if len(data) < length_bytes:
+            raise Truncated(
+                "the file ends inside its header",
+                offset_bytes=start_bytes,
+                found=f"{self.size_bytes} bytes",
+                expected=f"{start_bytes + length_bytes} bytes",
+                hint="Copy the file again, or make it again",
+            )
+        return data
+
+    def file(self) -> io.BufferedReader:
+        """As a file that can be read and sought; reads blocks of 64 KiB."""
+        return io.BufferedReader(_File(self), _BLOCK_BYTES)
+
+
+def media_bytes(data: bytes) -> MediaBytes:
+    """A file that is in memory."""
+    return MediaBytes(len(data), data, lambda start, length: data[start : start + length])
+
+
+def stored_media(store: Store, path: str, start_bytes: int, size_bytes: int, head: bytes = b"") -> MediaBytes:
+    """A file that lies in `path[start_bytes : start_bytes + size_bytes]`; `head` are first bytes read already."""
+    return MediaBytes(size_bytes, head, lambda start, length: store.get(path, start_bytes + start, length))
+
+
+class _File(io.RawIOBase):
+    def __init__(self, media: MediaBytes) -> None:
+        self._media = media
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._media.size_bytes}[whence]
+        self._place = max(0, base + offset)
+        return self._place
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._media.read(self._place, len(buffer))
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
