@@ -10,6 +10,7 @@ from penstock import errors
 from penstock.errors import (
     ConfigError,
     Corrupt,
+    Denied,
     FormatError,
     MissingExtra,
     NotFound,
@@ -18,6 +19,7 @@ from penstock.errors import (
     ResumeMismatch,
     TooLarge,
     Truncated,
+    Unreachable,
     UnsafeData,
     Unsupported,
 )
@@ -44,6 +46,8 @@ def test_codes_and_exit_statuses_are_pinned() -> None:
         "UnsafeData": ("unsafe-data", 12),
         "MissingExtra": ("missing-extra", 13),
         "PrepareError": ("prepare", 14),
+        "Unreachable": ("unreachable", 15),
+        "Denied": ("denied", 16),
     }
 
 
@@ -58,6 +62,9 @@ def test_codes_and_exit_statuses_are_pinned() -> None:
         (NotFound, KeyError),
         (ConfigError, ValueError),
         (MissingExtra, ImportError),
+        (Unreachable, OSError),
+        (Denied, Unreachable),
+        (Denied, PermissionError),
         (ResumeMismatch, PenstockError),
         (UnsafeData, PenstockError),
         (PrepareError, PenstockError),

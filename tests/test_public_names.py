@@ -118,6 +118,7 @@ SEAMS = {
     "penstock.errors": {
         "ConfigError",
         "Corrupt",
+        "Denied",
         "FormatError",
         "MissingExtra",
         "NotFound",
@@ -126,6 +127,7 @@ SEAMS = {
         "ResumeMismatch",
         "TooLarge",
         "Truncated",
+        "Unreachable",
         "UnsafeData",
         "Unsupported",
     },

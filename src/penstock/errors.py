@@ -12,6 +12,8 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 ├── ResumeMismatch            a saved state does not belong to this stream
 ├── UnsafeData                data that would run code or leave its folder
 ├── MissingExtra              an optional package is not installed (also ImportError)
+├── Unreachable               a remote store does not answer, also after several tries (also OSError)
+│   └── Denied                it refuses these credentials (also PermissionError)
 └── PrepareError              a preparation could not go on; what it finished is kept
 ```
 
@@ -159,3 +161,17 @@ class PrepareError(PenstockError):
 
     code = "prepare"
     exit_status = 14
+
+
+class Unreachable(PenstockError, OSError):
+    """A remote store that does not answer as it should, also after several tries."""
+
+    code = "unreachable"
+    exit_status = 15
+
+
+class Denied(Unreachable, PermissionError):
+    """A remote store that refuses these credentials."""
+
+    code = "denied"
+    exit_status = 16

@@ -269,6 +269,11 @@ class LocalStaged:
             )
         return copied_bytes
 
+    @property
+    def hidden_path(self) -> str:
+        """Where the bytes are until `commit`; all of them after `sync`."""
+        return self._temp
+
     def tell(self) -> int:
         """Bytes appended so far."""
         return self._size_bytes + len(self._pending)
