@@ -27,8 +27,12 @@ _JPEG_BARE = frozenset({0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})
 _MOST_SEGMENTS = 10_000
 _MOST_SIDE = 1 << 31
 
+_GREY_RAMP = bytes(grey for grey in range(256) for _ in range(3))
+
 _be = struct.Struct(">HH").unpack_from
 _le = struct.Struct("<HH").unpack_from
+_ihdr = struct.Struct(">I4sIIBB").unpack
+_bitmap_info = struct.Struct("<III2xHI12xI").unpack
 
 
 def read_image_header(media: MediaBytes) -> ImageMetadata | None:
@@ -87,7 +91,7 @@ def _refused(media: MediaBytes, what: str) -> FormatError:
 
 
 def _png(media: MediaBytes) -> ImageMetadata | None:
-    length, name, width, height, bits, color = struct.unpack(">I4sIIBB", media.need(8, 18))
+    length, name, width, height, bits, color = _ihdr(media.need(8, 18))
     mode = _PNG_MODES.get((bits, color))
     if length != 13 or name != b"IHDR" or mode is None:
         return open_by_pillow(media)
@@ -164,7 +168,7 @@ def _gif(media: MediaBytes) -> ImageMetadata:
 
 def _is_colored(palette: bytes) -> bool:
     """Whether a palette is more than the ramp of greys."""
-    return palette != bytes(grey for grey in range(len(palette) // 3) for _ in range(3))
+    return not _GREY_RAMP.startswith(palette)
 
 
 def _behind_blocks(media: MediaBytes, place: int) -> int:
@@ -231,10 +235,9 @@ def _webp_lossless(media: MediaBytes, place: int) -> ImageMetadata:
 
 
 def _bmp(media: MediaBytes) -> ImageMetadata | None:
-    (size,) = struct.unpack("<I", media.need(14, 4))
+    size, width, height, bits, packing, colors = _bitmap_info(media.need(14, 36))
     if size not in (40, 108, 124):
         return open_by_pillow(media)
-    width, height, bits, packing, colors = struct.unpack("<II2xHI12xI", media.need(18, 32))
     if height > _MOST_SIDE:
         height = (1 << 32) - height  # stored from the top down
     if bits in (16, 24, 32) and packing == 0:
@@ -249,9 +252,10 @@ def _bmp_palette_mode(media: MediaBytes, header_bytes: int, colors: int) -> str:
         raise _refused(media, "BMP")
     palette = media.need(14 + header_bytes, 4 * colors)
     greys = (0, 255) if colors == 2 else range(colors)
-    if all(palette[4 * place : 4 * place + 3] == bytes([grey & 0xFF] * 3) for place, grey in enumerate(greys)):
-        return "1" if colors <= 2 else "L"
-    return "P"
+    for place, grey in enumerate(greys):
+        if palette[4 * place : 4 * place + 3] != bytes([grey & 0xFF] * 3):
+            return "P"
+    return "1" if colors <= 2 else "L"
 
 
 # --- TIFF --------------------------------------------------------------------------------------------------------
