@@ -82,6 +82,11 @@ HEAVY = (
 TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 
+MAY_UNPICKLE: dict[str, str] = {
+    "penstock.codec.fields._pickled": "columns of pickles, written as the original does and read only with trust",
+}
+"""Module → the reason."""
+
 DURABLE_CALLS = {"fsync", "fdatasync", "rename", "renames", "replace", "link"}
 
 
@@ -270,7 +275,7 @@ def test_one_place_makes_bytes_durable() -> None:
 def test_nobody_unpickles() -> None:
     for name in modules():
         taken = {one for one in imports_of(name) if one in ("pickle", "dill", "cloudpickle", "marshal", "shelve")}
-        allowed = {"pickle"} if top(name) == "testing" else set()
+        allowed = {"pickle"} if top(name) == "testing" or name in MAY_UNPICKLE else set()
         assert taken <= allowed, f"{name} imports {taken}"
         for node in ast.walk(tree_of(name)):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":

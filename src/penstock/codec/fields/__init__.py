@@ -1,0 +1,146 @@
+"""Values of columns as bytes: the 28 encodings of MDS, and the three of its text formats.
+
+Checked against mosaicml-streaming 0.13.0. What it stores as another value, or writes and can't read, is refused here:
+`uint8` of 3.7 or of a numpy 300, `float16` of 1e9, `str_int` of True, an empty `jpeg_array`, `pil` with a palette. A
+value given as `bytes` is stored as it is in every encoding; in one of fixed size it must have that size.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import Buffer
+from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
+from penstock.codec.fields._codec import FieldCodec
+from penstock.errors import ConfigError
+
+__all__ = ["FieldCodec", "mds_encodings", "mds_field", "text_field"]
+
+_Encode = Callable[[Any], bytes]
+_Decode = Callable[[Buffer], Any]
+
+_SIZED = tuple(f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)) + tuple(
+    f"float{bits}" for bits in (16, 32, 64)
+)
+
+
+def _number_text(encoding: str, encode: Callable[[str, Any], bytes], kind: Any) -> tuple[_Encode, _Decode]:
+    return partial(encode, encoding), partial(_scalars.decode_number_text, encoding, kind)
+
+
+_IMAGES: dict[str, tuple[_Encode, _Decode]] = {
+    "pil": (_images.encode_pil, _images.decode_pil),
+    "jpeg": (_images.encode_jpeg, partial(_images.decode_file, "jpeg")),
+    "png": (_images.encode_png, partial(_images.decode_file, "png")),
+}
+
+_VARIABLE: dict[str, tuple[str, _Encode, _Decode]] = {
+    "bytes": ("bytes", _scalars.encode_bytes, _scalars.decode_bytes),
+    "str": ("text", _scalars.encode_str, _scalars.decode_str),
+    "str_int": ("int", *_number_text("str_int", _scalars.encode_int_text, int)),
+    "str_float": ("float", *_number_text("str_float", _scalars.encode_float_text, float)),
+    "str_decimal": ("decimal", *_number_text("str_decimal", _scalars.encode_decimal_text, Decimal)),
+    "json": ("json", _json.encode_json, _json.decode_json),
+    "pkl": ("pickle", _pickled.encode_pickle, _pickled.refuse_pickle),
+    **{name: ("image", *functions) for name, functions in _IMAGES.items()},
+    "jpeg_array": ("images", _images.encode_jpeg_array, _images.decode_jpeg_array),
+    "jpegarray": ("images", _images.encode_jpeg_array, _images.decode_jpeg_array),
+    **{
+        f"list[{name}]": ("images", partial(_images.encode_list, name, encode), partial(_images.decode_list, name))
+        for name, (encode, _) in _IMAGES.items()
+    },
+}
+"""Encodings of free size → kind, value to bytes, bytes to value."""
+
+_TEXT: dict[str, tuple[str, _Encode, _Decode]] = {
+    "str": ("text", _scalars.encode_str, _scalars.decode_str),
+    "int": ("int", *_number_text("int", _scalars.encode_int_text, int)),
+    "float": ("float", *_number_text("float", _scalars.encode_float_text, float)),
+}
+
+
+def mds_encodings() -> tuple[str, ...]:
+    """The 28 names; `ndarray` also takes a dtype and a shape: `ndarray:int16`, `ndarray:int16:3,4`."""
+    return ("int", "ndarray", *_SIZED, *_VARIABLE)
+
+
+def mds_field(encoding: str, *, trust: bool = False) -> FieldCodec:
+    """The codec of an MDS column.
+
+    Args:
+        encoding: name, for `ndarray` with its dtype and shape.
+        trust: let `pkl` decode, which runs code that the data holds.
+
+    Raises:
+        ConfigError: no such encoding.
+    """
+    name, colon, config = encoding.partition(":")
+    if name == "ndarray":
+        return _array_field(encoding, config)
+    if colon or name not in mds_encodings():
+        raise _unknown(encoding, mds_encodings())
+    if name == "int":
+        return _field(name, 8, "int", "int64", (), _scalars.encode_int, _scalars.decode_int)
+    if name in _SIZED:
+        dtype = np.dtype(name)
+        encode = _scalars.encode_sized_float if dtype.kind == "f" else _scalars.encode_sized_int
+        kind = "float" if dtype.kind == "f" else "int"
+        return _field(name, dtype.itemsize, kind, name, (), partial(encode, name), partial(_scalars.decode_sized, name))
+    kind, encode, decode = _VARIABLE[name]
+    if name == "pkl" and trust:
+        decode = _pickled.decode_trusted_pickle
+    return _field(name, None, kind, None, () if kind in ("int", "float", "decimal") else None, encode, decode)
+
+
+def text_field(encoding: str) -> FieldCodec:
+    """The codec of a column of CSV, TSV, XSV and JSON shards: `str`, `int` or `float`, as UTF-8 text.
+
+    Raises:
+        ConfigError: no such encoding.
+    """
+    if encoding not in _TEXT:
+        raise _unknown(encoding, tuple(_TEXT))
+    kind, encode, decode = _TEXT[encoding]
+    return FieldCodec(encoding, None, kind, None, None if kind == "text" else (), False, encode, decode)
+
+
+def _array_field(encoding: str, config: str) -> FieldCodec:
+    dtype, shape = _arrays.parse_array(config)
+    size_bytes = None if dtype is None or shape is None else math.prod(shape) * np.dtype(dtype).itemsize
+    encode = partial(_arrays.encode_array, dtype, shape)
+    return _field(encoding, size_bytes, "ndarray", dtype, shape, encode, partial(_arrays.decode_array, dtype, shape))
+
+
+def _field(
+    encoding: str,
+    size_bytes: int | None,
+    kind: str,
+    dtype: str | None,
+    shape: tuple[int | None, ...] | None,
+    encode: _Encode,
+    decode: _Decode,
+) -> FieldCodec:
+    passing = partial(_encode_or_pass, encoding, size_bytes, encode)
+    return FieldCodec(encoding, size_bytes, kind, dtype, shape, encoding == "pkl", passing, decode)
+
+
+def _encode_or_pass(encoding: str, size_bytes: int | None, encode: _Encode, value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        return encode(value)
+    if size_bytes is not None and len(value) != size_bytes:
+        what = f"bytes given for the encoding {encoding!r} have another size"
+        raise ConfigError(what, found=len(value), expected=size_bytes)
+    return value
+
+
+def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
+    nearest = difflib.get_close_matches(encoding.partition(":")[0], names, 1)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else None
+    return ConfigError("no such encoding", found=repr(encoding), expected=", ".join(names), hint=hint)

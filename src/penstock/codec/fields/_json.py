@@ -1,0 +1,27 @@
+"""JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import Buffer
+from penstock.codec.fields._codec import bad_value, damaged, text_of
+
+
+def encode_json(value: Any) -> bytes:
+    """Keys in their own order, ASCII escapes; an array as lists."""
+    try:
+        return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise bad_value("json", value, "what JSON holds", str(error)) from error
+
+
+def decode_json(data: Buffer) -> Any:
+    text = text_of("json", data)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged("json", error, "JSON", len(text[: getattr(error, "pos", 0)].encode())) from error

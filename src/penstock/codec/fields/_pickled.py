@@ -1,0 +1,34 @@
+"""Pickled columns: the only place that unpickles, and only after `trust=True`."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from penstock.abc import Buffer
+from penstock.codec.fields._codec import damaged
+from penstock.errors import ConfigError, UnsafeData
+
+_PROTOCOL = 4  # the same bytes under every Python
+
+
+def encode_pickle(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, _PROTOCOL)
+    except Exception as error:  # an object's own code may raise anything
+        raise ConfigError("an object can't be pickled", found=type(value).__qualname__, hint=str(error)) from error
+
+
+def refuse_pickle(data: Buffer) -> Any:
+    raise UnsafeData(
+        "a 'pkl' column runs code when it is decoded",
+        hint="Open with trust=True if you trust whoever wrote it, or leave the column out with columns=",
+    )
+
+
+def decode_trusted_pickle(data: Buffer) -> Any:
+    """Runs what the pickle says: only after `trust=True`."""
+    try:
+        return pickle.loads(data)  # noqa: S301  # pyright: ignore[reportArgumentType]
+    except Exception as error:  # the pickle's own code may raise anything
+        raise damaged("pkl", f"{type(error).__name__}: {error}") from error
