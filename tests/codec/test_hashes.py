@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xxhash
 
 from penstock.codec import hashes
-from penstock.codec.hashes import BlockHasher, DocumentDigest, hash_blocks, token_block_digest
+from penstock.codec.hashes import ALGORITHMS, BlockHasher, DocumentDigest, hash_blocks, hex_digest, token_block_digest
+from penstock.errors import ConfigError
 from penstock.testing.strategies import for_all, token_documents
 from penstock.types import TokenArray
 
@@ -93,3 +97,44 @@ def test_fed_tokens_may_change_afterwards() -> None:
     digest.update(tokens, np.array([3], np.int64))
     tokens[:] = 9
     assert digest.hexdigest() == digest_of([np.array([1, 2, 3], np.uint32)])
+
+
+ABC = {
+    "md5": "900150983cd24fb0d6963f7d28e17f72",
+    "sha1": "a9993e364706816aba3e25717850c26c9cd0d89d",
+    "sha224": "23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7",
+    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    "sha384": "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7",
+    "sha512": "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
+    "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+    "sha3_256": "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532",
+    "blake2b": "ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1"
+    "7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923",
+    "blake2s": "508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982",
+    "xxh32": "32d153ff",
+    "xxh64": "44bc2cf5ad770999",
+    "xxh3_64": "78af5f94892f3950",
+    "xxh128": "06b05ab6733a618578af5f94892f3950",
+    "xxh3_128": "06b05ab6733a618578af5f94892f3950",
+}
+
+
+def test_digests_by_name() -> None:
+    assert {name: hex_digest(name, b"abc") for name in ABC} == ABC
+    assert hex_digest("sha1", np.frombuffer(b"xabc", np.uint8)[1:]) == ABC["sha1"]
+    assert len(ALGORITHMS) == 17
+    assert list(ALGORITHMS) == sorted(ALGORITHMS)
+    assert {len(hex_digest(name, b"")) for name in ALGORITHMS} == {8, 16, 32, 40, 56, 64, 96, 128}
+
+
+@pytest.mark.parametrize("name", ["", "SHA1", "shake_128", "crc32"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="sha3_224"):
+        hex_digest(name, b"")
+
+
+def test_the_digests_that_the_original_wrote() -> None:
+    folder = Path(__file__).parent.parent / "golden" / "streaming" / "mds_all"
+    for shard in json.loads((folder / "index.json").read_text())["shards"]:
+        data = (folder / shard["raw_data"]["basename"]).read_bytes()
+        assert {name: hex_digest(name, data) for name in shard["hashes"]} == shard["raw_data"]["hashes"]
