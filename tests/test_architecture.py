@@ -27,6 +27,7 @@ LAYERS: dict[str, int] = {
     "_columns": 0,
     "_index": 0,
     "_places": 0,
+    "_resolved": 0,
     "store": 1,
     "codec": 1,
     "formats": 2,

@@ -11,6 +11,7 @@ import pytest
 NAMES = {
     "penstock": {
         "BestFit",
+        "Blend",
         "Chunk",
         "Concat",
         "Loader",
@@ -21,6 +22,7 @@ NAMES = {
         "Skip",
         "Take",
         "Whole",
+        "WithAux",
         "convert",
         "create",
         "open",
@@ -29,7 +31,19 @@ NAMES = {
     },
     "penstock.check": {"repair", "summarise", "verify"},
     "penstock.load": {"Loader", "collate_columns"},
-    "penstock.mix": {"Concat", "ConcatSource", "ConcatTokens", "Map", "MappedSource", "MappedStream"},
+    "penstock.mix": {
+        "AuxSource",
+        "AuxStream",
+        "Blend",
+        "Concat",
+        "ConcatSource",
+        "ConcatTokens",
+        "Map",
+        "MappedSource",
+        "MappedStream",
+        "WithAux",
+        "aux_of",
+    },
     "penstock.order": {
         "BlockOrder",
         "GlobalOrder",

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from penstock.formats import create as create
     from penstock.formats import open_source as open
     from penstock.load import Loader as Loader
+    from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat
     from penstock.mix import Map as Map
+    from penstock.mix import WithAux as WithAux
     from penstock.order import Sequential as Sequential
     from penstock.order import Shuffle as Shuffle
     from penstock.order import Skip as Skip
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "BestFit": "penstock.pack:BestFit",
+    "Blend": "penstock.mix:Blend",
     "Chunk": "penstock.pack:Chunk",
     "Concat": "penstock.mix:Concat",
     "Loader": "penstock.load:Loader",
@@ -42,6 +45,7 @@ _WHERE = {
     "Skip": "penstock.order:Skip",
     "Take": "penstock.order:Take",
     "Whole": "penstock.pack:Whole",
+    "WithAux": "penstock.mix:WithAux",
     "convert": "penstock.convert:convert",
     "create": "penstock.formats:create",
     "open": "penstock.formats:open_source",
@@ -51,6 +55,7 @@ _WHERE = {
 
 __all__ = [
     "BestFit",
+    "Blend",
     "Chunk",
     "Concat",
     "Loader",
@@ -61,6 +66,7 @@ __all__ = [
     "Skip",
     "Take",
     "Whole",
+    "WithAux",
     "convert",
     "create",
     "open",

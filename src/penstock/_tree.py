@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 MOST_CHILDREN = 16
+MOST_LINES = 24
 
 
 @runtime_checkable
@@ -17,14 +18,31 @@ class SupportsSummary(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsChildNotes(Protocol):
+    """Says something about each of its children: shares, counts, lengths."""
+
+    def child_notes(self) -> Mapping[str, str]:
+        """Name → what stands beside the name in the tree."""
+        ...
+
+
 def tree(node: Any) -> str:
-    """One line for `node`, and below it, indented, one for each of its children."""
-    return "\n".join(_lines(node, "", 0))
+    """One line for `node`, and below it, indented, one for each of its children; as deep as fits a screen."""
+    whole = list(_lines(node, "", 0, 1 << 30))
+    most = max((line.index(line.lstrip()) for line in whole), default=0) // 2
+    for depth in range(most, 0, -1):
+        lines = list(_lines(node, "", 0, depth))
+        if len(lines) <= MOST_LINES:
+            return "\n".join(lines)
+    return "\n".join(_lines(node, "", 0, 1))
 
 
 def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -> str:
     """A summary: name, parameters that are not None, and a short fingerprint where one is known already."""
-    words = [name, " ".join(f"{key}={_value(value)}" for key, value in params.items() if value is not None)]
+    # A seed is a name rather than a number: it stays as it is written in code.
+    values = {key: value if key == "seed" else _value(value) for key, value in params.items() if value is not None}
+    words = [name, " ".join(f"{key}={value}" for key, value in values.items())]
     if fingerprint is not None:
         words.append(f"[{fingerprint[:8]}]")
     return "  ".join(word for word in words if word)
@@ -34,12 +52,17 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _lines(node: Any, label: str, depth: int) -> Iterator[str]:
+def _lines(node: Any, label: str, depth: int, most: int) -> Iterator[str]:
     indent = "  " * depth
     children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
-    yield f"{indent}{label}{node.summary() if isinstance(node, SupportsSummary) else type(node).__name__}"
+    cut = " …" if children and depth == most else ""
+    yield f"{indent}{label}{node.summary() if isinstance(node, SupportsSummary) else type(node).__name__}{cut}"
+    if cut:
+        return
+    notes = node.child_notes() if isinstance(node, SupportsChildNotes) else {}
     for place, (name, child) in enumerate(children.items()):
         if place == MOST_CHILDREN:
             yield f"{indent}  … and {len(children) - place:,} more"
             return
-        yield from _lines(child, f"{name}: ", depth + 1)
+        note = f" ({notes[name]})" if name in notes else ""
+        yield from _lines(child, f"{name}{note}: ", depth + 1, most)

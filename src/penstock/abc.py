@@ -207,6 +207,19 @@ class SupportsFolders(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsLinks(Protocol):
+    """A store whose files can have several names."""
+
+    def link(self, path: str, name: str) -> bool:
+        """Give a file a second name, durably and in one step in the place of a file of that name.
+
+        Returns:
+            False where the file system has no such names; nothing is changed then.
+        """
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 
@@ -456,6 +469,68 @@ class SupportsResolve(Protocol):
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples that the tickets stand for, in that order."""
+        ...
+
+
+@runtime_checkable
+class SupportsSamples(Protocol):
+    """A source that reads many single samples in one call, for functions that take samples as they are."""
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """The samples at `indices`: int64[k], in that order; each equals `self[index]`."""
+        ...
+
+
+@runtime_checkable
+class SupportsResolvedSamples(SupportsResolve, Protocol):
+    """A stream that reads single samples by tickets."""
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+        """The samples that the tickets stand for, in that order; each equals `self[position]`."""
+        ...
+
+
+@runtime_checkable
+class SupportsSeed(Protocol):
+    """A stream in which a seed may be left open."""
+
+    def seeded(self, seed: int, /) -> Stream[Any]:
+        """The stream with `seed` where none was given, in what it draws from too; itself where nothing was open."""
+        ...
+
+
+@runtime_checkable
+class SupportsPasses(Protocol):
+    """A source whose later passes hold other samples than its first: fractions of what it draws from.
+
+    Place v is sample `v mod len(self)` of pass `v // len(self)`. Law: for `v < len(self)` each method gives what
+    its counterpart of `Source` gives.
+    """
+
+    def pass_sample(self, place: int, /) -> Any:
+        """The sample at `place`."""
+        ...
+
+    def pass_batch(self, places: IntArray, /) -> Batch:
+        """Columns of the samples at `places`: int64[k], in that order."""
+        ...
+
+    def pass_location(self, place: int, /) -> Location:
+        """Where the sample at `place` comes from; its `position` is `place`."""
+        ...
+
+
+@runtime_checkable
+class SupportsExcluded(Protocol):
+    """A source that leaves out samples of its split, whose places subsets count all the same."""
+
+    @property
+    def split_size(self) -> int:
+        """Samples of the split, those left out included."""
+        ...
+
+    def kept_before(self, place: int, /) -> int:
+        """How many samples before `place` of the split are in the source; `place` is in `[0, split_size]`."""
         ...
 
 

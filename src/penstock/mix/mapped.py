@@ -9,13 +9,16 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
 from penstock._places import place_of
+from penstock._resolved import Ahead, samples_of
 from penstock._tree import line, tree
-from penstock.abc import Source, Stream, SupportsSubstitutes, is_stream
+from penstock.abc import Source, Stream, SupportsSeed, SupportsSubstitutes, is_stream
 from penstock.errors import ConfigError
+from penstock.mix.auxiliary import aux_of
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 
-SampleFn = Callable[[Any], Sample]
+SampleFn = Callable[..., Sample]
+"""sample, and each auxiliary store by its name → sample."""
 
 
 @overload
@@ -24,6 +27,8 @@ def Map(x: Stream[Any], fn: SampleFn, name: str | None = None) -> MappedStream: 
 def Map(x: Source[Any], fn: SampleFn, name: str | None = None) -> MappedSource: ...
 def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> MappedSource | MappedStream:
     """`fn` of each sample of a source or a stream.
+
+    Where `x` has auxiliary stores (`WithAux`), `fn` gets each of them as a keyword argument of its name.
 
     Args:
         x: what is read.
@@ -47,12 +52,13 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
 
 
 class MappedSource:
-    """What `Map` makes of a source. Samples are read one at a time, so that `fn` sees them as they are."""
+    """What `Map` makes of a source. `fn` sees single samples as they are."""
 
     def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
         self.source = source
         self.fn = fn
         self.name = name
+        self._aux = aux_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -78,11 +84,15 @@ class MappedSource:
         return len(self.source)
 
     def __getitem__(self, index: int, /) -> Sample:
-        return self.fn(self.source[as_index(index, len(self))])
+        return self.fn(self.source[as_index(index, len(self))], **self._aux)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k], in that order."""
-        return stack([self.fn(self.source[index]) for index in as_indices(indices, len(self)).tolist()])
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        return [self.fn(sample, **self._aux) for sample in samples_of(self.source, indices)]
 
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the sample."""
@@ -108,12 +118,14 @@ class MappedSource:
 
 
 class MappedStream:
-    """What `Map` makes of a stream. Samples are read one at a time, so that `fn` sees them as they are."""
+    """What `Map` makes of a stream. `fn` sees single samples as they are."""
 
     def __init__(self, stream: Stream[Any], fn: SampleFn, name: str) -> None:
         self.stream = stream
         self.fn = fn
         self.name = name
+        self._ahead = Ahead(stream)
+        self._aux = aux_of(stream)
 
     @property
     def lanes(self) -> int:
@@ -131,11 +143,23 @@ class MappedStream:
         return digest("map", self.name, self.stream.fingerprint)
 
     def __getitem__(self, position: int, /) -> Sample:
-        return self.fn(self.stream[position])
+        return self.fn(self.stream[position], **self._aux)
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""
-        return stack([self.fn(self.stream[position]) for position in as_positions(positions).tolist()])
+        return self.get_resolved(self.resolve(as_positions(positions)))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: what the stream makes of them, for `get_resolved`."""
+        return self._ahead.resolve(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return stack(self.get_resolved_samples(tickets))
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Sample]:
+        """The samples that the tickets stand for."""
+        return [self.fn(sample, **self._aux) for sample in self._ahead.samples(tickets)]
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from: as the stream says."""
@@ -154,6 +178,12 @@ class MappedStream:
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the function, and as many of the stream."""
         return {"kind": "map", "fn": self.name}, {"stream": stop}
+
+    def seeded(self, seed: int, /) -> MappedStream:
+        """With `seed` where the stream left its own open."""
+        if not isinstance(self.stream, SupportsSeed):
+            return self
+        return MappedStream(self.stream.seeded(seed), self.fn, self.name)
 
     def children(self) -> Mapping[str, Stream[Any]]:
         """The stream, under the name `stream`."""

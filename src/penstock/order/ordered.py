@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._places import place_of
+from penstock._resolved import samples_of
 from penstock._tree import line, tree
-from penstock.abc import Order, Source
+from penstock.abc import Order, Source, SupportsPasses
 from penstock.errors import ConfigError
 from penstock.order.permutation import permute_one
 from penstock.types import Batch, IntArray, Location, Schema
@@ -33,6 +35,8 @@ class SizedOrder(Order, Protocol):
 class OrderedStream(Generic[T]):
     """Position p holds `source[order(p)]`, for ever: epoch `p // len(source)`.
 
+    Where later passes of the source hold other samples (`SupportsPasses`), epoch e is an order of pass e.
+
     Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is.
 
     Attributes:
@@ -42,13 +46,22 @@ class OrderedStream(Generic[T]):
         version: the order's arithmetic.
     """
 
-    def __init__(self, name: str, source: Source[T], order: SizedOrder, lanes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Source[T],
+        order: SizedOrder,
+        lanes: int,
+        with_seed: Callable[[int], OrderedStream[T]] | None = None,
+    ) -> None:
         self.name = name
         self.source = source
         self.size = order.size
         self.version = order.version
         self._order = order
         self._lanes = lanes
+        self._with_seed = with_seed
+        self._passes = source if isinstance(source, SupportsPasses) else None
         self._fingerprint: str | None = None
 
     @property
@@ -70,20 +83,35 @@ class OrderedStream(Generic[T]):
             )
         return self._fingerprint
 
+    @property
+    def seed(self) -> int | None:
+        """Of the order; None where it has none."""
+        return self._order.params().get("seed")
+
     def __getitem__(self, position: int, /) -> T:
-        return self.source[self._order.order_one(position)]
+        index = self._order.order_one(position)
+        if self._passes is not None:
+            return self._passes.pass_sample(self._begin(position) + index)
+        return self.source[index]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""
-        return self.source.get_batch(self._order.order(as_positions(positions)))
+        return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in the source at each position, for `get_resolved`."""
-        return self._order.order(positions)
+        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes where it has some."""
+        indices = self._order.order(positions)
+        return indices if self._passes is None else indices + (positions - positions % self.size)
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples at indices that `resolve` gave."""
-        return self.source.get_batch(tickets)
+        return self.source.get_batch(tickets) if self._passes is None else self._passes.pass_batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
+        """The samples at indices that `resolve` gave."""
+        if self._passes is not None:
+            return [self._passes.pass_sample(place) for place in tickets.tolist()]
+        return samples_of(self.source, tickets)
 
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in the source at each position."""
@@ -101,6 +129,8 @@ class OrderedStream(Generic[T]):
         """Where position comes from; reads no data, only indexes."""
         position = as_position(position)
         index = self._order.order_one(position)
+        if self._passes is not None:
+            return replace(self._passes.pass_location(self._begin(position) + index), position=position)
         place = place_of(self.source, index)
         return Location(position, (), position // self.size, index, place.key, place.documents, place.extents)
 
@@ -117,9 +147,20 @@ class OrderedStream(Generic[T]):
         position = as_position(position)
         if not 0 <= attempt < self.size - 1:
             raise ConfigError("no sample is left that could stand in", found=f"attempt {attempt}, {self.size} samples")
-        begin = position - position % self.size
-        place = permute_one(attempt, self.size - 1, derive_key(0, "substitute", self._seed(), position))
-        return begin + place + (place >= position - begin)
+        key = derive_key(0, "substitute", self.seed or 0, position)
+        if self._passes is None:
+            return self._other(position, attempt, key)
+        path, passed = self.locate(position).path, -1
+        for tried in range(self.size - 1):
+            other = self._other(position, tried, key)
+            passed += self.locate(other).path == path
+            if passed == attempt:
+                return other
+        raise ConfigError("no sample of this child is left that could stand in", found=f"attempt {attempt}")
+
+    def seeded(self, seed: int, /) -> OrderedStream[T]:
+        """The stream with `seed` where it left its own open."""
+        return self if self._with_seed is None else self._with_seed(seed)
 
     def children(self) -> Mapping[str, Source[T]]:
         """The source, under the name `source`."""
@@ -146,5 +187,11 @@ class OrderedStream(Generic[T]):
     def __str__(self) -> str:
         return tree(self)
 
-    def _seed(self) -> int:
-        return int(self._order.params().get("seed", 0))
+    def _other(self, position: int, attempt: int, key: int) -> int:
+        begin = self._begin(position)
+        place = permute_one(attempt, self.size - 1, key)
+        return begin + place + (place >= position - begin)
+
+    def _begin(self, position: int) -> int:
+        """First position of the epoch around `position`."""
+        return position - position % self.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Literal
 
 from penstock.abc import Source
@@ -17,7 +18,7 @@ Mode = Literal["global", "blocks"]
 
 def Shuffle(
     source: Source[T],
-    seed: int,
+    seed: int | None = None,
     *,
     mode: Mode | None = None,
     lanes: int = 1,
@@ -32,7 +33,7 @@ def Shuffle(
 
     Args:
         source: at least one sample.
-        seed: any integer.
+        seed: any integer; left open (None) it is 0, or comes from the `Blend` around it.
         mode: by default what the source prefers (remote and compressed data: blocks), else global.
         lanes: number of sub-streams that positions are dealt to: position p is in lane `p mod lanes`.
         open_blocks: blocks mixed at a time, in mode blocks.
@@ -43,11 +44,13 @@ def Shuffle(
     """
     check_lanes(lanes)
     check_size(len(source))
-    seed = operator.index(seed)
+    given, seed = seed, 0 if seed is None else operator.index(seed)
     chosen = getattr(source, "preferred_mode", "global") if mode is None else mode
+    options = {"mode": chosen, "lanes": lanes, "open_blocks": open_blocks, "block_size": block_size}
+    with_seed = partial(Shuffle, source, **options) if given is None else None
     if chosen == "global":
-        return OrderedStream("Shuffle", source, GlobalOrder(len(source), seed), lanes)
+        return OrderedStream("Shuffle", source, GlobalOrder(len(source), seed), lanes, with_seed)
     if chosen == "blocks":
         order = BlockOrder(blocks_of(source, block_size), seed, lanes, open_blocks)
-        return OrderedStream("Shuffle", source, order, lanes)
+        return OrderedStream("Shuffle", source, order, lanes, with_seed)
     raise ConfigError("unknown mode of shuffling", found=repr(chosen), expected="'global' or 'blocks'")

@@ -10,8 +10,9 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
+from penstock._resolved import Ahead
 from penstock._tree import line, tree
-from penstock.abc import Stream, SupportsResolve, SupportsSubstitutes
+from penstock.abc import Stream, SupportsSeed, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.order.permutation import MAX_SIZE
 from penstock.types import Batch, IntArray, Location, Schema
@@ -41,7 +42,7 @@ class Skip(Generic[T]):
         self._lost = np.concatenate([[0], np.cumsum(bounds[:, 1] - bounds[:, 0])])
         # From outer position `_moves[j]` on, j + 1 ranges lie before.
         self._moves = bounds[:, 0] - self._lost[:-1]
-        self._resolving = stream if isinstance(stream, SupportsResolve) else None
+        self._ahead = Ahead(stream)
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
 
     @property
@@ -68,12 +69,15 @@ class Skip(Generic[T]):
 
     def resolve(self, positions: IntArray, /) -> IntArray:
         """int64[k]: what the stream makes of the inner positions, for `get_resolved`."""
-        inner = self.inner(positions)
-        return inner if self._resolving is None else self._resolving.resolve(inner)
+        return self._ahead.resolve(self.inner(positions))
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples that the tickets stand for."""
-        return self.stream.get_batch(tickets) if self._resolving is None else self._resolving.get_resolved(tickets)
+        return self._ahead.batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
+        """The samples that the tickets stand for."""
+        return self._ahead.samples(tickets)
 
     def inner(self, positions: IntArray, /) -> IntArray:
         """int64[k]: positions in `stream` of the given ones."""
@@ -113,6 +117,10 @@ class Skip(Generic[T]):
         reached = self.inner_one(stop - 1) + 1
         before = [list(pair) for pair in self.ranges if pair[0] < reached]
         return ({"kind": "skip", "ranges": before} if before else {}), {"stream": reached}
+
+    def seeded(self, seed: int, /) -> Skip[T]:
+        """With `seed` where the stream left its own open."""
+        return Skip(self.stream.seeded(seed), self.ranges) if isinstance(self.stream, SupportsSeed) else self
 
     def children(self) -> Mapping[str, Stream[T]]:
         """The stream, under the name `stream`."""

@@ -1,0 +1,188 @@
+"""Reading from several streams in one call: what `Blend` and `Stages` have in common.
+
+A ticket of such a stream is `ticket of the child · number of children + child`. Where that would not fit 63 bits, or
+a child's ticket is negative, it is `-1 - position`, and the position is worked out when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import scatter
+from penstock._resolved import Ahead
+from penstock.abc import Stream, SupportsSeed, SupportsSubstitutes
+from penstock.errors import ConfigError
+from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
+
+Rows: TypeAlias = "slice | NDArray[np.intp]"
+
+Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
+"""positions: int64[k] → child of each: uint[k], and position in it: int64[k]."""
+
+
+def groups(values: NDArray[Any]) -> Iterator[Rows]:
+    """Where each distinct value stands, one after another; a slice where all are the same."""
+    if values.size == 0:
+        return
+    if values.min() == values.max():
+        yield slice(0, values.size)
+        return
+    order = np.argsort(values, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+
+
+class Branches:
+    """The children of a stream, read together.
+
+    Attributes:
+        streams: the children, by number.
+    """
+
+    def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
+        self.streams = tuple(streams)
+        self._split = split
+        self._ahead = [Ahead(stream) for stream in streams]
+        self._known: tuple[Schema, dict[str, np.dtype[Any]]] | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """What the children's samples hold in common; token ids of different widths in the widest."""
+        return self._common()[0]
+
+    def sample(self, child: int, inner: int) -> Sample:
+        """The sample at position `inner` of a child."""
+        return self._widened(self.streams[child][inner])
+
+    def batch(self, positions: IntArray) -> Batch:
+        """Columns of the samples at `positions`: int64[k]; one call to each child that has some."""
+        owner, inner = self._split(positions)
+        return self._gathered(owner, lambda child, rows: self.streams[child].get_batch(inner[rows]))
+
+    def resolve(self, positions: IntArray) -> IntArray:
+        """int64[k]: a ticket for each position."""
+        count = len(self.streams)
+        owner, inner = self._split(positions)
+        tickets = np.empty(positions.shape, dtype=np.int64)
+        for rows in groups(owner):
+            child = int(owner[rows][0])
+            own = self._ahead[child].resolve(inner[rows])
+            fits = (own >= 0) & (own < (1 << 63) // count - 1)
+            tickets[rows] = np.where(fits, own * count + child, -1 - positions[rows])
+        return tickets
+
+    def resolved_batch(self, tickets: IntArray) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        owner, own = self._opened(tickets)
+        return self._gathered(owner, lambda child, rows: self._ahead[child].batch(own[rows]))
+
+    def resolved_samples(self, tickets: IntArray) -> list[Any]:
+        """The samples that the tickets stand for."""
+        owner, own = self._opened(tickets)
+        samples: list[Any] = [None] * len(tickets)
+        places = np.arange(len(tickets))
+        for rows in groups(owner):
+            read = self._ahead[int(owner[rows][0])].samples(own[rows])
+            for place, sample in zip(places[rows].tolist(), read, strict=True):
+                samples[place] = self._widened(sample)
+        return samples
+
+    def locate(self, position: int, name: str, child: int, inner: int) -> Location:
+        """Where position `inner` of a child comes from, seen from `position`."""
+        at = self.streams[child].locate(inner)
+        return replace(at, position=position, path=(name, *at.path))
+
+    def substitutes(self, child: int) -> SupportsSubstitutes:
+        """The child, as one that names stand-ins.
+
+        Raises:
+            ConfigError: it names none.
+        """
+        stream = self.streams[child]
+        if not isinstance(stream, SupportsSubstitutes):
+            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
+        return stream
+
+    def _opened(self, tickets: IntArray) -> tuple[NDArray[Any], IntArray]:
+        """The child and its own ticket, for each ticket."""
+        own, owner = np.divmod(tickets, len(self.streams))
+        late = np.flatnonzero(tickets < 0)
+        if late.size:
+            owners, inner = self._split(-1 - tickets[late])
+            owner[late] = owners
+            for rows in groups(owners):
+                own[late[rows]] = self._ahead[int(owners[rows][0])].resolve(inner[rows])
+        return owner, own
+
+    def _gathered(self, owner: NDArray[Any], of: Callable[[int, Rows], Batch]) -> Batch:
+        if not owner.size:
+            return self.streams[0].get_batch(np.empty(0, dtype=np.int64))
+        places = np.arange(len(owner))
+        parts: list[tuple[NDArray[np.intp], Batch]] = []
+        for rows in groups(owner):
+            parts.append((places[rows], self._widened(of(int(owner[rows][0]), rows))))
+        return parts[0][1] if len(parts) == 1 else scatter(parts, len(owner))
+
+    def _widened(self, values: Sample) -> Sample:
+        """A sample, or columns, with token ids in the common width."""
+        _, widths = self._common()
+        if not widths:
+            return values
+        change = {
+            name: values[name].astype(dtype)
+            for name, dtype in widths.items()
+            if isinstance(values.get(name), np.ndarray) and values[name].dtype != dtype
+        }
+        return {**values, **change} if change else values
+
+    def _common(self) -> tuple[Schema, dict[str, np.dtype[Any]]]:
+        # Not before it is needed: a schema may have to be read.
+        if self._known is None:
+            self._known = _common([stream.schema for stream in self.streams])
+        return self._known
+
+
+def same_lanes(what: str, lanes: int, streams: Mapping[str, Stream[Any]]) -> None:
+    """Refuse children in another number of lanes."""
+    for name, stream in streams.items():
+        if stream.lanes != lanes:
+            raise ConfigError(
+                f"{what} has {lanes} lanes and its child {name!r} has not",
+                found=f"{stream.lanes} lanes in {name!r}",
+                expected=f"{lanes}",
+                hint=f"Make it with lanes={lanes}, as in Shuffle(source, seed, lanes={lanes})",
+            )
+
+
+def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:
+    """The stream, with `seed` where it left one open."""
+    return stream.seeded(seed) if isinstance(stream, SupportsSeed) else stream
+
+
+def _common(schemas: Sequence[Schema]) -> tuple[Schema, dict[str, np.dtype[Any]]]:
+    """What samples of all schemas hold, and the fields whose ids need a common width."""
+    fields: list[Field] = []
+    widths: dict[str, np.dtype[Any]] = {}
+    for field in schemas[0].fields:
+        others = [other for schema in schemas for other in schema.fields if other.name == field.name]
+        if len(others) < len(schemas) or any(other.kind != field.kind for other in others):
+            continue
+        dtypes = {other.dtype for other in others}
+        kinds = [np.dtype(dtype) for dtype in dtypes if dtype is not None]
+        if len(dtypes) > 1 and len(kinds) == len(dtypes) and all(kind.kind == "u" for kind in kinds):
+            widths[field.name] = max(kinds, key=lambda kind: kind.itemsize)
+            field = replace(field, dtype=widths[field.name].name)
+        elif len(dtypes) > 1:
+            field = replace(field, dtype=None)
+        if len({other.shape for other in others}) > 1:
+            field = replace(field, shape=None)
+        fields.append(field)
+    closed = all(
+        not schema.open and {field.name for field in schema.fields} == {field.name for field in fields}
+        for schema in schemas
+    )
+    return Schema(tuple(fields), open=not closed), widths

@@ -1,0 +1,236 @@
+"""Named stores of files beside a source or a stream, for the functions that are applied to its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
+
+from penstock._digest import digest
+from penstock._index import as_index
+from penstock._places import place_of
+from penstock._resolved import Ahead, samples_of
+from penstock._tree import line, tree
+from penstock.abc import (
+    Source,
+    Stream,
+    SupportsFiles,
+    SupportsKeys,
+    SupportsSeed,
+    SupportsSubstitutes,
+    is_stream,
+)
+from penstock.errors import ConfigError
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
+
+_TAKEN = ("source", "stream")
+
+
+@overload
+def WithAux(x: Stream[Any], /, **aux: SupportsFiles) -> AuxStream: ...
+@overload
+def WithAux(x: Source[Any], /, **aux: SupportsFiles) -> AuxSource: ...
+def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStream:
+    """`x`, with stores that functions over its samples may look files up in.
+
+    Samples pass as they are. A function applied by `Map` to it, or to what is made of it alone (`Shuffle`, `Skip`,
+    `Take`), is called as `fn(sample, **aux)`.
+
+    Args:
+        x: a source or a stream.
+        aux: name → a source that gives files by name: a WebDataset, a folder, a JSONL in Energon's flavour.
+
+    Raises:
+        ConfigError: no store, one that gives no files by name, or a name that is taken.
+    """
+    if not aux:
+        raise ConfigError("no auxiliary store", expected="one or more, by name, as in images=…")
+    for name, store in aux.items():
+        if not isinstance(store, SupportsFiles):
+            raise ConfigError(
+                f"{name!r} can't be an auxiliary store: it gives no files by name",
+                found=f"a {type(store).__name__}",
+                expected="a WebDataset, a folder of files, or a JSONL opened with flavor='energon'",
+            )
+        if name in _TAKEN or name in aux_of(x):
+            raise ConfigError("the name of an auxiliary store is taken", found=repr(name))
+    stores = cast("dict[str, Source[Any]]", aux)
+    return AuxStream(x, stores) if is_stream(x) else AuxSource(x, stores)  # pyright: ignore[reportArgumentType]
+
+
+def aux_of(node: Any) -> dict[str, Any]:
+    """name → store, of the node and of what it is made of, as long as that is one thing; empty where there are none."""
+    if isinstance(node, (AuxSource, AuxStream)):
+        return {**aux_of(node.below), **node.aux}
+    children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
+    return aux_of(next(iter(children.values()))) if len(children) == 1 else {}
+
+
+class AuxSource:
+    """What `WithAux` makes of a source.
+
+    Attributes:
+        below: the source.
+        aux: name → store.
+    """
+
+    def __init__(self, source: Source[Any], aux: Mapping[str, Source[Any]]) -> None:
+        self.below = source
+        self.aux = dict(aux)
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
+        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
+        self.get = source.get if isinstance(source, SupportsFiles) else None
+        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's."""
+        return self.below.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the fingerprints of the source and the stores."""
+        return _fingerprint(self.below, self.aux)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.below, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks."""
+        return blocks_of(self.below)
+
+    def __len__(self) -> int:
+        return len(self.below)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self.below[index]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return self.below.get_batch(indices)
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """The samples at `indices`: int64[k], in that order."""
+        return samples_of(self.below, indices)
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.below, as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`, and the stores by theirs."""
+        return {"source": self.below, **self.aux}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        return {"kind": "aux", "source": self.below.recipe(), "aux": _recipes(self.aux)}
+
+    def summary(self) -> str:
+        """One line: the stores' names."""
+        return line("AuxSource", {"aux": ",".join(self.aux)})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class AuxStream:
+    """What `WithAux` makes of a stream.
+
+    Attributes:
+        below: the stream.
+        aux: name → store.
+    """
+
+    def __init__(self, stream: Stream[Any], aux: Mapping[str, Source[Any]]) -> None:
+        self.below = stream
+        self.aux = dict(aux)
+        self._ahead = Ahead(stream)
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.below.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """As the stream's."""
+        return self.below.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the fingerprints of the stream and the stores."""
+        return _fingerprint(self.below, self.aux)
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self.below[position]
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.below.get_batch(positions)
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: what the stream makes of them, for `get_resolved`."""
+        return self._ahead.resolve(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return self._ahead.batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+        """The samples that the tickets stand for."""
+        return self._ahead.samples(tickets)
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from: as the stream says."""
+        return self.below.locate(position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """As the stream's.
+
+        Raises:
+            ConfigError: the stream names no stand-ins, or there are no more.
+        """
+        if not isinstance(self.below, SupportsSubstitutes):
+            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.below).__name__)
+        return self.below.substitute(position, attempt)
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: as many of the stream, and all of the stores."""
+        return {"kind": "aux"}, {"stream": stop, **{name: len(store) for name, store in self.aux.items()}}
+
+    def seeded(self, seed: int, /) -> AuxStream:
+        """With `seed` where the stream left its own open."""
+        return AuxStream(self.below.seeded(seed), self.aux) if isinstance(self.below, SupportsSeed) else self
+
+    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
+        """The stream, under the name `stream`, and the stores by theirs."""
+        return {"stream": self.below, **self.aux}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        return {"kind": "aux", "stream": self.below.recipe(), "aux": _recipes(self.aux)}
+
+    def summary(self) -> str:
+        """One line: the stores' names."""
+        return line("AuxStream", {"aux": ",".join(self.aux)})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+def _fingerprint(below: Any, aux: Mapping[str, Source[Any]]) -> str:
+    return digest("aux", below.fingerprint, [[name, store.fingerprint] for name, store in sorted(aux.items())])
+
+
+def _recipes(aux: Mapping[str, Source[Any]]) -> dict[str, Any]:
+    return {name: store.recipe() for name, store in aux.items()}

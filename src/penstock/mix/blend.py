@@ -1,0 +1,266 @@
+"""Several streams as one, by weight: whole numbers of places in each block, in an order by (seed, block)."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from penstock._digest import derive_key, digest
+from penstock._index import as_position, as_positions
+from penstock._tree import line, tree
+from penstock.abc import Source, Stream, is_stream
+from penstock.errors import ConfigError
+from penstock.mix._branches import Branches, same_lanes, seeded
+from penstock.mix.places import VERSION, BlockPlaces
+from penstock.mix.shares import Weight, block_counts
+from penstock.order.lanes import check_lanes
+from penstock.order.shuffle import Shuffle
+from penstock.types import Batch, IntArray, Location, Sample, Schema
+
+
+class Blend:
+    """An endless stream that draws from its children in the given shares.
+
+    Every block of `sum(counts)` places of a lane holds exactly `counts` of each child, so the shares never drift by
+    more than a block, and each child is read in its own order, shuffled anew on each of its epochs. See `places.py`.
+
+    A child that is a source is shuffled by hash(seed, name); a stream that left its seed open takes that seed too.
+
+    Args:
+        children: name → stream or source.
+        weights: name → any positive number, for each child; their ratios are the shares.
+        seed: any integer; left open (None) it is 0, or comes from the blend around this one.
+        lanes: number of lanes; by default that of the child streams, 1 where there are only sources.
+        mixed_tokenizers: take children whose tokenizers are known to differ.
+
+    Raises:
+        ConfigError: names that don't fit, a share too small for a block, children with other lanes, two children
+            that are one and the same stream, different tokenizers.
+
+    Attributes:
+        counts: name → places in a block.
+        block_size: places of a block.
+        weights: as given.
+        seed: of the order of places.
+    """
+
+    def __init__(
+        self,
+        children: Mapping[str, Stream[Any] | Source[Any]],
+        weights: Mapping[str, Weight],
+        seed: int | None = None,
+        *,
+        lanes: int | None = None,
+        mixed_tokenizers: bool = False,
+    ) -> None:
+        _check_names(children, weights)
+        self.weights = {name: weights[name] for name in children}
+        self.counts = block_counts(self.weights)
+        self.block_size = sum(self.counts.values())
+        self.seed = 0 if seed is None else operator.index(seed)
+        self._given = (dict(children), seed, lanes, mixed_tokenizers)
+        self._lanes = _lanes(children, lanes)
+        self._streams = {name: self._child(name, child) for name, child in children.items()}
+        same_lanes("a blend", self._lanes, self._streams)
+        _check_different(self._streams)
+        if not mixed_tokenizers:
+            _check_tokenizers(self._streams)
+        self._names = list(self._streams)
+        self._places = BlockPlaces(list(self.counts.values()), self.seed, self._lanes)
+        self._branches = Branches(list(self._streams.values()), self._places.split)
+        self._fingerprint: str | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of sub-streams that positions are dealt to; lane l draws from lane l of the children."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        """What the children's samples hold in common; token ids in the widest of their widths."""
+        return self._branches.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of names, counts, seed, lanes and the children's fingerprints."""
+        if self._fingerprint is None:
+            own = [stream.fingerprint for stream in self._streams.values()]
+            self._fingerprint = digest("blend", self._params(), own)
+        return self._fingerprint
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self._branches.sample(*self._places.split_one(as_position(position)))
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order. One call to each child that has some."""
+        return self._branches.batch(as_positions(positions))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: one ticket a position, for `get_resolved`."""
+        return self._branches.resolve(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return self._branches.resolved_batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+        """The samples that the tickets stand for."""
+        return self._branches.resolved_samples(tickets)
+
+    def split(self, positions: Sequence[int] | IntArray, /) -> tuple[IntArray, IntArray]:
+        """int64[k] twice: number of the child at each position, in the order of `counts`, and the position in it."""
+        owner, inner = self._places.split(as_positions(positions))
+        return owner.astype(np.int64), inner
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        child, inner = self._places.split_one(as_position(position))
+        return self._branches.locate(position, self._names[child], child, inner)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """The position of another sample of the same child; see `SupportsSubstitutes`.
+
+        Raises:
+            ConfigError: the child names no stand-ins, or there are no more.
+        """
+        child, inner = self._places.split_one(as_position(position))
+        return self._places.position_of(child, self._branches.substitutes(child).substitute(inner, attempt))
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: the blend's own parameters, and the children's parts."""
+        return self._params(), {name: count for name, count in self.reads(stop).items() if count}
+
+    def reads(self, stop: int) -> dict[str, int]:
+        """name → a number that all of the child's positions read in `[0, stop)` are below, exact in one lane."""
+        return dict(zip(self._names, self._places.reads(as_position(stop)), strict=True))
+
+    def seeded(self, seed: int, /) -> Blend:
+        """This blend; with `seed` where it left its own open."""
+        children, own, lanes, mixed = self._given
+        if own is not None:
+            return self
+        return Blend(children, self.weights, seed, lanes=lanes, mixed_tokenizers=mixed)
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The streams, by name."""
+        return self._streams
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the stream can be made again."""
+        children = [
+            {"name": name, "weight": _plain(self.weights[name]), "count": self.counts[name], "stream": stream.recipe()}
+            for name, stream in self._streams.items()
+        ]
+        mixed = {"mixed_tokenizers": True} if self._given[3] else {}
+        own = {"kind": "blend", "version": VERSION, "seed": self.seed, "lanes": self._lanes}
+        return {**own, **mixed, "children": children}
+
+    def summary(self) -> str:
+        """One line: seed, lanes, places of a block."""
+        params = {"children": len(self._names), "block": self.block_size, "seed": self.seed, "lanes": self._lanes}
+        return line("Blend", params, self._fingerprint)
+
+    def child_notes(self) -> Mapping[str, str]:
+        """name → its share: asked for, and as it is."""
+        total = sum(float(weight) for weight in self.weights.values())
+        return {
+            name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, "
+            f"asked {float(self.weights[name]) / total:.4%}"
+            for name, count in self.counts.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _child(self, name: str, child: Stream[Any] | Source[Any]) -> Stream[Any]:
+        seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them
+        if is_stream(child):
+            return seeded(child, seed)
+        return Shuffle(cast(Source[Any], child), seed, lanes=self._lanes)
+
+    def _params(self) -> dict[str, Any]:
+        return {
+            "kind": "blend",
+            "version": VERSION,
+            "counts": [[name, count] for name, count in self.counts.items()],
+            "seed": self.seed,
+            "lanes": self._lanes,
+        }
+
+
+def _check_names(children: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+    for name in children:
+        if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("a child's name is a text that is not empty", found=repr(name))
+    if children.keys() != weights.keys():
+        lacking = [name for name in children if name not in weights]
+        unknown = [name for name in weights if name not in children]
+        raise ConfigError(
+            "each child has one weight",
+            found=f"no weight for {lacking}" if lacking else f"weights for {unknown}, which are no children",
+            expected=f"weights for {list(children)}",
+        )
+
+
+def _lanes(children: Mapping[str, Any], lanes: int | None) -> int:
+    if lanes is None:
+        return next((child.lanes for child in children.values() if is_stream(child)), 1)
+    lanes = operator.index(lanes)
+    check_lanes(lanes)
+    return lanes
+
+
+def _check_different(streams: Mapping[str, Stream[Any]]) -> None:
+    """Refuse two names for one stream: its samples would come twice in the same order."""
+    shapes = {name: repr(_shape(stream)) for name, stream in streams.items()}
+    common = Counter(shapes.values())
+    seen: dict[str, str] = {}
+    for name, stream in streams.items():
+        # Equal streams have equal shapes: fingerprints, which read from files, are needed only then.
+        if common[shapes[name]] == 1:
+            continue
+        first = seen.setdefault(stream.fingerprint, name)
+        if first != name:
+            raise ConfigError(
+                f"{first!r} and {name!r} are the same stream: each of its samples would come twice, in the same order",
+                found=f"fingerprint {stream.fingerprint}",
+                hint="Give them different seeds, or take one of them with the sum of their weights",
+            )
+
+
+def _shape(node: Any) -> Any:
+    """What equal streams have in common for sure, without reading data."""
+    children = node.children()
+    own = [type(node).__name__, getattr(node, "seed", None), None if is_stream(node) else len(node)]
+    return [*own, [_shape(child) for child in children.values()]]
+
+
+def _check_tokenizers(streams: Mapping[str, Stream[Any]]) -> None:
+    known: dict[str, str] = {}
+    for name, stream in streams.items():
+        for digest_of in _tokenizers(stream):
+            known.setdefault(digest_of, name)
+    if len(known) > 1:
+        raise ConfigError(
+            "children with different tokenizers can't be blended",
+            found=", ".join(f"{name}: {digest_of}" for digest_of, name in known.items()),
+            hint="Pass mixed_tokenizers=True if that is meant",
+        )
+
+
+def _tokenizers(node: Any) -> set[str]:
+    own = getattr(node, "tokenizer_digest", None)
+    if own is not None:
+        return {own}
+    return set[str]().union(*(_tokenizers(child) for child in node.children().values()))
+
+
+def _plain(weight: Weight) -> int | float | str:
+    return weight if isinstance(weight, (int, float)) else str(weight)

@@ -1,0 +1,83 @@
+"""Weights → integer counts: how many places of a block each child of a blend has.
+
+A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of what was asked. Counts are
+the whole parts of `weight / sum · 2^k`; what is left over goes to the largest remainders, ties to the earlier name.
+All of it is exact: a float counts as the decimal number that it is written as.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from penstock.errors import ConfigError
+
+MOST_LOG2 = 16
+
+Weight: TypeAlias = int | float | Fraction
+
+
+def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
+    """name → places in a block, each 1 or more; they add up to a power of two.
+
+    Args:
+        weights: name → any positive number; only their ratios count.
+
+    Raises:
+        ConfigError: no weight, one that is no positive number, or one so small that it would get no place.
+    """
+    if not weights:
+        raise ConfigError("nothing to blend", found="no child", expected="at least one")
+    exact = [exactly(f"weight of {name!r}", weight) for name, weight in weights.items()]
+    scale = math.lcm(*(weight.denominator for weight in exact))
+    whole = [weight.numerator * (scale // weight.denominator) for weight in exact]
+    counts = _counts(whole)
+    for name, count, weight in zip(weights, counts, whole, strict=True):
+        if count == 0:
+            raise ConfigError(
+                f"the share of {name!r} is too small for a block of {1 << MOST_LOG2} places",
+                found=f"{weight / sum(whole):.3g} of all",
+                expected=f"about {1 / (1 << MOST_LOG2):.1e} or more",
+                hint="Blend the small ones among themselves first, and blend that",
+            )
+    return dict(zip(weights, counts, strict=True))
+
+
+def exactly(what: str, value: Weight) -> Fraction:
+    """A positive number as a fraction; 0.1 is a tenth.
+
+    Raises:
+        ConfigError: `value` is no positive, finite number.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        exact = Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"the {what} is not a number", found=repr(value), expected="a positive number") from error
+    if isinstance(value, (bool, str)) or exact <= 0:
+        raise ConfigError(f"the {what} is not a positive number", found=repr(value), expected="a positive number")
+    return exact
+
+
+def _counts(weights: Sequence[int]) -> list[int]:
+    total = sum(weights)
+    for log2 in range(MOST_LOG2):
+        counts = _largest_remainder(weights, total, 1 << log2)
+        errors = (abs(count * total - (weight << log2)) for count, weight in zip(counts, weights, strict=True))
+        if all(100 * error <= weight << log2 for error, weight in zip(errors, weights, strict=True)):
+            return counts
+    return _largest_remainder(weights, total, 1 << MOST_LOG2)
+
+
+def _largest_remainder(weights: Sequence[int], total: int, places: int) -> list[int]:
+    parts = [divmod(weight * places, total) for weight in weights]
+    counts = [whole for whole, _ in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda child: -parts[child][1])
+    for child in by_remainder[: places - sum(counts)]:
+        counts[child] += 1
+    return counts
