@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import tempfile
@@ -122,6 +123,63 @@ def write_group(folder: Path, documents: list[list[int]], *, overwrite: bool = F
             writer.write({"tokens": np.array(document, np.uint16)})
 
 
+def write_pair(folder: Path, documents: list[list[int]], *, overwrite: bool = False) -> None:
+    options: dict[str, Any] = {"format": "megatron", "token_bytes": 2, "eos_id": 0, "overwrite": overwrite}
+    with penstock.create(folder / "out", **options) as writer:
+        for document in documents:
+            writer.write({"tokens": np.array(document, np.uint16)})
+
+
+def see_pair(folder: Path) -> Any:
+    """What a reader sees of a pair, after a check that Megatron would not see a mixed one."""
+    kept = folder / ".out.replaced"
+    if (folder / "out.idx").exists():
+        straight = [f.code for f in penstock.verify(folder / "out", depth="full") if f.code != "megatron.replaced"]
+        if straight:
+            return straight
+    elif kept.with_name(kept.name + ".idx").exists() and penstock.verify(kept, depth="full"):
+        return "what is kept of the old pair is not sound"
+    return see("out")(folder)
+
+
+def write_two(folder: Path) -> None:
+    """Two packed files."""
+    write_tokens(folder / "a.pbin", DOCUMENTS)
+    write_tokens(folder / "b.pbin", OLD_DOCUMENTS)
+
+
+def write_old_pbin(folder: Path) -> None:
+    write_tokens(folder / "out.pbin", OLD_DOCUMENTS)
+
+
+def converted(source: str, target: str, **options: Any) -> Callable[[Path, bool], object]:
+    """The work of a conversion."""
+    return lambda folder, overwrite: penstock.convert(folder / source, folder / target, overwrite=overwrite, **options)
+
+
+def verb(name: str, **options: Any) -> Callable[[Path, bool], object]:
+    """The work of a verb from `a.pbin` to `out.pbin`."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        call = getattr(importlib.import_module(f"penstock.reshape.{name}"), name)
+        source = [folder / "a.pbin", folder / "b.pbin"] if name == "merge" else folder / "a.pbin"
+        call(source, folder / "out.pbin", overwrite=overwrite, **options)
+
+    return work
+
+
+def split(folder: Path, overwrite: bool) -> None:
+    from penstock.reshape.split import split
+
+    split(folder / "a.pbin", folder / "parts", ratio=(2, 1), seed=3, overwrite=overwrite)
+
+
+def see_parts(folder: Path) -> Any:
+    """The parts; None where one is missing. Those that are there can be read."""
+    parts = {path.name: see(path.name)(folder / "parts") for path in (folder / "parts").glob("*.pbin")}
+    return parts if len(parts) == 2 else None
+
+
 SCENARIOS = [
     Scenario(
         "pbin writer",
@@ -170,6 +228,45 @@ SCENARIOS = [
         see("out.zarr"),
         lambda folder: write_group(folder, OLD_DOCUMENTS),
     ),
+    Scenario(
+        "convert to flat-tokens",
+        lambda folder: write_tokens(folder / "in.pbin", DOCUMENTS),
+        converted("in.pbin", "out.zarr", split="train"),
+        see("out.zarr"),
+        lambda folder: write_group(folder, OLD_DOCUMENTS),
+    ),
+    Scenario(
+        "convert to flat-tokens, compressed",
+        lambda folder: write_tokens(folder / "in.pbin", DOCUMENTS),
+        converted("in.pbin", "out.zarr", compressor="zstd", chunk_tokens=64),
+        see("out.zarr"),
+    ),
+    Scenario(
+        "convert to megatron",
+        lambda folder: write_tokens(folder / "in.pbin", DOCUMENTS),
+        converted("in.pbin", "out", to="megatron"),
+        see_pair,
+        lambda folder: write_pair(folder, OLD_DOCUMENTS),
+    ),
+    Scenario(
+        "convert from flat-tokens",
+        lambda folder: write_group(folder, DOCUMENTS),
+        converted("out.zarr", "out.pbin"),
+        see("out.pbin"),
+        write_old_pbin,
+    ),
+    Scenario(
+        "megatron writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_pair(folder, DOCUMENTS, overwrite=overwrite),
+        see_pair,
+        lambda folder: write_pair(folder, OLD_DOCUMENTS),
+    ),
+    Scenario("merge", write_two, verb("merge"), see("out.pbin"), write_old_pbin),
+    Scenario("shuffle", write_two, verb("shuffle", seed=7), see("out.pbin"), write_old_pbin),
+    Scenario("filter", write_two, verb("filter", min_tokens=10), see("out.pbin"), write_old_pbin),
+    Scenario("chunk", write_two, verb("chunk", chunk_id=0, num_chunks=2), see("out.pbin"), write_old_pbin),
+    Scenario("split", write_two, split, see_parts),
     Scenario(
         "repair",
         golden_packed("merged.pbin"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from tests.reshape.datasets import DOCUMENTS, documents_in, files_in, lines_in, 
 
 import penstock as ps
 from penstock.errors import ConfigError
+from penstock.formats.pbin.writer import PbinWriter
 from penstock.reshape.split import part_counts, split
 
 
@@ -120,3 +123,29 @@ def test_a_part_that_exists_stops_all(tmp_path: Path) -> None:
     assert (tmp_path / "parts" / "a_validation.pbin").read_bytes() == b"mine"
     split(source, tmp_path / "parts", ratio=(1, 1), overwrite=True)
     assert len(ps.open(tmp_path / "parts" / "a_validation.pbin")) == 1
+
+
+def test_killed_between_two_parts_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[n, n] for n in range(30)])
+    split(source, tmp_path / "plain", ratio=(2, 1), seed=1)
+    commit, done = PbinWriter.commit, list[PbinWriter]()
+
+    def killed(writer: PbinWriter) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(writer)
+        return commit(writer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PbinWriter, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            split(source, tmp_path / "parts", ratio=(2, 1), seed=1)
+    assert sorted(os.listdir(tmp_path / "parts"))[1:] == ["a_train.pbin", "a_train.pbin.penstock"]
+    with pytest.raises(ConfigError, match="exists"):
+        split(source, tmp_path / "parts", ratio=(2, 1), seed=2)  # that is other work
+    split(source, tmp_path / "parts", ratio=(2, 1), seed=1)
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "plain")
+    for name in files_in(tmp_path / "plain"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    with pytest.raises(ConfigError, match="exists"):
+        split(source, tmp_path / "parts", ratio=(2, 1), seed=1)

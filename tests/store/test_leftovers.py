@@ -212,3 +212,18 @@ def test_a_lock_lives_as_long_as_its_writer(tmp_path: Path) -> None:
     os.close(fd)
     taken.abort()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_visible_already_is_never_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"the whole old one")
+    os.link(path, tmp_path / ".out.0123abcd.staged")  # killed between link and unlink
+    kept = Kept()
+    file = LocalStore(kept=kept).stage(str(path), overwrite=True)
+    assert staged(tmp_path) != [".out.0123abcd.staged"]
+    file.write(b"something else")
+    file.sync()
+    assert path.read_bytes() == b"the whole old one"
+    file.commit()
+    assert path.read_bytes() == b"something else"
+    assert kept.bytes == 0

@@ -238,3 +238,22 @@ def test_lock_between_processes(tmp_path: Path) -> None:
     child.join(30)
     with hold_lock(path, wait=False) as had:
         assert had
+
+
+def test_a_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    for _ in range(2):  # the second time both are names of one file already
+        assert LocalStore().link(str(first), str(second))
+        assert second.read_bytes() == b"1"
+        assert sorted(os.listdir(tmp_path)) == ["first", "second"]
+    with pytest.raises(OSError, match="first"):
+        LocalStore().link(str(tmp_path / "no" / "first"), str(second))
+
+    def refuses(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuses)
+    assert not LocalStore().link(str(first), str(tmp_path / "third"))
+    assert sorted(os.listdir(tmp_path)) == ["first", "second"]

@@ -4,8 +4,7 @@ Documents go over in runs, so that none passes through Python alone. Memory stay
 but for 12 bytes a document, and for a document that is larger itself. Killed and run again, it goes on: what was
 written is compared, not written again.
 
-Files: `run` does it · `plan` what goes where · `eos` the rule for EOS tokens · `unfinished` the mark of a run that has
-not verified its output.
+Files: `run` does it · `plan` what goes where · `eos` the rule for EOS tokens.
 """
 
 from penstock.convert.eos import EosRule

@@ -15,10 +15,10 @@ from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Write
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
 from penstock.convert.plan import Plan, make_plan
-from penstock.convert.unfinished import has_mark, remove_mark, set_mark
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._tokens import document_runs
 from penstock.store.local import Kept, LocalStore
+from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest, Sample
 
 RUN_TOKENS = 1 << 22

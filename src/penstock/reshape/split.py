@@ -20,8 +20,9 @@ from penstock.formats import get_format
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows, read_run, runs, total_units
 from penstock.store.resolve import resolve
+from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest
 
 By = Literal["position", "content"]
@@ -31,6 +32,27 @@ _HASH_SPACE = 1 << 64
 
 Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 """(first, stop, rows back to back, lengths) → int64[stop - first]: the part of each row."""
+
+
+class _Mark:
+    """What says that a run began to make its parts visible."""
+
+    __slots__ = ("_path", "_store", "_what")
+
+    def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: TokenRows | LineRows) -> None:
+        self._store = store
+        self._path = path
+        source = {"source": os.path.abspath(rows.path), "rows": len(rows), "units": total_units(rows)}
+        self._what = made_by | source
+
+    def is_there(self) -> bool:
+        return has_mark(self._store, self._path, self._what)
+
+    def set(self) -> None:
+        set_mark(self._store, self._path, self._what)
+
+    def remove(self) -> None:
+        remove_mark(self._store, self._path)
 
 
 def split(
@@ -52,8 +74,9 @@ def split(
 
     Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
     document, by largest remainder, and which document is where follows from seed, number of documents and shares. By
-    content, equal documents share a part, also when documents are added later, and shares hold on average. Memory: some
-    50 MB, 64 MiB for each part, and 8 bytes a document.
+    content, equal documents share a part, also when documents are added later, and shares hold on average. Each part
+    becomes visible whole, one after another; killed in between, the same command goes on. Memory: some 50 MB, 64 MiB
+    for each part, and 8 bytes a document.
 
     Args:
         source: dataset of documents, or a JSONL file.
@@ -82,10 +105,14 @@ def split(
     names = _checked_names(names, len(shares))
     rows = open_rows(source, format=format, store=store, **options)
     parts = _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, rows)
-    paths = _paths(rows, resolve(folder)[1], names, to)
+    target_store, target = resolve(folder)
+    paths = _paths(rows, target, names, to)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
+    mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
+    # Where the same work was killed, parts that are there are its own.
+    overwrite = overwrite or mark.is_there()
     outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
-    manifests = _deal(rows, parts, outputs, made_by, Counter(len(rows), progress))
+    manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 
 
@@ -107,7 +134,12 @@ def _paths(rows: TokenRows | LineRows, folder: str, names: Sequence[str], to: st
 
 
 def _deal(
-    rows: TokenRows | LineRows, parts: Parts, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter
+    rows: TokenRows | LineRows,
+    parts: Parts,
+    outputs: Sequence[Output],
+    made_by: dict[str, Any],
+    mark: _Mark,
+    counter: Counter,
 ) -> list[Manifest]:
     with contextlib.ExitStack() as stack:
         # All writers begin first: a part that exists is refused before anything is written.
@@ -117,7 +149,10 @@ def _deal(
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
                 write_rows(writers[part], some, some_lengths, rows.path)
             counter.add(stop - first)
-        return [writer.commit() for writer in writers]
+        mark.set()
+        manifests = [writer.commit() for writer in writers]
+    mark.remove()
+    return manifests
 
 
 def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:

@@ -76,3 +76,26 @@ def make_folders(os_module: Any, folder: str) -> list[str]:
         with contextlib.suppress(FileExistsError):
             os_module.mkdir(one)
     return missing
+
+
+def is_free(path: str) -> bool:
+    """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
+    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
+
+
+def publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool) -> None:
+    """Rename a folder to its final name, or exchange it with the one that it replaces."""
+    if overwrite and not is_free(target):
+        exchange(source, target)
+        return
+    try:
+        os_module.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise output_exists(target) from None
+        raise
+
+
+def output_exists(path: str) -> ConfigError:
+    """The error for an output that is there already."""
+    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")

@@ -69,7 +69,9 @@ def take_leftovers(
             fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
-                if keep and taken is None and is_folder == want_folder and os.fstat(fd).st_nlink:
+                # A file with a second name is visible already: what is written to it would be seen.
+                own = is_folder or os.fstat(fd).st_nlink == 1
+                if keep and taken is None and is_folder == want_folder and own:
                     taken, fd = (path, fd), -1
                 elif is_folder:
                     remove_tree(os_module, path)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
-from penstock.errors import ConfigError, NotFound, Truncated
-from penstock.store._files import copy_range, exchange, make_folders, remove_tree
+from penstock.errors import NotFound, Truncated
+from penstock.store._files import copy_range, is_free, make_folders, output_exists, publish_folder, remove_tree
 from penstock.store._leftovers import (
     Kept,
     is_staged_name,
@@ -129,7 +129,7 @@ class LocalStore:
 
     def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> LocalStagedFolder:
         """Begin a folder; see `penstock.abc.SupportsFolders`."""
-        if not overwrite and not _is_free(path):
+        if not overwrite and not is_free(path):
             raise output_exists(path)
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept)
 
@@ -146,6 +146,25 @@ class LocalStore:
             self._os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
+
+    def link(self, path: str, name: str) -> bool:
+        """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
+        taken = os.path.lexists(name)
+        temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
+        try:
+            self._os.link(path, temp)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return False
+        if taken:
+            try:
+                self._os.rename(temp, name)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    self._os.unlink(temp)  # also where both were names of one file already
+        _sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
+        return True
 
     def remove_folder(self, path: str) -> None:
         """Remove one empty folder."""
@@ -397,7 +416,7 @@ class LocalStagedFolder:
                 remove_others(self._os, self._temp, self._names)
             for folder, _, _ in os.walk(source, topdown=False):
                 _sync_folder(self._os, folder)
-            _publish_folder(self._os, source, target, overwrite=self._overwrite)
+            publish_folder(self._os, source, target, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
@@ -463,11 +482,6 @@ def _is_file_of(fd: int, path: str) -> bool:
         return False
 
 
-def output_exists(path: str) -> ConfigError:
-    """The error for an output that is there already."""
-    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
-
-
 def _not_found(path: str) -> NotFound:
     return NotFound("no such file or folder", path=path, hint="Check the path")
 
@@ -478,20 +492,3 @@ def _sync_folder(os_module: Any, folder: str) -> None:
         os_module.fsync(fd)
     finally:
         os_module.close(fd)
-
-
-def _is_free(path: str) -> bool:
-    """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
-    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
-
-
-def _publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool) -> None:
-    if overwrite and not _is_free(target):
-        exchange(source, target)
-        return
-    try:
-        os_module.rename(source, target)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise output_exists(target) from None
-        raise

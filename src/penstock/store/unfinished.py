@@ -1,7 +1,7 @@
-"""The mark of a conversion whose output is visible, but not verified yet.
+"""The mark of work whose output may be visible in part, or visible and not checked yet.
 
-`.<name>.converting` beside the target stands there from just before the target becomes visible until it is verified. So
-a run that was killed in between is known: the same command then verifies what is there.
+`.<name>.unfinished` stands beside an output from just before its first file becomes visible until the work is done. So
+a run that was killed in between is known, and the same command goes on with what is there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 20
 def mark_path(target_path: str) -> str:
     """Path of the mark."""
     folder, name = os.path.split(os.path.abspath(target_path))
-    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.converting")
+    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.unfinished")
 
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
 
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
-    """Whether a run that did the same was killed before it had verified its output."""
+    """Whether a run that did the same was killed before it was done."""
     with contextlib.suppress(NotFound, msgspec.DecodeError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
@@ -45,6 +45,6 @@ def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
 
 
 def remove_mark(store: Store, target_path: str) -> None:
-    """The output is verified, or there is none; what can't be removed is hidden and harms nobody."""
+    """The work is done, or nothing of it is there; what can't be removed is hidden and harms nobody."""
     with contextlib.suppress(PenstockError, OSError):
         store.delete(mark_path(target_path))

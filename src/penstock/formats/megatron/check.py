@@ -17,7 +17,15 @@ from penstock.formats._token_checks import (
 )
 from penstock.formats._tokens import DATA, require_eos
 from penstock.formats.megatron.index import IndexArrays, index_problems
-from penstock.formats.megatron.layout import bin_path, idx_path, prefix_of, read_header
+from penstock.formats.megatron.kept import KEPT, left_names
+from penstock.formats.megatron.layout import (
+    bin_path,
+    idx_path,
+    is_half_replaced,
+    named_prefix,
+    prefix_of,
+    read_header,
+)
 from penstock.formats.megatron.manifest import INDEX, is_bound, side_file_path
 from penstock.formats.megatron.source import MegatronSource, last_sequence_problem
 from penstock.store.side_file import load_manifest
@@ -33,19 +41,20 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) 
         NotFound: neither of the two files is there.
         ConfigError: an option that can't hold.
     """
-    prefix = prefix_of(store, path)
+    named, prefix = named_prefix(store, path), prefix_of(store, path)
+    findings = [*_check_kept(store, named)]
     there = [store.exists(one) for one in (idx_path(prefix), bin_path(prefix))]
     if not any(there):
         raise NotFound("no such file", path=idx_path(prefix), hint="Check the path")
     if not all(there):
-        return [_missing(prefix, *there).finding()]
+        return [*findings, _missing(prefix, *there).finding()]
     header = read_header(store, prefix)
     if isinstance(header, Problem):
-        return [header.finding()]
+        return [*findings, header.finding()]
     require_eos(prefix, header.kind.ids, options.eos_id)
     index = IndexArrays(store, prefix, header, store.size(bin_path(prefix)), options.read)
     problems = [last_sequence_problem(index), *index_problems(index)]
-    findings = [problem.finding() for problem in problems if problem is not None]
+    findings += [problem.finding() for problem in problems if problem is not None]
     sound = not any(one.severity == "error" for one in findings)
     if header.num_sequences == 0:
         findings.append(
@@ -62,6 +71,18 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) 
             if digests is not None:
                 findings += check_block_digests(store, file, "megatron", digests, _RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
+    """What a writer left that was killed while it replaced a dataset."""
+    left = left_names(store, prefix)
+    if is_half_replaced(store, prefix):
+        found = f"the old dataset, as {', '.join(left)}"
+        fix = "`penstock repair --write` puts the old dataset back; the command that was killed, run again, replaces it"
+        yield Finding(KEPT, "error", idx_path(prefix), None, found, "an index", fix)
+    elif left:
+        found, fix = f"files of a replaced dataset: {', '.join(left)}", "`penstock repair --write` removes them"
+        yield Finding(KEPT, "warning", idx_path(prefix), None, found, None, fix)
 
 
 def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:

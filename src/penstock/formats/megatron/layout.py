@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -100,11 +101,34 @@ class Header:
         return self.modes_at + self.has_modes * self.num_sequences
 
 
-def prefix_of(store: Store, path: str) -> str:
+def named_prefix(store: Store, path: str) -> str:
     """The path without `.bin` or `.idx`, unless that is the name of a dataset itself."""
     if path.endswith((".bin", ".idx")) and not store.exists(idx_path(path)):
         return path[:-4]
     return path
+
+
+def prefix_of(store: Store, path: str) -> str:
+    """The prefix that is to be read: as named, or that of the old dataset where its replacement was killed."""
+    prefix = named_prefix(store, path)
+    return kept_prefix(prefix) if is_half_replaced(store, prefix) else prefix
+
+
+def kept_prefix(prefix: str) -> str:
+    """Prefix of the second names that an old dataset has while another takes its place."""
+    folder, name = os.path.split(prefix)
+    return os.path.join(folder, f".{name}.replaced")
+
+
+def has_kept(store: Store, prefix: str) -> bool:
+    """Whether a whole dataset stands under the second names."""
+    kept = kept_prefix(prefix)
+    return store.exists(idx_path(kept)) and store.exists(bin_path(kept))
+
+
+def is_half_replaced(store: Store, prefix: str) -> bool:
+    """Whether a writer was killed while it replaced a dataset, which is there under its second names."""
+    return not store.exists(idx_path(prefix)) and has_kept(store, prefix)
 
 
 def bin_path(prefix: str) -> str:

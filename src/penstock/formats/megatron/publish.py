@@ -1,9 +1,11 @@
 """Making two files visible as one dataset: at no moment does an index stand beside tokens that are not its own.
 
 A new dataset: side file, tokens, index. Killed in between, it leaves tokens without an index, and a side file by which
-the next writer knows them as ours and replaces them. In place of another dataset: the old index goes, then tokens, side
-file, index. Killed in between, it leaves no dataset. Where a step fails, what there was before comes back, or, once the
-new tokens are there, the rest is put beside them.
+the next writer knows them as ours and replaces them. In place of another dataset: the old files get second names (see
+`kept`), the old index goes, then tokens, side file, index come, and the second names go. Killed in between, it leaves
+the old dataset under the second names. Where a step fails, it comes back. A store without second names has no kills to
+fear, or a file system that knows no hard links: there the old index is written again, or, once the new tokens are
+there, the new one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._token_checks import check_block_digests
 from penstock.formats._tokens import DATA
-from penstock.formats.megatron.layout import bin_path, idx_path
+from penstock.formats.megatron.kept import drop_kept, put_back, set_aside
+from penstock.formats.megatron.layout import bin_path, has_kept, idx_path
 from penstock.formats.megatron.manifest import side_file_path
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest, load_manifest
@@ -26,7 +29,7 @@ from penstock.types import Manifest
 def may_write(store: Store, prefix: str) -> bool:
     """Whether what stands at `prefix` may be replaced without being asked for: nothing, or tokens that a killed writer
     of ours left without an index."""
-    if store.exists(idx_path(prefix)):
+    if _holds_dataset(store, prefix):
         return False
     if not store.exists(bin_path(prefix)):
         return True
@@ -58,12 +61,13 @@ def publish(
     Raises:
         ConfigError: a dataset appeared meanwhile and `overwrite` is false.
     """
-    if not overwrite and store.exists(index.path):
+    old = _holds_dataset(store, prefix)
+    if not overwrite and old:
         raise output_exists(index.path)
     side = store.stage(side_file_path(prefix), overwrite=True)
     try:
         side.write(encode_manifest(manifest))
-        if store.exists(index.path):
+        if old:
             _replace(store, prefix, (tokens, side, index), manifest, write_index)
         else:
             _add(store, prefix, (side, tokens, index), manifest)
@@ -79,11 +83,35 @@ def _replace(
     manifest: Manifest,
     write_index: Callable[[Staged], object],
 ) -> None:
+    for one in staged:
+        one.sync()
+    path = idx_path(prefix)
+    if store.exists(path) and not set_aside(store, prefix):
+        _replace_unlinked(store, prefix, staged, manifest, write_index)
+        return
+    try:
+        if store.exists(path):
+            store.delete(path)
+        for one in staged:
+            one.commit()
+    except BaseException:
+        with contextlib.suppress(PenstockError, OSError):
+            put_back(store, prefix)
+        raise
+    with contextlib.suppress(OSError):
+        drop_kept(store, prefix)
+
+
+def _replace_unlinked(
+    store: Store,
+    prefix: str,
+    staged: tuple[Staged, Staged, Staged],
+    manifest: Manifest,
+    write_index: Callable[[Staged], object],
+) -> None:
     path = idx_path(prefix)
     # A map keeps the old index readable after it is deleted.
     old_index = store.mmap(path) if isinstance(store, SupportsMmap) else store.get(path)
-    for one in staged:
-        one.sync()
     try:
         store.delete(path)
         for one in staged:
@@ -110,6 +138,11 @@ def _add(store: Store, prefix: str, staged: tuple[Staged, Staged, Staged], manif
                 with contextlib.suppress(PenstockError, OSError):
                     store.delete(path)
         raise
+
+
+def _holds_dataset(store: Store, prefix: str) -> bool:
+    """Whether a dataset stands at `prefix`, or one that a killed writer was about to replace."""
+    return store.exists(idx_path(prefix)) or has_kept(store, prefix)
 
 
 def _holds(store: Store, prefix: str, manifest: Manifest) -> bool:

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.formats._ids import FileIds
 from penstock.formats.megatron.foreign import write_megatron_manifest
 from penstock.formats.megatron.index import IndexArrays
+from penstock.formats.megatron.kept import KEPT, drop_kept, left_names, put_back
 from penstock.formats.megatron.layout import (
     HEADER_BYTES,
     KINDS,
@@ -25,7 +26,8 @@ from penstock.formats.megatron.layout import (
     bin_path,
     encode_header,
     idx_path,
-    prefix_of,
+    is_half_replaced,
+    named_prefix,
     read_header,
 )
 from penstock.formats.megatron.manifest import side_file_path
@@ -62,28 +64,43 @@ def repair_megatron(
 ) -> list[Action]:
     """What would be mended, and mends it when `write` is true. Memory: 40 bytes a sequence and 64 MiB.
 
+    - A dataset whose replacement was killed is put back.
     - Pointers that are wrong follow from the lengths, where these fill the tokens.
     - A document index that is wrong becomes one document a sequence.
     - Documents that a cut file no longer holds whole are left out of the index.
     - An index that is damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side file names
       them. The dtype is that of the header, else of the side file, else `layout=`, such as `"uint16"`.
     """
-    if not any(one.severity == "error" for one in findings):
-        return []
-    prefix = prefix_of(store, path)
+    prefix = named_prefix(store, path)
+    kept = _mend_kept(store, prefix, write=write)
+    if not any(one.severity == "error" and one.code != KEPT for one in findings):
+        return kept
+    if is_half_replaced(store, prefix):
+        return kept  # what else is wrong is found once the old dataset is back
     if not store.exists(bin_path(prefix)):
-        return []
+        return kept
     plan = _plan(store, prefix, options)
     if plan is None:
-        return []
+        return kept
     if not write:
-        return [plan.action]
+        return [*kept, plan.action]
     backup = _write(store, prefix, plan)
     manifest = load_manifest(store, side_file_path(prefix))
     if manifest is not None:
         write_megatron_manifest(store, prefix, replace(options, eos_id=_told_eos(store, prefix)), manifest)
-    kept = "" if backup is None else f"; the old index is kept as {backup}"
-    return [Action(plan.action.code, plan.action.path, plan.action.what + kept, done=True)]
+    where = "" if backup is None else f"; the old index is kept as {backup}"
+    return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where, done=True)]
+
+
+def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
+    """The old dataset of a replacement that was killed is put back; what a finished one left is removed."""
+    half, left = is_half_replaced(store, prefix), left_names(store, prefix)
+    if not left:
+        return []
+    if write:
+        put_back(store, prefix) if half else drop_kept(store, prefix)
+    what = "put the old dataset back" if half else f"remove {', '.join(left)}, which a replaced dataset left"
+    return [Action(KEPT, idx_path(prefix), what, done=write)]
 
 
 def _plan(store: Store, prefix: str, options: OpenOptions) -> _Plan | None:
