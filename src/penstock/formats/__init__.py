@@ -25,6 +25,11 @@ BUILT_IN: dict[str, str] = {
     "megatron": "penstock.formats.megatron:FORMAT",
     "raw-tokens": "penstock.formats.raw_tokens:FORMAT",
     "datatrove": "penstock.formats.datatrove:FORMAT",
+    "mds": "penstock.formats.mds:FORMAT",
+    "csv": "penstock.formats.xsv:CSV",
+    "tsv": "penstock.formats.xsv:TSV",
+    "xsv": "penstock.formats.xsv:XSV",
+    "json-shards": "penstock.formats.json_shards:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -33,6 +38,11 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "megatron": (".idx", ".bin"),
     "raw-tokens": (".bin", ".npy"),
     "datatrove": (".ds",),
+    "mds": (".mds",),
+    "csv": (),
+    "tsv": (),
+    "xsv": (),
+    "json-shards": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 

@@ -1,4 +1,4 @@
-"""`index.json`: the list of shards that makes a folder a dataset of MosaicML Streaming, read strictly and written exactly.
+"""`index.json`: the list of shards of MosaicML Streaming, read strictly and written exactly.
 
 One JSON object, `{"shards": […], "version": 2}`. Keys of a shard; none may be missing, none may be added:
 
@@ -18,8 +18,8 @@ One JSON object, `{"shards": […], "version": 2}`. Keys of a shard; none may be
 | `raw_data`, `zip_data` | x | x | x | x | a file, or null |
 | `raw_meta`, `zip_meta` | | x | x | x | a file, or null |
 
-A file is `{"basename", "bytes", "hashes": {algorithm: digest}}`. Further keys beside `shards` and `version` are accepted.
-Limits: fewer than 2^63 samples in all. Checked against mosaicml-streaming 0.13.0.
+A file is `{"basename", "bytes", "hashes": {algorithm: digest}}`. Further keys beside `shards` and
+`version` are accepted. Limits: fewer than 2^63 samples in all. Checked against mosaicml-streaming 0.13.0.
 """
 
 from __future__ import annotations

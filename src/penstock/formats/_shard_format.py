@@ -1,0 +1,124 @@
+"""The `Format` object of the shard formats: one for each name that an index knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.abc import Store
+from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.formats import get_format
+from penstock.formats._index_json import FORMATS, INDEX_NAME, Layout
+from penstock.formats._shard_files import RowCodec
+from penstock.formats._shard_source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
+from penstock.formats._shard_writer import RowEncoder, ShardWriter, create_shards
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+_SNIFF_BYTES = 1 << 16
+_FORMAT_OF_SHARD = re.compile(rb'"format"\s*:\s*"(%s)"' % "|".join(FORMATS).encode())
+
+REGISTERED = {"json": "json-shards"}
+"""Name in the registry of a format that is called otherwise in an index."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFormat:
+    """One shard format; see `penstock.abc.Format`.
+
+    Attributes:
+        name: in the registry.
+        stored: in an index.
+        traits: what it can do.
+        codec: how the samples of a layout are decoded.
+        encoder: how samples are encoded, from the options of `penstock.create`.
+        options: names of these options, beside those that all shard formats take.
+    """
+
+    name: str
+    stored: str
+    traits: Traits
+    codec: CodecMaker
+    encoder: Callable[[Mapping[str, Any]], RowEncoder]
+    options: tuple[str, ...] = ()
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the first shard in `index.json`, or in that of a split."""
+        folder = folder_of(path)
+        try:
+            head = _head(store, folder)
+        except (PenstockError, OSError):
+            return Sniff(False, f"no {INDEX_NAME} with shards, in the folder or in one below it")
+        if b'"shards"' not in head:
+            return Sniff(False, f"an {INDEX_NAME}, but none of shards")
+        found = _FORMAT_OF_SHARD.search(head)
+        first = self.stored if found is None and self.stored == "mds" else found and found[1].decode()
+        return Sniff(first == self.stored, f"an {INDEX_NAME} whose first shard is {first}")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> ShardSource:
+        """The samples of all shards.
+
+        Raises:
+            NotFound: no index is there.
+            FormatError: the index is damaged, or has no shard of this format.
+        """
+        folder = index_folder(store, path, options.split)
+        index = read_index(store, folder)
+        stored = {shard.layout.format for shard in index.shards}
+        if stored and self.stored not in stored:
+            found, where = ", ".join(sorted(stored)), f"{folder}/{INDEX_NAME}"
+            raise Unsupported("no shard of this format", path=where, found=found, expected=self.stored)
+        again = (open_again, (self.name, store, path, options))
+        return ShardSource(store, folder, self.name, index, options, CODECS, again)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> ShardWriter:
+        """See `_shard_writer.create_shards`."""
+        return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `_shard_checks.check_shards`."""
+        return []
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `_shard_repair.repair_shards`."""
+        return []
+
+
+def open_again(name: str, store: Store, path: str, options: OpenOptions) -> ShardSource:
+    """What was opened as format `name`, opened once more: an index may hold shards of other formats too."""
+    return format_of(name).open(store, path, options)
+
+
+def format_of(stored: str) -> ShardFormat:
+    """The format that an index, or the registry, calls `stored`."""
+    return cast(ShardFormat, get_format(REGISTERED.get(stored, stored)))
+
+
+class _Codecs(Mapping[str, CodecMaker]):
+    """Codec makers by the name that stands in an index; a format is imported when a shard of it is met."""
+
+    def __getitem__(self, stored: str) -> CodecMaker:
+        return format_of(stored).codec
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FORMATS)
+
+    def __len__(self) -> int:
+        return len(FORMATS)
+
+
+CODECS: Mapping[str, Callable[[Layout, OpenOptions], RowCodec]] = _Codecs()
+
+
+def _head(store: Store, folder: str) -> bytes:
+    """The first bytes of the index of a folder, else of the first of its splits."""
+    try:
+        return store.get(f"{folder}/{INDEX_NAME}", 0, _SNIFF_BYTES)
+    except NotFound:
+        splits = splits_in(store, folder)
+        if not splits:
+            raise
+        return store.get(f"{folder}/{splits[0]}/{INDEX_NAME}", 0, _SNIFF_BYTES)

@@ -1,0 +1,189 @@
+"""Finished shards on their way to the disk, and the folder that becomes visible as a whole."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock.codec.compress import compress, parse_compression
+from penstock.codec.hashes import hash_blocks, hex_digest
+from penstock.errors import ConfigError
+from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
+from penstock.store.local import output_exists
+from penstock.store.side_file import encode_manifest
+from penstock.types import IntArray, Manifest
+
+MakeShard: TypeAlias = Callable[[list[Any], IntArray], tuple[bytes, bytes | None]]
+
+_THREADS = 4
+_IN_FLIGHT_BYTES = 1 << 27
+
+
+class Output(Protocol):
+    """Where files go: nothing of them is visible before `publish`."""
+
+    def add(self, name: str, data: bytes, /) -> None:
+        """Write one file and make it durable; from several threads."""
+        ...
+
+    def publish(self, index: bytes, manifest: Manifest, /) -> None:
+        """Write side file and index, and make everything visible, the index last."""
+        ...
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        ...
+
+
+def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
+    """Begin a dataset at `path`; raises `ConfigError` where something is there that may not be replaced."""
+    if isinstance(store, SupportsFolders):
+        return _FolderOutput(store.stage_folder(path, overwrite=overwrite), side_name)
+    if store.exists(f"{path}/{INDEX_NAME}"):
+        if overwrite:
+            hint = "Name another output: between the first file and the last, readers would see a mixture"
+            raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+        raise output_exists(path)
+    return _FilesOutput(store, path, side_name)
+
+
+class _FolderOutput:
+    """A staged folder, in which files are hidden until all of it is made visible."""
+
+    __slots__ = ("_folder", "_side_name")
+
+    def __init__(self, folder: StagedFolder, side_name: str) -> None:
+        self._folder = folder
+        self._side_name = side_name
+
+    def add(self, name: str, data: bytes, /) -> None:
+        staged = self._folder.stage(name)
+        try:
+            staged.write(data)
+            staged.commit()
+        finally:
+            staged.abort()
+
+    def publish(self, index: bytes, manifest: Manifest, /) -> None:
+        self.add(self._side_name, encode_manifest(manifest))
+        self.add(INDEX_NAME, index)
+        self._folder.commit()
+
+    def abort(self) -> None:
+        self._folder.abort()
+
+
+class _FilesOutput:
+    """Staged files, made visible one after another."""
+
+    __slots__ = ("_path", "_side_name", "_staged", "_store")
+
+    def __init__(self, store: Store, path: str, side_name: str) -> None:
+        self._store = store
+        self._path = path
+        self._side_name = side_name
+        self._staged: list[Staged] = []
+
+    def add(self, name: str, data: bytes, /) -> None:
+        staged = self._store.stage(f"{self._path}/{name}")
+        self._staged.append(staged)
+        staged.write(data)
+        staged.sync()
+
+    def publish(self, index: bytes, manifest: Manifest, /) -> None:
+        self.add(self._side_name, encode_manifest(manifest))
+        self.add(INDEX_NAME, index)
+        self._store.commit(self._staged)
+        self._staged = []
+
+    def abort(self) -> None:
+        for staged in self._staged:
+            staged.abort()
+        self._staged = []
+
+
+class ShardWork:
+    """Shards that are finished: compressed, hashed and written by a few threads, a bounded amount at once.
+
+    Attributes:
+        digests: name of each file → xxh3-128 of its 64 MiB blocks; complete after `finish`.
+        sizes: name of each file → its bytes.
+    """
+
+    __slots__ = (
+        *("_layout", "_make", "_num_shards", "_out", "_pool", "_queue", "_queued_bytes", "_shards", "digests"),
+        "sizes",
+    )
+
+    def __init__(self, layout: Layout, make: MakeShard, out: Output) -> None:
+        self._layout = layout
+        self._make = make
+        self._out = out
+        self._pool: ThreadPoolExecutor | None = None
+        self._queue: deque[tuple[Future[Shard], int]] = deque()
+        self._queued_bytes = 0
+        self._num_shards = 0
+        self._shards: list[Shard] = []
+        self.digests: dict[str, tuple[str, ...]] = {}
+        self.sizes: dict[str, int] = {}
+
+    def submit(self, parts: list[Any], sizes: IntArray) -> None:
+        """Write the next shard, of rows of int64[n] `sizes`; raises what an earlier one met."""
+        size_bytes = int(sizes.sum())
+        while self._queue and self._queued_bytes + size_bytes > _IN_FLIGHT_BYTES:
+            self._wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS)
+        self._queue.append((self._pool.submit(self._write, self._num_shards, parts, sizes), size_bytes))
+        self._queued_bytes += size_bytes
+        self._num_shards += 1
+
+    def finish(self) -> list[Shard]:
+        """Wait for all of them; raises what one of them met."""
+        while self._queue:
+            self._wait()
+        self.stop()
+        return self._shards
+
+    def stop(self) -> None:
+        """Give up what has not begun, wait for the rest."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _wait(self) -> None:
+        future, size_bytes = self._queue.popleft()
+        self._queued_bytes -= size_bytes
+        self._shards.append(future.result())
+
+    def _write(self, number: int, parts: list[Any], sizes: IntArray) -> Shard:
+        data, meta = self._make(parts, sizes)
+        name = f"shard.{number:05d}.{self._layout.format}"
+        raw_data, zip_data = self._files(name, data)
+        raw_meta, zip_meta = (None, None) if meta is None else self._files(f"{name}.meta", meta)
+        return Shard(self._layout, len(sizes), raw_data, zip_data, raw_meta, zip_meta)
+
+    def _files(self, name: str, data: bytes) -> tuple[ShardFile, ShardFile | None]:
+        """Write one file, compressed where that is asked for; returns what the index says of it, raw and compressed."""
+        raw = self._entry(name, data)
+        how = parse_compression(self._layout.compression)
+        if how is None:
+            self._add(name, data)
+            return raw, None
+        packed = compress(data, how)
+        zipped = self._entry(f"{name}.{how.family}", packed)
+        self._add(zipped.basename, packed)
+        return raw, zipped
+
+    def _entry(self, name: str, data: bytes) -> ShardFile:
+        return ShardFile(name, len(data), {one: hex_digest(one, data) for one in self._layout.hashes})
+
+    def _add(self, name: str, data: bytes) -> None:
+        self._out.add(name, data)
+        self.sizes[name] = len(data)
+        self.digests[name] = hash_blocks(np.frombuffer(data, np.uint8))

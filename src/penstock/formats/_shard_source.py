@@ -1,0 +1,343 @@
+"""Random access to a folder of shards: what the sources of mds, csv, tsv, xsv and json-shards have in common.
+
+One index may hold shards of several formats, columns and compressions. Each format gives a `RowCodec` for a layout;
+everything else is here: which shard a sample is in, which files are open, how a batch is read.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock._columns import stack
+from penstock._index import as_index, as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source, Store, SupportsMmap
+from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
+from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
+from penstock.formats._shard_cache import ShardCache
+from penstock.formats._shard_files import Folder, OpenShard, Row, RowCodec, WholeShard, join_rows, open_shard
+from penstock.formats._tokens import way_to_read
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import LocalStore
+from penstock.store.side_file import read_side_file
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
+
+SIDE_NAME = ".penstock"
+"""Name of the side file in the folder of an index."""
+
+CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
+"""What a format gives: the codec of a layout, for the columns and the trust in the options."""
+
+_MANY_ROWS = 8
+_JOINED_BYTES = 1 << 14
+_FINGERPRINT_FILES = 16
+_FETCHERS = 16
+_UNREAD: Any = object()
+
+
+class ShardSource:
+    """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    Memory: about 400 bytes a shard, and what `ShardCache` keeps open.
+
+    Args:
+        store: where the folder is.
+        path: the folder of the index.
+        name: of the format it was opened as.
+        index: its shards.
+        options: of `penstock.open`.
+        codec_of: by format name as it stands in an index.
+
+    Raises:
+        ConfigError: a column that no shard has.
+        Unsupported: an encoding that is not known, or files that can't be mapped.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        name: str,
+        index: Index,
+        options: OpenOptions,
+        codec_of: Mapping[str, CodecMaker],
+        reopen: tuple[Any, ...],
+    ) -> None:
+        self._reopen = reopen
+        self._name = name
+        self._options = options
+        self._shards = index.shards
+        self._starts = index.starts
+        self._first: list[int] = index.starts.tolist()
+        self._size = self._first[-1]
+        mapped = way_to_read(store, path, options.read) == "mmap"
+        self._folder = Folder(store, path, mapped, options.trust)
+        self._codecs = _codecs(index.shards, options, codec_of, path)
+        self._cache = ShardCache(self._load)
+        self._open = self._cache.shards
+        self._fingerprint: str | None = None
+        self._manifest: Manifest | None = _UNREAD
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopen
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The entries of the index."""
+        return self._shards
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of all shards; open where some shard lacks one, or where rows are free."""
+        layouts = [codec.fields for codec in self._codecs.values()]
+        fields: dict[str, Field] = {}
+        for field in (field for one in layouts for field in one):
+            same = fields.setdefault(field.name, field) == field
+            fields[field.name] = field if same else Field(field.name, "mixed")
+        free = any(layout.format == "json" for layout in self._codecs)
+        return Schema(tuple(fields.values()), open=free or any(len(one) < len(fields) for one in layouts))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
+        if self._fingerprint is None:
+            store, path = self._folder.store, self._folder.path
+            index = store.get(f"{path}/{INDEX_NAME}")
+            self._fingerprint = sample_fingerprint(store, "shards", index, self._some_files())
+        return self._fingerprint
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file says; None where there is none, or where it does not belong to this index."""
+        if self._manifest is _UNREAD:
+            store, path = self._folder.store, self._folder.path
+            self._manifest = read_side_file(store, f"{path}/{SIDE_NAME}", f"{path}/{INDEX_NAME}")
+        return self._manifest
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_shards + 1]: first sample of each shard, and `len` at the end."""
+        return self._starts
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int, /) -> Sample:
+        place = operator.index(index)
+        if not 0 <= place < self._size:
+            place = as_index(place, self._size)
+        number = bisect_right(self._first, place) - 1
+        shard = self._open.get(number)
+        if shard is None:
+            shard = self._cache.open(number)
+        return shard.sample(place - self._first[number])
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]. Each shard is read once, in the order of shards."""
+        chosen = as_indices(indices, self._size)
+        if not len(chosen):
+            return {}
+        numbers = np.searchsorted(self._starts, chosen, side="right") - 1
+        places = chosen - self._starts[numbers]
+        if (numbers == numbers[0]).all():
+            shard = self._shard(int(numbers[0]))
+            many = shard.codec.decode_many
+            if many is not None and isinstance(shard, WholeShard) and len(chosen) >= _MANY_ROWS:
+                shard.used = True
+                batch = many(
+                    shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64)
+                )
+                if batch is not None:
+                    return batch
+        shards, rows = self._rows(numbers, places)
+        batch = _joined(shards, rows)
+        if batch is None:
+            decoded = map(lambda shard, place, row: shard.decode(place, row), shards, places.tolist(), rows)
+            batch = stack(list(decoded))
+        return batch
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        chosen = as_indices(indices, self._size)
+        if self._folder.mapped:
+            return [self[index] for index in chosen.tolist()]
+        numbers = np.searchsorted(self._starts, chosen, side="right") - 1
+        places = chosen - self._starts[numbers]
+        shards, rows = self._rows(numbers, places)
+        return [shard.decode(place, row) for shard, place, row in zip(shards, places.tolist(), rows, strict=True)]
+
+    def extent(self, index: int, /) -> Extent:
+        """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
+        place = as_index(index, self._size)
+        number = bisect_right(self._first, place) - 1
+        return self._shard(number).extent(place - self._first[number])
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options: dict[str, Any] = {"trust": True} if self._options.trust else {}
+        options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
+        return {"kind": "open", "format": self._name, "path": self._folder.path, **options}
+
+    def summary(self) -> str:
+        """One line: path, samples and shards."""
+        params = {"path": self._folder.path, "samples": self._size, "shards": len(self._shards)}
+        return line(self._name, params, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _load(self, number: int) -> OpenShard:
+        shard = self._shards[number]
+        return open_shard(self._folder, number, shard, self._codecs[shard.layout])
+
+    def _shard(self, number: int) -> OpenShard:
+        return self._open.get(number) or self._cache.open(number)
+
+    def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
+        """For each sample its open shard and its row, read shard by shard."""
+        order = np.argsort(numbers, kind="stable")
+        borders = (np.flatnonzero(np.diff(numbers[order])) + 1).tolist()
+        order, places_list = order.tolist(), places.tolist()
+        groups = [order[start:stop] for start, stop in zip([0, *borders], [*borders, len(order)], strict=True)]
+
+        def read(group: list[int]) -> tuple[OpenShard, list[Row]]:
+            shard = self._shard(int(numbers[group[0]]))
+            return shard, shard.rows([places_list[row] for row in group])
+
+        remote = not isinstance(self._folder.store, SupportsMmap)
+        if remote and len(groups) > 1:  # a wait for each of them, so together
+            with ThreadPoolExecutor(min(_FETCHERS, len(groups))) as pool:
+                found = list(pool.map(read, groups))
+        else:
+            found = map(read, groups)
+        shards: list[Any] = [None] * len(numbers)
+        rows: list[Any] = [None] * len(numbers)
+        for group, (shard, read_rows) in zip(groups, found, strict=True):
+            for at, row in zip(group, read_rows, strict=True):
+                shards[at], rows[at] = shard, row
+        return shards, rows
+
+    def _some_files(self) -> list[tuple[str, str]]:
+        """(name, path) of the files that a fingerprint looks at, as they are stored."""
+        pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]
+        pairs += [(shard.raw_meta, shard.zip_meta) for shard in self._shards if shard.raw_meta is not None]
+        names = {raw.basename: (raw, zipped) for raw, zipped in pairs if raw is not None}
+        chosen = sorted(names, key=lambda name: xxhash.xxh3_128_digest(name.encode("utf-8", "surrogateescape")))
+        found: list[tuple[str, str]] = []
+        for name in chosen[:_FINGERPRINT_FILES]:
+            raw, zipped = names[name]
+            path = self._folder.place(raw if zipped is None else zipped)
+            if zipped is not None and not self._folder.store.exists(path):
+                path = self._folder.place(raw)
+            found.append((name, path))
+        return found
+
+
+def _joined(shards: list[OpenShard], rows: list[Row]) -> Batch | None:
+    """The rows as columns, copied together first; None where that does not pay or can't be."""
+    codec = shards[0].codec
+    many = codec.decode_many
+    if many is None or not codec.arrays or len(rows) < _MANY_ROWS or any(one.codec is not codec for one in shards):
+        return None
+    if sum([stop - start for _, start, stop in rows]) > _JOINED_BYTES * len(rows):
+        return None
+    return many(*join_rows(rows))
+
+
+def _codecs(
+    shards: Sequence[Shard], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
+) -> dict[Layout, RowCodec]:
+    """One codec for each layout."""
+    layouts = dict.fromkeys(shard.layout for shard in shards)
+    known = {name for layout in layouts for name in layout.column_names}
+    for name in options.columns or ():
+        if name not in known and layouts:
+            raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(sorted(known)))
+    found: dict[Layout, RowCodec] = {}
+    for layout in layouts:
+        try:
+            found[layout] = codec_of[layout.format](layout, options)
+        except PenstockError as error:
+            number = next(number for number, shard in enumerate(shards) if shard.layout is layout)
+            what = f"shard {number}: {error.what}"
+            where = f"{path}/{INDEX_NAME}"
+            raise Unsupported(what, path=where, found=error.found, expected=error.expected, hint=error.hint) from error
+    return found
+
+
+# --- finding the index -------------------------------------------------------------------------------------------
+
+
+def index_folder(store: Store, path: str, split: str | None) -> str:
+    """The folder of the index that `path` and `split` mean: `path` itself, or one of its splits.
+
+    Without `split`: `path` where an index is in it, else its only split, else `train`.
+
+    Raises:
+        NotFound: no index is there; the splits are listed.
+        ConfigError: several splits to choose from, or one that leaves the folder.
+    """
+    path = folder_of(path)
+    if split is not None:
+        if split.startswith("/") or ".." in split.split("/"):
+            raise ConfigError("a split is a folder inside the dataset", path=path, found=repr(split))
+        if store.exists(f"{path}/{split}/{INDEX_NAME}"):
+            return f"{path}/{split}"
+    elif store.exists(f"{path}/{INDEX_NAME}"):
+        return path
+    splits = splits_in(store, path)
+    if split is None and splits:
+        chosen = splits[0] if len(splits) == 1 else "train"
+        if chosen in splits:
+            return f"{path}/{chosen}"
+        raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
+    where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
+    hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
+    raise NotFound("no index", path=where, hint=hint)
+
+
+def folder_of(path: str) -> str:
+    """`path`, or its folder where it names the index itself."""
+    path = path.rstrip("/") or path
+    if path == INDEX_NAME:
+        return "."
+    return path.removesuffix(f"/{INDEX_NAME}")
+
+
+def splits_in(store: Store, path: str) -> list[str]:
+    """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
+    if isinstance(store, LocalStore):
+        try:
+            names = sorted(os.listdir(path))
+        except OSError:
+            return []
+        return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
+    try:
+        files = list(store.list(path))
+    except (PenstockError, OSError):
+        return []  # nothing there, or a store without lists
+    inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
+    return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
+
+
+def read_index(store: Store, folder: str) -> Index:
+    """The index of a folder; raises `NotFound`, or what `parse_index` raises."""
+    path = f"{folder}/{INDEX_NAME}"
+    return parse_index(store.get(path), path)

@@ -1,0 +1,111 @@
+"""json-shards: one JSON object a line in shards, with the place of each line in a meta file.
+
+As MosaicML Streaming writes them; in an index the format is called `json`. The data file: `json.dumps` of each sample
+with sorted keys and ASCII escapes, then the newline; NaN and Infinity stand as such. The meta file: `u32 n,
+u32 offset[n + 1]`, places in the data file, then the columns and options of the writer as JSON. Columns are `str`, `int`
+or `float`. Rows may hold anything else when they are read.
+
+Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.codec.fields import text_field
+from penstock.errors import ConfigError, Corrupt
+from penstock.formats._index_json import Layout
+from penstock.formats._shard_files import RowCodec
+from penstock.formats._shard_format import ShardFormat
+from penstock.formats._shard_writer import RowEncoder, TextEncoder, encoded_column, text_option, writer_layout
+from penstock.types import Field, OpenOptions, Sample, Traits
+
+_JSON_SPACE = " \t\r\n"
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def json_codec(layout: Layout, options: OpenOptions) -> RowCodec:
+    """The codec of a layout's lines, for the columns that `options` ask for."""
+    fields = [
+        (name, text_field(encoding))
+        for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
+        if options.columns is None or name in options.columns
+    ]
+    return RowCodec(
+        fields=tuple(Field(name, one.kind, None, one.shape) for name, one in fields),
+        floor_bytes=lambda _samples: 0,
+        decode=_decoder(options.columns),
+    )
+
+
+def _decoder(columns: tuple[str, ...] | None) -> Callable[[memoryview, int, int], Sample]:
+    decode_json = msgspec.json.Decoder().decode
+
+    def decode(view: memoryview, start: int, stop: int) -> Sample:
+        try:
+            value = decode_json(view[start:stop])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = _by_python(view, start, stop)  # NaN and Infinity, numbers beyond a float's range
+        sample: Sample = value if isinstance(value, dict) else {"value": value}
+        return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+
+    return decode
+
+
+def _by_python(view: memoryview, start: int, stop: int) -> Any:
+    """What `json.loads` says; raises `Corrupt`."""
+    try:
+        return json.loads(bytes(view[start:stop]))
+    except (ValueError, RecursionError) as error:
+        at = start + getattr(error, "pos", 0)
+        raise Corrupt("a line that is not JSON", offset_bytes=at, found=str(error)) from None
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def json_encoder(options: Mapping[str, Any]) -> RowEncoder:
+    """Encodes lines.
+
+    Raises:
+        ConfigError: options that can't be, such as a newline that no JSON reader would skip.
+    """
+    newline = text_option(options, "newline", "\n")
+    if newline.strip(_JSON_SPACE):
+        hint = "A reader hands the newline to its JSON parser"
+        raise ConfigError(
+            "a newline that is not white space", found=repr(newline), expected="of \\n \\r \\t", hint=hint
+        )
+    layout = writer_layout("json", options, text_field, newline=newline)
+    fields = [
+        (name, text_field(encoding))
+        for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
+    ]
+    end = newline.encode()
+
+    def encode(sample: Sample) -> bytes:
+        for name, codec in fields:
+            encoded_column(sample, name, codec)  # refuses what is not of the column's type
+        return json.dumps({name: _plain(sample[name]) for name, _ in fields}, sort_keys=True).encode() + end
+
+    return TextEncoder(layout, b"", encode)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else value.item()
+
+
+FORMAT = ShardFormat(
+    name="json-shards",
+    stored="json",
+    traits=Traits(write=True, splits=True, remote=True, made_by="MosaicML Streaming"),
+    codec=json_codec,
+    encoder=json_encoder,
+    options=("newline",),
+)
