@@ -53,6 +53,7 @@ def film(
         if video is not None:
             stream: Any = out.add_stream(video, rate=FPS)
             stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.bit_rate = 4_000_000  # so that each frame keeps its brightness
         if audio is not None:
             sound: Any = out.add_stream(audio, rate=RATE, layout="mono")
         if video is not None:
