@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.errors import Unsupported
 from penstock.formats._token_checks import MOST_FINDINGS
 from penstock.types import Depth, Finding
 
@@ -222,8 +223,61 @@ class TestRepair:
         ]
         assert ps.repair(path, write=True) == []
 
+    def test_lengths_in_characters_with_carriage_returns(self, path: Path) -> None:
+        texts = [f'{{"t": "{"é" * (n % 2)}{n}"}}' for n in range(6)]
+        path.write_bytes("".join(text + "\r\n" for text in texts).encode())
+        starts = [len("".join(text + "\r\n" for text in texts[:n]).encode()) for n in range(6)]
+        put(path, [(start, len(text)) for start, text in zip(starts, texts, strict=True)])
+        assert set(codes(path)) == {"jsonl.index-counts-characters"}
+        (action,) = ps.repair(path, write=True)
+        assert (action.code, action.done) == ("jsonl.index-counts-characters", True)
+        pairs = pickle.loads(path.with_suffix(".idx").read_bytes())
+        assert pairs == [(start, len(text.encode()) + 1) for start, text in zip(starts, texts, strict=True)]
+        assert codes(path) == []
+
     def test_a_sound_file_needs_none(self, path: Path) -> None:
         put(path, entries())
         assert ps.repair(path, write=True) == []
         path.with_suffix(".idx").unlink()
         assert ps.repair(path, write=True) == []
+
+
+class TestTheIndexIsNamed:
+    def test_it_means_its_file(self, path: Path) -> None:
+        put(path, entries()[:-1])
+        index = path.with_suffix(".idx")
+        assert ps.verify(index, depth="full") == ps.verify(path, depth="full") != []
+        assert [one.path for one in ps.repair(index)] == [str(index)]
+        assert ps.repair(index, write=True)[0].done
+        assert ps.verify(index, depth="full") == []
+        assert len(ps.open(index)) == len(LINES)
+
+    def test_a_damaged_one_too(self, path: Path) -> None:
+        path.with_suffix(".idx").write_bytes(b"rubbish")
+        assert ps.verify(path.with_suffix(".idx"))[0].code == "jsonl.index"
+        assert ps.repair(path.with_suffix(".idx"), write=True)[0].done
+        assert len(ps.open(path)) == len(LINES)
+
+    def test_beside_tokens_it_has_to_look_like_one(self, path: Path) -> None:
+        put(path, entries())
+        path.with_suffix(".bin").write_bytes(b"tokens")
+        assert len(ps.open(path.with_suffix(".idx"))) == len(LINES)
+        path.with_suffix(".idx").write_bytes(b"rubbish")
+        with pytest.raises(Unsupported):
+            ps.open(path.with_suffix(".idx"))
+
+    def test_without_its_file(self, path: Path) -> None:
+        put(path, entries())
+        path.unlink()
+        with pytest.raises(Unsupported):
+            ps.verify(path.with_suffix(".idx"))
+
+
+def test_an_index_that_leaves_out_carriage_returns_is_sound(path: Path) -> None:
+    path.write_bytes(b"\r\n".join(LINES) + b"\r\n")
+    lengths = np.array([len(line) for line in LINES])
+    starts = np.cumsum(lengths + 2) - lengths - 2
+    put(path, list(zip(starts.tolist(), lengths.tolist(), strict=True)))
+    for depth in DEPTHS:
+        assert codes(path, depth) == []
+    assert [one["n"] for one in ps.open(path)] == list(range(len(LINES)))

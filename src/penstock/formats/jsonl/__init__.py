@@ -8,7 +8,8 @@ The file:
 | `0a` | ends a line; the last one may lack it; a `0d` before it belongs to the line |
 
 The index of Modalities, `<stem>.idx` (only the last suffix gives way), is a pickled list of `(start, length)` in bytes,
-one pair a line, the `0a` not counted; its opcodes stand in `penstock.codec.pickles`. Empty: `80 04 5d 94 2e`.
+one pair a line, the `0a` not counted; its opcodes stand in `penstock.codec.pickles`. Empty: `80 04 5d 94 2e`. Until
+v0.3.2 the length counted characters, and a `0d` at the end was left out too. Naming the index means its file.
 
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
@@ -31,6 +32,8 @@ from penstock.formats.jsonl.writer import JsonlWriter, create_jsonl
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
+_INDEX_HEAD = b"\x80\x04"
+_SUFFIXES = (".jsonl", ".ndjson")
 
 
 class _Jsonl:
@@ -39,14 +42,16 @@ class _Jsonl:
         write=True,
         verify=True,
         repair=True,
-        suffixes=(".jsonl", ".ndjson"),
+        suffixes=_SUFFIXES,
         made_by="Modalities",
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By name, else by a first line that is a JSON object."""
+        """By name, else by a first line that is a JSON object; an index by the file beside it."""
         if store.is_folder(path):
             return Sniff(False, "a folder")
+        if _lines_path(store, path) != path:
+            return Sniff(True, f"the index of {_lines_path(store, path)}")
         try:
             head = store.get(path, 0, _SNIFF_BYTES)
         except NotFound:
@@ -66,7 +71,7 @@ class _Jsonl:
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:
         """See `source.open_jsonl`."""
-        return open_jsonl(store, path, options)
+        return open_jsonl(store, _lines_path(store, path), options)
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> JsonlWriter:
         """See `writer.create_jsonl`."""
@@ -74,17 +79,28 @@ class _Jsonl:
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_jsonl`."""
-        return check_jsonl(store, path, options, depth)
+        return check_jsonl(store, _lines_path(store, path), options, depth)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
         """See `repair.repair_jsonl`."""
-        return repair_jsonl(store, path, findings, write=write)
+        return repair_jsonl(store, _lines_path(store, path), findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
         """See `repair.write_jsonl_manifest`."""
-        return write_jsonl_manifest(store, path, options)
+        return write_jsonl_manifest(store, _lines_path(store, path), options)
+
+
+def _lines_path(store: Store, path: str) -> str:
+    """The JSONL file that is meant: where an index is named, the file beside it that has this index."""
+    if not path.endswith(".idx") or not store.exists(path):
+        return path
+    stem = path.removesuffix(".idx")
+    # A damaged index may begin with anything; beside tokens it is rather one of these.
+    if store.exists(stem + ".bin") and store.get(path, 0, len(_INDEX_HEAD)) != _INDEX_HEAD:
+        return path
+    return next((stem + suffix for suffix in (*_SUFFIXES, ".json") if store.exists(stem + suffix)), path)
 
 
 FORMAT = _Jsonl()

@@ -132,7 +132,7 @@ def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray 
         wrong = entries[~_among(entries, found.pairs)]
         misfit = list(misfits(store, path, wrong, size_bytes))
         yield from misfit or _faulty_entries(store, path, wrong)
-        left_out = found.pairs[~_among(found.pairs, entries), 0]
+        left_out = found.pairs[~np.isin(found.pairs[:, 0], entries[:, 0]), 0]
         if len(left_out) and not misfit:
             first_left_out = first_left_out if num_left_out else int(left_out[0])
             num_left_out += len(left_out)

@@ -26,6 +26,7 @@ _HASH_BYTES = 1 << 20
 _SAMPLE_LINES = 16
 _TAIL_BYTES = 1 << 20
 _NEWLINE = b"\n"
+_RETURN = b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,15 @@ def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
 
 
 def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
-    """Entries, all inside the file, that are no whole lines. Reads two or three bytes for each."""
+    """Entries, all inside the file, that are no whole lines. Reads three bytes for each.
+
+    A line may lack its carriage return, as in indexes of Modalities before v0.3.3.
+    """
     starts, stops = lines[:, 0].tolist(), lines.sum(1).tolist()
     before = store.get_ranges(path, [(max(0, start - 1), start) for start in starts])
-    behind = store.get_ranges(path, [(stop, min(size_bytes, stop + 1)) for stop in stops])
+    behind = store.get_ranges(path, [(stop, min(size_bytes, stop + 2)) for stop in stops])
     for start, stop, first, last in zip(starts, stops, before, behind, strict=True):
-        if first in (b"", _NEWLINE) and last in (b"", _NEWLINE):
+        if first in (b"", _NEWLINE) and (last in (b"", _RETURN) or last.startswith(_NEWLINE)):
             continue
         if first in (b"", _NEWLINE) and _counts_characters(store, path, start, stop - start):
             yield Problem(
