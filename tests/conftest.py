@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,29 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 def golden() -> Path:
     """Files that the original tools made; see the README in each folder. Read only."""
     return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """URL of an S3 server of this machine, which the environment names too; it has the bucket `bucket`."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    settings = {
+        "S3_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        connection = HTTPConnection(url.removeprefix("http://"))
+        scope = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
+        connection.request("PUT", "/bucket", headers={"Authorization": scope})
+        assert connection.getresponse().status == 200
+        connection.close()
+        yield url
+    server.stop()

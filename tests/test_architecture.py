@@ -50,6 +50,7 @@ LAYERS: dict[str, int] = {
 """Top module or package → layer. Imports go down only; between packages of one layer there are none."""
 
 BESIDE: dict[tuple[str, str], str] = {
+    ("store", "codec"): "a local copy is checked by the hashes that an index states",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
 }
 """Imports between packages of one layer → the reason."""

@@ -14,10 +14,14 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The store of `url` and the path in it. A plain path and `file://` are local.
+    """The store of `url` and the path in it.
+
+    A plain path and `file://` are local. In a remote store, which keeps copies in the cache folder, the path is the
+    URL; nothing is asked of it here.
 
     Raises:
         ConfigError: a scheme that no store serves.
+        MissingExtra: a package that the scheme needs is not installed.
     """
     text = os.fspath(url)
     if not _SCHEME.match(text):
@@ -25,4 +29,19 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     parts = urlsplit(text)
     if parts.scheme == "file":
         return LocalStore(), unquote(parts.path)
-    raise ConfigError(f"no store for the scheme {parts.scheme!r}", path=text, hint="Give a local path or file://…")
+    return _remote(parts.scheme, text.rstrip("/"))
+
+
+def _remote(scheme: str, url: str) -> tuple[Store, str]:
+    from penstock.store.cache import CachedStore
+    from penstock.store.remote import SCHEMES, RemoteStore, base_of
+
+    if scheme in SCHEMES:
+        return CachedStore(RemoteStore(base_of(url))), url
+    from penstock.store.fsspec_store import FsspecStore, knows
+
+    if not knows(scheme):
+        known = ", ".join(f"{one}://" for one in SCHEMES)
+        hint = f"Give a local path, file://…, {known}, or a scheme of fsspec"
+        raise ConfigError(f"no store for the scheme {scheme!r}", path=url, hint=hint)
+    return CachedStore(FsspecStore(scheme)), url

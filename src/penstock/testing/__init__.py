@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from penstock.testing.stores import StoreSuite as StoreSuite
     from penstock.testing.streams import StreamLaws as StreamLaws
     from penstock.testing.tokens import TokenFormatSuite as TokenFormatSuite
+    from penstock.testing.web import FileServer as FileServer
 
 _WHERE = {
     "CountingStore": "counting",
     "FaultStore": "faults",
     "FaultyOs": "faults",
+    "FileServer": "web",
     "FormatSuite": "formats",
     "LatencyStore": "counting",
     "MemorySource": "memory",
@@ -50,6 +52,7 @@ __all__ = [
     "CountingStore",
     "FaultStore",
     "FaultyOs",
+    "FileServer",
     "FormatSuite",
     "LatencyStore",
     "MemorySource",

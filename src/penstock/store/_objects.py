@@ -1,0 +1,314 @@
+"""Requests to object stores and web servers through obstore, from the process that runs this.
+
+Failures are tried again here, and nowhere below, so that requests are counted as they are made: throttling, answers of
+the 5xx family, dropped connections, bodies that end early. What the caller did wrong is not tried again.
+
+obstore's threads do not live on in a forked child, and a call there would wait for ever. `forked_after_use` says
+whether this is such a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from penstock._optional import require
+from penstock.abc import Buffer
+from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
+from penstock.store._credentials import s3_settings
+from penstock.store._ranges import Range
+from penstock.store._remote_options import RemoteOptions
+
+_MOST_WAIT_S = 10.0
+_PART_BYTES = 1 << 24
+_MOST_PARTS = 9_000  # S3 takes 10,000
+_STATUS = re.compile(r"status code: (\d{3})")
+_TRY_AGAIN = {408, 429}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a remote file without its bytes: size, and a name of this version of it, or `""`."""
+
+    size_bytes: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answers to the ranges asked for, what the server says of the file, and how many requests that took."""
+
+    data: Sequence[Buffer]
+    head: Head
+    requests: int
+
+
+class RangesIgnored(Unsupported):
+    """A server that sends the whole file whatever range is asked for."""
+
+
+class Transport(Protocol):
+    """Requests about keys of one bucket or server. Errors name the URL."""
+
+    def head(self, key: str) -> Head:
+        """Size and version; raises `NotFound`."""
+        ...
+
+    def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
+        """Bytes of ranges that lie inside the file, or the whole file for None.
+
+        Raises:
+            NotFound: no such file.
+            RangesIgnored: the server sends whole files only.
+        """
+        ...
+
+    def list(self, key: str, *, first_only: bool) -> list[str]:
+        """Keys under a folder, in no order; at least one of them where there is any, with `first_only`."""
+        ...
+
+    def put(self, key: str, local_path: str, *, create: bool) -> bool:
+        """Upload a file in one piece or none; false where `create` and the key exists."""
+        ...
+
+    def copy(self, key: str, to: str, *, create: bool) -> bool:
+        """Copy inside the store; false where `create` and `to` exists."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove a key, or nothing where there is none."""
+        ...
+
+
+@functools.cache
+def _owner() -> int:
+    """The process in which obstore was loaded first: forked children inherit the answer."""
+    return os.getpid()
+
+
+def _note_owner() -> None:
+    if "obstore" in sys.modules:
+        _owner()
+
+
+os.register_at_fork(before=_note_owner)
+
+
+def forked_after_use() -> bool:
+    """Whether obstore can't work here, because this process was forked from one that had loaded it."""
+    return "obstore" in sys.modules and _owner() != os.getpid()
+
+
+class Objects:
+    """`Transport` over obstore.
+
+    Args:
+        base: `"s3://bucket"`, `"gs://bucket"`, `"az://container"` or `"http(s)://host:port"`.
+        options: of all requests.
+    """
+
+    def __init__(self, base: str, options: RemoteOptions) -> None:
+        self._obstore = require("obstore", extra="remote")
+        _owner()
+        self._base = base
+        self._options = options
+        self._store = _open(base, options)
+        self._threads = ThreadPoolExecutor(options.requests, "penstock-remote")
+
+    def head(self, key: str) -> Head:
+        """Size and version; raises `NotFound`."""
+        meta, _ = self._try(key, lambda: self._obstore.head(self._store, key))
+        return _head(meta)
+
+    def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
+        """Bytes of ranges, or the whole file for None."""
+        asked: Sequence[Range | None] = [None] if ranges is None else ranges
+        one = functools.partial(self._read_one, key)
+        # One alone needs no thread, and one that fails ends the others' tries: their errors are the same.
+        answers = [one(asked[0])] if len(asked) == 1 else list(self._threads.map(one, asked))
+        return Reply([data for data, _, _ in answers], answers[0][1], sum(tries for _, _, tries in answers))
+
+    def list(self, key: str, *, first_only: bool) -> list[str]:
+        """Keys under a folder."""
+
+        def pages() -> list[str]:
+            found: list[str] = []
+            for page in self._obstore.list(self._store, key or None, chunk_size=1000):
+                found += [one["path"] for one in page if one["path"] != key]
+                if first_only and found:
+                    break
+            return found
+
+        return self._try(key, pages)[0]
+
+    def put(self, key: str, local_path: str, *, create: bool) -> bool:
+        """Upload a file."""
+        chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
+        how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
+        # Parts of a large file are tried again one by one; a conditional request must be counted here.
+        store = self._store if create else _open(self._base, self._options, retries=self._options.tries)
+
+        def upload() -> None:
+            with open(local_path, "rb") as file:
+                self._obstore.put(store, key, file, **how)
+
+        def is_ours() -> bool:
+            # An answer that was lost on its way is followed by "exists already".
+            with open(local_path, "rb") as file:
+                return bytes(self.read(key, None).data[0]) == file.read()
+
+        return self._create(key, upload, is_ours)
+
+    def copy(self, key: str, to: str, *, create: bool) -> bool:
+        """Copy inside the store."""
+        return self._create(to, lambda: self._obstore.copy(self._store, key, to, overwrite=not create), lambda: False)
+
+    def delete(self, key: str) -> None:
+        """Remove a key."""
+        with contextlib.suppress(NotFound):
+            self._try(key, lambda: self._obstore.delete(self._store, key))
+
+    def _read_one(self, key: str, place: Range | None) -> tuple[Buffer, Head, int]:
+        options = {} if place is None else {"range": place}
+
+        def once() -> tuple[Buffer, Head]:
+            try:
+                found = self._obstore.get(self._store, key, options=options)
+            except self._obstore.exceptions.NotSupportedError as error:
+                raise RangesIgnored(
+                    "the server sends whole files only", path=self._url(key), found=_first_lines(error)
+                ) from None
+            data = memoryview(found.bytes())
+            expected_bytes = found.meta["size"] if place is None else min(place[1], found.meta["size"]) - place[0]
+            if len(data) != expected_bytes:
+                raise _EndsEarly(f"the answer has {len(data)} bytes, and {expected_bytes} were announced")
+            return data, _head(found.meta)
+
+        (data, head), tries = self._try(key, once)
+        return data, head, tries
+
+    def _create(self, key: str, work: Callable[[], object], is_ours: Callable[[], bool]) -> bool:
+        tries = 0
+
+        def once() -> None:
+            nonlocal tries
+            tries += 1
+            work()
+
+        try:
+            self._try(key, once)
+        except _Exists:
+            return tries > 1 and is_ours()
+        return True
+
+    def _try(self, key: str, work: Callable[[], T]) -> tuple[T, int]:
+        """The result of `work`, and how often it was tried."""
+        options = self._options
+        end_s = time.monotonic() + options.deadline_s
+        for number in range(1, options.tries + 1):
+            try:
+                return work(), number
+            except Exception as error:
+                if not _may_pass(error):
+                    raise self._typed(key, error, number) from None
+                wait_s = min(_MOST_WAIT_S, options.backoff_s * 2.0 ** (number - 1))
+                wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
+                if number == options.tries or time.monotonic() + wait_s > end_s:
+                    raise self._typed(key, error, number) from None
+            time.sleep(wait_s)
+        raise ConfigError("no tries are allowed", found=options.tries)
+
+    def _url(self, key: str) -> str:
+        return f"{self._base}/{key}" if key else self._base
+
+    def _typed(self, key: str, error: Exception, tries: int) -> Exception:
+        url = self._url(key)
+        kind, text = type(error).__name__, _first_lines(error)
+        if isinstance(error, PenstockError):
+            return error
+        if isinstance(error, FileNotFoundError):
+            hint = "The bucket does not exist" if "NoSuchBucket" in str(error) else "Check the URL"
+            return NotFound("no such file or folder", path=url, hint=hint)
+        if kind == "AlreadyExistsError":
+            return _Exists(url)
+        if kind == "NotSupportedError":
+            return Unsupported("the store can't do this", path=url, found=text)
+        if kind in ("PermissionDeniedError", "UnauthenticatedError") or _status(error) in (401, 403):
+            return Denied("the store refuses these credentials", path=url, found=text, hint="See docs/guide/remote.md")
+        if isinstance(error, ValueError) or kind == "InvalidPathError":
+            return ConfigError("not a name that a remote store takes", path=url, found=text)
+        told = "the store does not answer" if tries == 1 else f"the store does not answer, after {tries} tries"
+        return Unreachable(told, path=url, found=text)
+
+
+class _EndsEarly(Exception):
+    """A body that is shorter than announced."""
+
+
+class _Exists(Exception):
+    """The key to create is there."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another try may help."""
+    if isinstance(error, _EndsEarly):
+        return True
+    status = _status(error)
+    return type(error).__name__ == "GenericError" and (status is None or status >= 500 or status in _TRY_AGAIN)
+
+
+def _status(error: Exception) -> int | None:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _first_lines(error: Exception) -> str:
+    """What obstore says, without its own structures and without the server's page."""
+    return str(error).partition("\n\nDebug source")[0].partition(": <")[0].strip()
+
+
+def _head(meta: Any) -> Head:
+    version = meta["e_tag"] or (meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else "")
+    return Head(meta["size"], version)
+
+
+def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
+    store = require("obstore.store", extra="remote")
+    scheme, _, place = base.partition("://")
+    common: dict[str, Any] = {
+        "client_options": {
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=min(10.0, options.timeout_s)),
+            "read_timeout": timedelta(seconds=options.timeout_s),
+            "timeout": timedelta(seconds=options.deadline_s),
+        },
+        "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=options.deadline_s)},
+    }
+    try:
+        if scheme == "s3":
+            return store.S3Store(place, **s3_settings(place), **common)
+        if scheme == "gs":
+            return store.GCSStore(place, **common)
+        if scheme in ("az", "azure"):
+            return store.AzureStore(place, **_azure_settings(), **common)
+        return store.HTTPStore(base, **common)
+    except Exception as error:
+        what = "no such store, or its settings are wrong"
+        raise ConfigError(what, path=base, found=_first_lines(error)) from None
+
+
+def _azure_settings() -> dict[str, str]:
+    """Azure's account under the names that MosaicML Streaming takes; obstore finds its own ones."""
+    given = {"account_name": "AZURE_ACCOUNT_NAME", "account_key": "AZURE_ACCOUNT_ACCESS_KEY"}
+    return {name: os.environ[variable] for name, variable in given.items() if variable in os.environ}

@@ -1,0 +1,185 @@
+"""Staged files of remote stores: written to the cache folder, then uploaded; see `penstock.store.remote`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+from penstock._digest import digest
+from penstock.abc import Buffer, Staged
+from penstock.errors import ConfigError, NotFound
+from penstock.store._leftovers import staged_name
+from penstock.store._sweep import sweep
+from penstock.store.derived import cache_folder
+from penstock.store.local import LocalStaged, LocalStore, output_exists
+
+ONE_PUT_BYTES = 1 << 23
+"""Up to here a file is uploaded when it is committed, by one conditional request; it is in memory for that time."""
+
+ONE_COPY_BYTES = 5 << 30
+"""S3 copies no more in one request; a larger file is uploaded to its name, and a claim keeps others from it."""
+
+
+class Uploads(Protocol):
+    """What a remote store does for its writers; see `penstock.store._objects.Transport`."""
+
+    def head(self, key: str, /) -> object:
+        """What is known of a file; raises `NotFound`."""
+        ...
+
+    def put(self, key: str, local_path: str, /, *, create: bool) -> bool:
+        """Upload a file in one piece or none; false where `create` and the key exists."""
+        ...
+
+    def copy(self, key: str, to: str, /, *, create: bool) -> bool:
+        """Copy inside the store; false where `create` and `to` exists."""
+        ...
+
+    def delete(self, key: str, /) -> None:
+        """Remove a key."""
+        ...
+
+
+class RemoteStaged:
+    """One staged remote file; see `penstock.abc.Staged`. Needs its size in the cache folder until `sync`.
+
+    Args:
+        uploads: gives the store as this process reaches it.
+        path: the file, as users name it.
+        key: the file, as the store names it.
+        overwrite: it may be there.
+    """
+
+    __slots__ = ("_hidden", "_key", "_local", "_overwrite", "_size_bytes", "_uploads", "path")
+
+    def __init__(self, uploads: Callable[[], Uploads], path: str, key: str, *, overwrite: bool) -> None:
+        self.path = path
+        self._uploads = uploads
+        self._key = key
+        self._overwrite = overwrite
+        self._hidden: str | None = None
+        self._size_bytes = 0
+        folder = os.path.join(cache_folder(), "upload")
+        sweep(folder)
+        name = f"{digest(path)}-{secrets.token_hex(4)}"
+        self._local: LocalStaged | None = LocalStore().stage(os.path.join(folder, name))
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        return self._open.write(data)
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written."""
+        self._open.write_at(offset_bytes, data)
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file; raises `Truncated`."""
+        return self._open.append_file(path, start_bytes, length_bytes)
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return self._size_bytes if self._hidden else self._open.tell()
+
+    def sync(self) -> None:
+        """Make the bytes durable, still invisible; a large file takes no more bytes after that."""
+        if self._hidden is None and ONE_PUT_BYTES < self._open.tell() <= ONE_COPY_BYTES:
+            folder, _, name = self._key.rpartition("/")
+            hidden = f"{folder}/{staged_name(name)}" if folder else staged_name(name)
+            self._open.sync()
+            self._size_bytes = self._open.tell()
+            self._uploads().put(hidden, self._open.hidden_path, create=False)
+            self._hidden = hidden
+            self._close()
+
+    def commit(self) -> None:
+        """`sync`, then make visible under the final path."""
+        try:
+            self.sync()
+            if not self._publish():
+                raise output_exists(self.path)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop it; does nothing a second time."""
+        self._close()
+        if self._hidden is not None:
+            hidden, self._hidden = self._hidden, None
+            with contextlib.suppress(OSError):
+                self._uploads().delete(hidden)
+
+    def take_back(self) -> None:
+        """Remove what was committed, where there was nothing before."""
+        if not self._overwrite:
+            with contextlib.suppress(OSError):
+                self._uploads().delete(self._key)
+
+    def _publish(self) -> bool:
+        remote, create = self._uploads(), not self._overwrite
+        if self._hidden is not None:
+            return remote.copy(self._hidden, self._key, create=create)
+        staged = self._open
+        staged.sync()
+        if staged.tell() <= ONE_PUT_BYTES:
+            return remote.put(self._key, staged.hidden_path, create=create)
+        return self._publish_large(staged.hidden_path, create)
+
+    def _publish_large(self, local_path: str, create: bool) -> bool:
+        remote = self._uploads()
+        folder, _, name = self._key.rpartition("/")
+        claim = f"{folder}/.{name}.claim.staged".removeprefix("/")
+        with contextlib.ExitStack() as stack:
+            if create:
+                empty = stack.enter_context(_empty_file(local_path))
+                if not remote.put(claim, empty, create=True):
+                    raise ConfigError(
+                        "another writer is uploading this file, or was killed while it did",
+                        path=self.path,
+                        found=claim,
+                        hint="If it was killed, delete that object",
+                    )
+                stack.callback(remote.delete, claim)
+                with contextlib.suppress(NotFound):
+                    remote.head(self._key)
+                    return False
+            return remote.put(self._key, local_path, create=False)
+
+    @property
+    def _open(self) -> LocalStaged:
+        if self._local is None:
+            raise ValueError(f"{self.path}: the staged file is uploaded, committed or aborted")
+        return self._local
+
+    def _close(self) -> None:
+        if self._local is not None:
+            local, self._local = self._local, None
+            local.abort()
+
+
+def publish(staged: Sequence[Staged]) -> None:
+    """Sync all, then commit in order; after a failure the ones that are new are removed again."""
+    for one in staged:
+        one.sync()
+    done: list[Staged] = []
+    try:
+        for one in staged:
+            one.commit()
+            done.append(one)
+    except BaseException:
+        for one in done:
+            if isinstance(one, RemoteStaged):
+                one.take_back()
+        raise
+
+
+@contextlib.contextmanager
+def _empty_file(beside: str) -> Generator[str]:
+    staged = LocalStore().stage(beside + ".claim")
+    try:
+        staged.sync()
+        yield staged.hidden_path
+    finally:
+        staged.abort()

@@ -1,0 +1,38 @@
+"""Hidden files that dead processes left in a folder of the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import time
+
+from penstock.store._leftovers import is_staged_name
+
+_YOUNG_S = 60.0  # a file is made first and locked then
+
+
+def sweep(folder: str) -> None:
+    """Remove staged files whose writers are gone; once a process and folder."""
+    _sweep(folder, os.getpid())
+
+
+@functools.cache
+def _sweep(folder: str, _pid: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.listdir(folder):
+            if is_staged_name(entry):
+                remove_if_dead(os.path.join(folder, entry))
+
+
+def remove_if_dead(path: str) -> None:
+    """Remove a file that its owner holds under `flock` while it lives, unless it does or the file is a minute young."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_mtime < time.time() - _YOUNG_S:
+                os.unlink(path)
+        finally:
+            os.close(fd)

@@ -1,0 +1,317 @@
+"""A remote store with whole local copies of its files, where these are cheaper than ranges.
+
+A file is asked for by ranges first. What these cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
+soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
+answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
+read of it later; a small file is fetched whole at once. Each process counts for itself.
+
+Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
+once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
+error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Buffer, Staged, Store
+from penstock.errors import Corrupt, NotFound, Truncated
+from penstock.store._copies import Copies, copy_name
+from penstock.store._objects import Head, RangesIgnored
+from penstock.store._ranges import Range, plan_requests, require_inside
+from penstock.store._remote_options import REQUEST_BYTES, whole_number
+from penstock.store._traffic import Counters, Traffic
+from penstock.store.local import LocalStore
+
+_MOST_MAPPED = 128
+_MOST_HEADS = 1 << 17
+_AT_ONCE_BYTES = 1 << 26
+_TOUCH_S = 30.0
+
+
+class Remote(Store, Protocol):
+    """A store that is far away."""
+
+    def head(self, path: str) -> Head:
+        """Size and version of a file; raises `NotFound`."""
+        ...
+
+    def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
+        """`get_ranges`, and size and version of the file that they are of.
+
+        Raises:
+            RangesIgnored: only whole files can be had.
+        """
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Counts what is asked for."""
+        ...
+
+
+class CachedStore:
+    """`remote`, with copies; see the module. Picklable, thread-safe, usable after fork.
+
+    Memory: 64 MiB for each file that is being fetched whole, and what is read.
+
+    Args:
+        remote: where the files are.
+        folder: of the cache; by default `PENSTOCK_CACHE`, or the user's.
+        budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
+    """
+
+    __slots__ = ("_args", "_copies", "_heads", "_mapped", "_ranges_ignored", "_spent", "remote")
+
+    def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
+        self.remote = remote
+        self._args = (remote, folder, budget_bytes)
+        self._copies: Copies | None = None
+        self._heads: dict[str, Head] = {}
+        self._spent: dict[str, int] = {}
+        self._mapped: OrderedDict[str, tuple[NDArray[np.uint8], float]] = OrderedDict()
+        self._ranges_ignored = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (CachedStore, self._args)
+
+    def __repr__(self) -> str:
+        return f"CachedStore({self.remote!r})"
+
+    def stats(self) -> Traffic:
+        """What was asked for, and what of it from the remote store, in this process."""
+        return self.remote.counters.total()
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        size_bytes = self.head(path).size_bytes
+        stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
+        return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
+
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        head = self.head(path)
+        require_inside(path, ranges, head.size_bytes)
+        self.remote.counters.mine.asked_bytes += sum(max(0, stop - start) for start, stop in ranges)
+        copy = self._known_copy(path, head)
+        if copy is None and (self._ranges_ignored or self._is_whole_cheaper(path, head, ranges)):
+            copy = self.mapped_copy(path)
+        if copy is None:
+            try:
+                found, now = self.remote.fetch(path, ranges)
+            except RangesIgnored:
+                self._ranges_ignored = True
+                copy = self.mapped_copy(path)
+            else:
+                _require_same(path, head, now)
+                return found
+        view = copy.data
+        return [bytes(view[start:stop]) for start, stop in ranges]
+
+    def mapped_copy(
+        self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
+    ) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the whole file, fetched once a host and mapped; see `penstock.abc.SupportsCopies`.
+
+        Raises:
+            NotFound: no such file.
+            Truncated, Corrupt: it does not have that size, or not these hashes.
+            ConfigError: it is larger than the budget.
+        """
+        head = self._head_of_size(path, size_bytes)
+        known = self._mapped.get(path) if not hashes else None
+        if known is not None:
+            return known[0]
+        while True:
+            try:
+                mapped = LocalStore().mmap(self._copy(path, head, hashes or {}))
+            except NotFound:
+                continue  # another process removed it for one of its own, before it was mapped
+            self._keep(path, mapped)
+            return mapped
+
+    def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
+        """Local path of the copy; see `penstock.abc.SupportsCopies`. Raises as `mapped_copy`."""
+        return self._copy(path, self._head_of_size(path, size_bytes), hashes or {})
+
+    def head(self, path: str) -> Head:
+        """Size and version of a file, asked for once; raises `NotFound`."""
+        found = self._heads.get(path)
+        if found is None:
+            found = self.remote.head(path)
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            self._heads[path] = found
+        return found
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`."""
+        return self.head(path).size_bytes
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder of this name is there."""
+        return path in self._heads or self.remote.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder of this name is there."""
+        return self.remote.is_folder(path)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under the folder `prefix`, in byte order of their paths."""
+        return self.remote.list(prefix)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
+        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        return _Forgetting(self, self.remote.stage(path, overwrite=overwrite))
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Sync all, then make visible in the given order."""
+        self.remote.commit([one.staged if isinstance(one, _Forgetting) else one for one in staged])
+        for one in staged:
+            self.forget(one.path)
+
+    def delete(self, path: str) -> None:
+        """Remove one file; raises `NotFound`."""
+        self.forget(path)
+        self.remote.delete(path)
+
+    def forget(self, path: str) -> None:
+        """Ask again for what is known of a file."""
+        for known in (self._heads, self._spent, self._mapped):
+            known.pop(path, None)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _folder(self) -> Copies:
+        # Made when it is needed: opening a dataset asks nothing of the cache folder.
+        if self._copies is None:
+            _, folder, budget_bytes = self._args
+            self._copies = Copies(
+                whole_number("PENSTOCK_CACHE_BYTES") if budget_bytes is None else budget_bytes, folder
+            )
+        return self._copies
+
+    def _head_of_size(self, path: str, size_bytes: int | None) -> Head:
+        head = self.head(path)
+        if size_bytes is not None and head.size_bytes != size_bytes:
+            kind = Truncated if head.size_bytes < size_bytes else Corrupt
+            raise kind(
+                "the file does not have the size that its index states",
+                path=path,
+                offset_bytes=min(head.size_bytes, size_bytes),
+                found=f"{head.size_bytes} bytes",
+                expected=f"{size_bytes} bytes",
+            )
+        return head
+
+    def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
+        """The copy that is mapped here, or that some process made."""
+        known = self._mapped.get(path)
+        if known is not None and time.monotonic() - known[1] < _TOUCH_S:
+            return known[0]
+        # Looked for on the disk once a file, and then as often as its use has to be noted.
+        if known is None and path in self._spent:
+            return None
+        found = self._folder.find(copy_name(path, head.version, head.size_bytes))
+        if found is None:
+            return None if known is None else self._keep(path, known[0])
+        try:
+            return self._keep(path, LocalStore().mmap(found) if known is None else known[0])
+        except NotFound:
+            return None
+
+    def _keep(self, path: str, mapped: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # A mapping holds a file open, so their number is bounded.
+        self._mapped[path] = (mapped, time.monotonic())
+        while len(self._mapped) > _MOST_MAPPED:
+            self._mapped.popitem(last=False)
+        return mapped
+
+    def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
+        requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
+        cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
+        self._spent[path] = spent_bytes = self._spent.get(path, 0) + cost_bytes
+        budget_bytes = self._folder.budget_bytes
+        fits = budget_bytes is None or head.size_bytes <= budget_bytes // 2
+        return bool(requests) and fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
+
+    def _copy(self, path: str, head: Head, hashes: Mapping[str, str]) -> str:
+        name = copy_name(path, head.version, head.size_bytes)
+        found = self._folder.find(name) if not hashes else None
+        return found or self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
+
+    def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
+        """The bytes of a file in order, some parts at once."""
+        self.remote.counters.mine.copies += 1
+        self._spent.pop(path, None)
+        for start in range(0, head.size_bytes, _AT_ONCE_BYTES):
+            try:
+                found, now = self.remote.fetch(path, [(start, min(start + _AT_ONCE_BYTES, head.size_bytes))])
+            except RangesIgnored:
+                self._ranges_ignored = True
+                yield self.remote.get(path)
+                return
+            _require_same(path, head, now)
+            yield found[0]
+
+
+class _Forgetting:
+    """A staged file, after whose commit nothing old is known of it."""
+
+    __slots__ = ("_store", "path", "staged")
+
+    def __init__(self, store: CachedStore, staged: Staged) -> None:
+        self._store = store
+        self.staged = staged
+        self.path = staged.path
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        return self.staged.write(data)
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written."""
+        self.staged.write_at(offset_bytes, data)
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file."""
+        return self.staged.append_file(path, start_bytes, length_bytes)
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return self.staged.tell()
+
+    def sync(self) -> None:
+        """Make the bytes durable, still invisible."""
+        self.staged.sync()
+
+    def commit(self) -> None:
+        """`sync`, then make visible."""
+        self.staged.commit()
+        self._store.forget(self.path)
+
+    def abort(self) -> None:
+        """Drop it."""
+        self.staged.abort()
+
+
+def _require_same(path: str, head: Head, now: Head) -> None:
+    if now != head:
+        raise Corrupt(
+            "the file changed while it was being read",
+            path=path,
+            found=f"{now.size_bytes} bytes, version {now.version or 'unknown'}",
+            expected=f"{head.size_bytes} bytes, version {head.version or 'unknown'}",
+            hint="Don't replace a dataset that is being read; open it again",
+        )

@@ -1,0 +1,192 @@
+"""Object stores and web servers: `s3://`, `gs://`, `az://`, `http://`, `https://`.
+
+Paths are whole URLs, so that errors, recipes and names beside a path are right as they are. Nothing is opened before
+the first request, and each process opens its own; what was opened before a fork is not used after it.
+
+Output: a staged file is written to the cache folder. Small ones are uploaded at `commit`, by a request that fails where
+the name is taken. Larger ones are uploaded under a hidden name at `sync`, and copied to their name inside the store at
+`commit`, under the same condition. So of two writers only one wins, and nothing shows before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote, urlsplit
+
+from penstock.abc import Staged
+from penstock.errors import ConfigError, Denied, NotFound, Unsupported
+from penstock.store._elsewhere import transport
+from penstock.store._leftovers import is_staged_name
+from penstock.store._objects import Head, RangesIgnored, Reply, Transport
+from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
+from penstock.store._remote_options import RemoteOptions
+from penstock.store._remote_staged import RemoteStaged, publish
+from penstock.store._traffic import Counters, Traffic
+from penstock.store.local import output_exists
+
+SCHEMES = ("s3", "gs", "az", "azure", "http", "https")
+
+
+class RemoteStore:
+    """The files of one bucket, container or server; picklable, thread-safe, and usable after fork.
+
+    Args:
+        base: `"s3://bucket"`, `"gs://bucket"`, `"az://container"` or `"http(s)://host:port"`.
+        options: of all requests; by default those of the environment.
+    """
+
+    __slots__ = ("base", "counters", "options")
+
+    def __init__(self, base: str, options: RemoteOptions | None = None) -> None:
+        self.base = base.rstrip("/")
+        self.options = options or RemoteOptions.from_environment()
+        self.counters = Counters([])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (RemoteStore, (self.base, self.options))
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self.base!r})"
+
+    def stats(self) -> Traffic:
+        """What this store has asked for in this process."""
+        return self.counters.total()
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        if start_bytes == 0 and length_bytes is None:
+            return bytes(self._count(self._transport.read(self._key(path), None)).data[0])
+        size_bytes = self.size(path)
+        stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
+        return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
+
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`.
+
+        Where the server sends whole files only, the file is read whole, at each call.
+        """
+        try:
+            return self.fetch(path, ranges)[0]
+        except RangesIgnored:
+            whole = self.get(path)
+        require_inside(path, ranges, len(whole))
+        return [whole[start:stop] for start, stop in ranges]
+
+    def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
+        """`get_ranges`, and what the server says of the file.
+
+        Raises:
+            RangesIgnored: the server sends whole files only.
+        """
+        options = self.options
+        requests = plan_requests(ranges, gap_bytes=options.gap_bytes, part_bytes=options.part_bytes)
+        if not requests:
+            head = self.head(path)
+            require_inside(path, ranges, head.size_bytes)
+            return [b""] * len(ranges), head
+        try:
+            reply = self._count(self._transport.read(self._key(path), requests))
+        except (NotFound, Denied, RangesIgnored):
+            raise
+        except OSError:
+            # A range behind the end is refused by the server, in words of its own.
+            require_inside(path, ranges, self.size(path))
+            raise
+        require_inside(path, ranges, reply.head.size_bytes)
+        return cut_answers(ranges, requests, reply.data), reply.head
+
+    def head(self, path: str) -> Head:
+        """Size and version of a file; raises `NotFound`."""
+        self.counters.mine.requests += 1
+        return self._transport.head(self._key(path))
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`."""
+        return self.head(path).size_bytes
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder of this name is there, as far as these credentials may know."""
+        with contextlib.suppress(NotFound, Denied):
+            return self.head(path).size_bytes >= 0
+        return self.is_folder(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a file lies under `path`; a web server does not tell."""
+        if self.base.startswith("http"):
+            return False
+        self.counters.mine.requests += 1
+        with contextlib.suppress(NotFound, Denied):
+            return bool(self._transport.list(self._key(path), first_only=True))
+        return False
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
+        if self.base.startswith("http"):
+            raise Unsupported("a web server does not list its files", path=prefix, hint="Name a file of the dataset")
+        self.counters.mine.requests += 1
+        found = self._transport.list(self._key(prefix), first_only=False)
+        if not found:
+            raise NotFound("no such file or folder", path=prefix, hint="Check the URL")
+        for key in sorted(found, key=str.encode):
+            if not is_staged_name(key.rpartition("/")[2]):
+                yield f"{self.base}/{key}"
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
+        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        self._require_writable(path)
+        key = self._key(path)
+        if not overwrite:
+            with contextlib.suppress(NotFound):
+                self.head(path)
+                raise output_exists(path)
+        return RemoteStaged(lambda: self._transport, path, key, overwrite=overwrite)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Sync all, then publish in order; what a failure leaves half done is taken back where it was new."""
+        publish(staged)
+
+    def delete(self, path: str) -> None:
+        """Remove one file; raises `NotFound`."""
+        self._require_writable(path)
+        self.head(path)
+        self._transport.delete(self._key(path))
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _transport(self) -> Transport:
+        return transport(self.base, self.options)
+
+    def _count(self, reply: Reply) -> Reply:
+        mine = self.counters.mine
+        mine.requests += reply.requests
+        mine.fetched_bytes += sum(map(len, reply.data))
+        return reply
+
+    def _key(self, path: str) -> str:
+        if path.rstrip("/") == self.base:
+            return ""
+        if not path.startswith(self.base + "/"):
+            raise ConfigError("this is not in the store", path=path, expected=f"{self.base}/…")
+        key = path[len(self.base) + 1 :].rstrip("/")
+        return unquote(key) if self.base.startswith("http") else key
+
+    def _require_writable(self, path: str) -> None:
+        if self.base.startswith("http"):
+            raise Unsupported("web servers are only read", path=path, hint="Write to a local path or to s3://…")
+
+
+def base_of(url: str) -> str:
+    """The store's part of a URL: scheme and bucket, or scheme and host; raises `ConfigError`."""
+    parts = urlsplit(url)
+    if not parts.netloc:
+        raise ConfigError("the URL names no bucket or host", path=url)
+    if parts.scheme in ("http", "https") and (parts.query or parts.fragment):
+        what = "a URL with a query names one file, and a dataset has several"
+        raise ConfigError(what, path=url, hint="Download it")
+    return f"{parts.scheme}://{parts.netloc}"

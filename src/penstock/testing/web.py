@@ -1,0 +1,127 @@
+"""A web server on this machine that answers ranges, and goes wrong as it is told to."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import re
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import unquote
+
+Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "whole", "corrupt", ""]
+"""What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
+for `hang_s`; the whole file for a range; one byte changed; nothing."""
+
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
+_STATUSES = ("503", "429", "403")
+
+
+class FileServer:
+    """Serves `files` over HTTP/1.1 on a free port while it is entered.
+
+    Args:
+        files: path, such as `"folder/a.bin"`, → bytes; may change.
+
+    Attributes:
+        url: of the server, without a slash at its end.
+        faults: of the next GETs, in order; then there are none.
+        always: the fault of every GET that has none of its own.
+        delay_s: before each answer.
+        hang_s: how long `"hang"` keeps silent.
+        log: (method, path, range or None) of each request.
+    """
+
+    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+        self.files: dict[str, bytes] = {} if files is None else files
+        self.faults: list[Fault] = []
+        self.always: Fault = ""
+        self.delay_s = 0.0
+        self.hang_s = 5.0
+        self.log: list[tuple[str, str, tuple[int, int] | None]] = []
+        self.released = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.owner = self
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def fail(self, faults: Iterable[Fault]) -> None:
+        """Let the next GETs go wrong so; an empty one goes right."""
+        self.faults[:] = list(faults)
+
+    def gets(self) -> list[tuple[int, int] | None]:
+        """Ranges of the GETs so far, None for a whole file."""
+        return [place for method, _, place in self.log if method == "GET"]
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    owner: FileServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that go away are what is tested here."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: tests look at `log`."""
+
+    def _answer(self) -> None:
+        owner, name = self.server.owner, unquote(self.path).lstrip("/")
+        found = _RANGE.match(self.headers.get("Range") or "")
+        data = owner.files.get(name)
+        size_bytes = 0 if data is None else len(data)
+        place = None if found is None else (int(found[1]), min(size_bytes, int(found[2] or size_bytes) + 1))
+        owner.log.append((self.command, name, place))
+        time.sleep(owner.delay_s)
+        fault = (owner.faults.pop(0) if owner.faults else owner.always) if self.command == "GET" else ""
+        if fault == "hang":
+            owner.released.wait(owner.hang_s)
+        if data is None or fault in _STATUSES:
+            self._head(404 if data is None else int(fault), 0)
+        elif place is not None and place[0] >= size_bytes:
+            self._head(416, 0)
+        else:
+            self._body(data, None if fault == "whole" else place, fault)
+
+    def _body(self, data: bytes, place: tuple[int, int] | None, fault: Fault) -> None:
+        start, stop = place or (0, len(data))
+        body = data[start:stop]
+        if fault == "corrupt":
+            body = bytes([body[0] ^ 1]) + body[1:]
+        half = fault in ("drop", "truncate")
+        sent = body[: len(body) // 2] if half else body
+        headers = {"ETag": f'"{hashlib.blake2b(data, digest_size=8).hexdigest()}"'}
+        if place is not None:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+        self._head(200 if place is None else 206, len(sent if fault == "truncate" else body), headers)
+        if self.command == "GET":
+            self.wfile.write(sent)
+        self.close_connection = self.close_connection or half
+
+    def _head(self, status: int, length_bytes: int, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(length_bytes), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
