@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from penstock.load import Loader as Loader
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat
+    from penstock.mix import Epochs as Epochs
+    from penstock.mix import Join as Join
     from penstock.mix import Map as Map
+    from penstock.mix import Stages as Stages
+    from penstock.mix import StreamingOrder as StreamingOrder
     from penstock.mix import WithAux as WithAux
+    from penstock.mix import subset as subset
     from penstock.order import Sequential as Sequential
     from penstock.order import Shuffle as Shuffle
     from penstock.order import Skip as Skip
@@ -37,12 +42,16 @@ _WHERE = {
     "Blend": "penstock.mix:Blend",
     "Chunk": "penstock.pack:Chunk",
     "Concat": "penstock.mix:Concat",
+    "Epochs": "penstock.mix:Epochs",
+    "Join": "penstock.mix:Join",
     "Loader": "penstock.load:Loader",
     "Map": "penstock.mix:Map",
     "MegatronBlocks": "penstock.pack:MegatronBlocks",
     "Sequential": "penstock.order:Sequential",
     "Shuffle": "penstock.order:Shuffle",
     "Skip": "penstock.order:Skip",
+    "Stages": "penstock.mix:Stages",
+    "StreamingOrder": "penstock.mix:StreamingOrder",
     "Take": "penstock.order:Take",
     "Whole": "penstock.pack:Whole",
     "WithAux": "penstock.mix:WithAux",
@@ -50,6 +59,7 @@ _WHERE = {
     "create": "penstock.formats:create",
     "open": "penstock.formats:open_source",
     "repair": "penstock.check:repair",
+    "subset": "penstock.mix:subset",
     "verify": "penstock.check:verify",
 }
 
@@ -58,12 +68,16 @@ __all__ = [
     "Blend",
     "Chunk",
     "Concat",
+    "Epochs",
+    "Join",
     "Loader",
     "Map",
     "MegatronBlocks",
     "Sequential",
     "Shuffle",
     "Skip",
+    "Stages",
+    "StreamingOrder",
     "Take",
     "Whole",
     "WithAux",
@@ -71,6 +85,7 @@ __all__ = [
     "create",
     "open",
     "repair",
+    "subset",
     "verify",
 ]
 

@@ -356,6 +356,15 @@ class SupportsKeys(Protocol):
 
 
 @runtime_checkable
+class SupportsKeyRuns(Protocol):
+    """Tells many keys in one call."""
+
+    def key_run(self, start: int, stop: int, /) -> list[str]:
+        """Keys of the samples `[start, stop)`."""
+        ...
+
+
+@runtime_checkable
 class SupportsPlaces(Protocol):
     """Tells where a sample comes from in one call: windows, and sources that are made of others."""
 
@@ -507,8 +516,8 @@ class SupportsPasses(Protocol):
     its counterpart of `Source` gives.
     """
 
-    def pass_sample(self, place: int, /) -> Any:
-        """The sample at `place`."""
+    def pass_samples(self, places: IntArray, /) -> list[Any]:
+        """The samples at `places`: int64[k], in that order."""
         ...
 
     def pass_batch(self, places: IntArray, /) -> Batch:

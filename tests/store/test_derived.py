@@ -69,7 +69,7 @@ def test_error_of_the_builder_is_raised_and_leaves_nothing(tmp_path: Path) -> No
     cache = DerivedCache(str(tmp_path))
     with pytest.raises(Built):
         cache.array("key", "int64", never)
-    assert os.listdir(tmp_path / "derived") == ["key.npy.lock"]
+    assert os.listdir(tmp_path / "derived") == []
     assert cache.array("key", "int64", lambda: np.arange(2)).tolist() == [0, 1]
 
 

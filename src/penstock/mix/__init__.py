@@ -3,7 +3,12 @@
 from penstock.mix.auxiliary import AuxSource, AuxStream, WithAux, aux_of
 from penstock.mix.blend import Blend
 from penstock.mix.concat import Concat, ConcatSource, ConcatTokens
+from penstock.mix.epochs import Epochs
+from penstock.mix.join import Join, JoinedSource
 from penstock.mix.mapped import Map, MappedSource, MappedStream
+from penstock.mix.shares import block_counts
+from penstock.mix.stages import Stages
+from penstock.mix.subset import subset
 
 __all__ = [
     "AuxSource",
@@ -12,9 +17,15 @@ __all__ = [
     "Concat",
     "ConcatSource",
     "ConcatTokens",
+    "Epochs",
+    "Join",
+    "JoinedSource",
     "Map",
     "MappedSource",
     "MappedStream",
+    "Stages",
     "WithAux",
     "aux_of",
+    "block_counts",
+    "subset",
 ]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._places import place_of
@@ -91,7 +93,7 @@ class OrderedStream(Generic[T]):
     def __getitem__(self, position: int, /) -> T:
         index = self._order.order_one(position)
         if self._passes is not None:
-            return self._passes.pass_sample(self._begin(position) + index)
+            return self._passes.pass_samples(np.array([self._begin(position) + index]))[0]
         return self.source[index]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
@@ -110,7 +112,7 @@ class OrderedStream(Generic[T]):
     def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
         """The samples at indices that `resolve` gave."""
         if self._passes is not None:
-            return [self._passes.pass_sample(place) for place in tickets.tolist()]
+            return self._passes.pass_samples(tickets)
         return samples_of(self.source, tickets)
 
     def order(self, positions: IntArray, /) -> IntArray:

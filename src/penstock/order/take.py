@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
+from penstock._resolved import samples_of
 from penstock._tree import line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
@@ -36,7 +37,13 @@ def Take(source: Any, start: int, stop: int) -> Any:
 
 
 class TakenSource(Generic[T]):
-    """What `Take` makes of a source of samples."""
+    """What `Take` makes of a source of samples.
+
+    Attributes:
+        chosen: how the range was named, where it was not by its places; see `penstock.mix.subset`.
+    """
+
+    chosen: Any = None
 
     def __init__(self, source: Source[T], start: int, stop: int) -> None:
         if not 0 <= start <= stop <= len(source):
@@ -80,6 +87,10 @@ class TakenSource(Generic[T]):
         """Columns of the samples at `indices`: int64[k], in that order."""
         return self.source.get_batch(as_indices(indices, len(self)) + self.start)
 
+    def get_samples(self, indices: IntArray, /) -> list[T]:
+        """The samples at `indices`: int64[k], in that order."""
+        return samples_of(self.source, as_indices(indices, len(self)) + self.start)
+
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the sample."""
         return place_of(self.source, self.start + as_index(index, len(self)))
@@ -104,7 +115,13 @@ class TakenSource(Generic[T]):
 
 
 class TakenTokens:
-    """What `Take` makes of a token source: its documents `[start, stop)`, and the run of their tokens."""
+    """What `Take` makes of a token source: its documents `[start, stop)`, and the run of their tokens.
+
+    Attributes:
+        chosen: as in `TakenSource`.
+    """
+
+    chosen: Any = None
 
     def __init__(self, source: TokenSource, rows: TakenSource[Sample]) -> None:
         self.source = source

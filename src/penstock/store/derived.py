@@ -57,7 +57,7 @@ class DerivedCache:
             with hold_lock(path + ".lock"):
                 found = _mapped(path, dtype)
                 if found is None:
-                    _publish(path, np.ascontiguousarray(build(), dtype))
+                    _publish(path, np.ascontiguousarray(_built(build, path + ".lock"), dtype))
                     found = _mapped(path, dtype)
         except OSError as error:
             _log.warning("%s: cannot keep a derived file here (%s); computing it in memory", self.folder, error)
@@ -65,6 +65,16 @@ class DerivedCache:
             found = np.ascontiguousarray(build(), dtype)
             found.flags.writeable = False
         return found
+
+
+def _built(build: Callable[[], NDArray[Any]], lock_path: str) -> NDArray[Any]:
+    """What `build` gives; where it fails, the lock's file goes too, so that nothing is left behind."""
+    try:
+        return build()
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(lock_path)
+        raise
 
 
 def _publish(path: str, array: NDArray[Any]) -> None:

@@ -1,0 +1,215 @@
+"""Each source so many times in one pass, exactly: 2 is each sample twice, 0.5 is half of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source, Stream, is_stream
+from penstock.errors import ConfigError
+from penstock.mix._branches import Branches
+from penstock.mix.auxiliary import AuxStream
+from penstock.mix.mapped import MappedStream
+from penstock.mix.shares import Weight, exactly
+from penstock.order.blocks import EVEN_BLOCK, blocks_of
+from penstock.order.sequential import Sequential
+from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
+
+VERSION = "epochs-1"
+
+
+class Epochs:
+    """One pass over several children, each read as many times as it says, as a finite source.
+
+    A child of n samples and r repetitions gives `floor(n · r)` samples a pass: its next ones, in its own order. A
+    stream gives the permutations of its epochs, so a fraction is a prefix of the next permutation, and the next pass
+    goes on from there. A source gives its samples as stored.
+
+    The samples of the children stand one child after another; `Shuffle(Epochs(…), seed)` mixes them, and reads pass e
+    in its epoch e. `Loader(Epochs(…), …, tail=…)` reads the first pass, `epochs.of_pass(1)` is the next one.
+
+    Args:
+        children: name → (source or stream, repetitions): any positive number.
+        first_pass: which pass this is the beginning of.
+
+    Raises:
+        ConfigError: no child, repetitions that are no positive number or give no sample, a stream without epochs.
+
+    Attributes:
+        counts: name → samples a pass.
+        repetitions: as given.
+    """
+
+    def __init__(
+        self, children: Mapping[str, tuple[Source[Any] | Stream[Any], Weight]], *, first_pass: int = 0
+    ) -> None:
+        if not children:
+            raise ConfigError("nothing to read", found="no child", expected="at least one")
+        self.repetitions = {name: repetitions for name, (_, repetitions) in children.items()}
+        self._children = {name: child for name, (child, _) in children.items()}
+        self.counts = {name: _count(name, child, times) for name, (child, times) in children.items()}
+        self.first_pass = operator.index(first_pass)
+        if self.first_pass < 0:
+            raise ConfigError("there is no such pass", found=first_pass, expected="0 or more")
+        # Nothing can be read of an empty source: it has no number among those that are read.
+        self._names = [name for name, count in self.counts.items() if count]
+        self._sizes: IntArray = np.array([self.counts[name] for name in self._names], dtype=np.int64)
+        self._starts: IntArray = np.append(0, np.cumsum(self._sizes)).astype(np.int64)
+        self._branches = Branches([_as_stream(self._children[name]) for name in self._names], self._split)
+        self._fingerprint: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """What the children's samples hold in common; token ids in the widest of their widths."""
+        return self._branches.schema if self._names else Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the pass, the counts and the children's fingerprints."""
+        if self._fingerprint is None:
+            own = [[name, count, self._children[name].fingerprint] for name, count in self.counts.items()]
+            self._fingerprint = digest("epochs", VERSION, self.first_pass, own)
+        return self._fingerprint
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: by blocks where one of the children prefers that."""
+        modes = [getattr(child, "preferred_mode", "global") for child in self._children.values()]
+        return "blocks" if "blocks" in modes else "global"
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the children's storage blocks in the first pass."""
+        own = [
+            _blocks(self._children[name], self.first_pass * int(size), int(size)) + begin
+            for name, size, begin in zip(self._names, self._sizes, self._starts, strict=False)
+        ]
+        return np.concatenate([*own, self._starts[-1:]])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._branches.sample(*self._split_one(as_index(index, len(self))))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order. One call to each child that has some."""
+        return self.pass_batch(as_indices(indices, len(self)))
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """The samples at `indices`: int64[k], in that order."""
+        return self.pass_samples(indices)
+
+    def pass_samples(self, places: IntArray, /) -> list[Any]:
+        """The samples at `places`: int64[k], of any passes."""
+        return self._branches.resolved_samples(self._branches.resolve(places))
+
+    def pass_batch(self, places: IntArray, /) -> Batch:
+        """Columns of the samples at `places`: int64[k], of any passes."""
+        return self._branches.batch(places) if len(self) else {}
+
+    def pass_location(self, place: int, /) -> Location:
+        """Where the sample at `place` comes from; reads no data, only indexes."""
+        child, inner = self._split_one(place)
+        return self._branches.locate(place, self._names[child], child, inner)
+
+    def place_of(self, index: int, /) -> Place:
+        """What the child knows of the sample."""
+        at = self.pass_location(as_index(index, len(self)))
+        return Place(at.key, at.documents, at.extents)
+
+    def of_pass(self, number: int) -> Epochs:
+        """The source whose first pass is pass `number` of this one."""
+        given = {name: (child, self.repetitions[name]) for name, child in self._children.items()}
+        return Epochs(given, first_pass=self.first_pass + operator.index(number))
+
+    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
+        """The children, by name."""
+        return self._children
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        later = {"first_pass": self.first_pass} if self.first_pass else {}
+        return {"kind": "epochs", "version": VERSION, **later, "children": [self._of(name) for name in self._children]}
+
+    def summary(self) -> str:
+        """One line: samples of a pass."""
+        later = self.first_pass or None
+        return line("Epochs", {"samples": len(self), "first_pass": later}, self._fingerprint)
+
+    def child_notes(self) -> Mapping[str, str]:
+        """name → its repetitions and samples a pass."""
+        return {name: f"{times} times = {self.counts[name]:,} samples" for name, times in self.repetitions.items()}
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _of(self, name: str) -> dict[str, Any]:
+        times = self.repetitions[name]
+        plain = times if isinstance(times, (int, float)) else str(times)
+        return {"name": name, "repetitions": plain, "of": self._children[name].recipe()}
+
+    def _split(self, places: IntArray) -> tuple[NDArray[Any], IntArray]:
+        number, within = np.divmod(places, len(self))
+        owner = np.searchsorted(self._starts, within, side="right") - 1
+        return owner, (number + self.first_pass) * self._sizes[owner] + within - self._starts[owner]
+
+    def _split_one(self, place: int) -> tuple[int, int]:
+        number, within = divmod(place, len(self))
+        owner = int(np.searchsorted(self._starts, within, side="right")) - 1
+        return owner, (number + self.first_pass) * int(self._sizes[owner]) + within - int(self._starts[owner])
+
+
+def _as_stream(child: Source[Any] | Stream[Any]) -> Stream[Any]:
+    return child if is_stream(child) else Sequential(cast(Source[Any], child))
+
+
+def _count(name: str, child: Any, repetitions: Weight) -> int:
+    """Samples of the child in a pass."""
+    size = _epoch_size(name, child)
+    count = math.floor(size * exactly(f"number of repetitions of {name!r}", repetitions))
+    if size and not count:
+        raise ConfigError(
+            f"{repetitions} of {name!r} is less than one sample",
+            found=f"{size} samples",
+            expected=f"at least {1 / size:.3g} repetitions",
+        )
+    return count
+
+
+def _epoch_size(name: str, child: Any) -> int:
+    """Samples of the child's epoch, through what changes single samples only."""
+    node: Any = child
+    while is_stream(node):
+        size = getattr(node, "size", None)
+        if isinstance(size, int):
+            return size
+        if not isinstance(node, (MappedStream, AuxStream)):
+            raise ConfigError(
+                f"{name!r} has no epochs",
+                found=f"a {type(node).__name__}",
+                expected="a source, or a stream over one: Shuffle or Sequential",
+            )
+        node = node.children()["stream"]
+    return len(cast(Source[Any], node))
+
+
+def _blocks(child: Any, begin: int, count: int) -> IntArray:
+    """int64[m]: where storage blocks begin among `count` samples from `begin` on; 0 is the first."""
+    if is_stream(child):
+        return np.arange(0, count, EVEN_BLOCK, dtype=np.int64)
+    own, size = blocks_of(child), len(child)
+    first, last = begin // size, (begin + count - 1) // size
+    starts = np.concatenate([own[:-1] + epoch * size for epoch in range(first, last + 1)]) - begin
+    return np.append(0, starts[(starts > 0) & (starts < count)]).astype(np.int64)

@@ -1,0 +1,265 @@
+"""Several sources as one, by key: each sample with what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import place_of
+from penstock._resolved import samples_of
+from penstock._tree import line, tree
+from penstock.abc import Derived, Source, SupportsKeys
+from penstock.errors import ConfigError, NotFound
+from penstock.mix._join_index import How, join_rows
+from penstock.order.blocks import blocks_of
+from penstock.store.derived import DerivedCache
+from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
+
+VERSION = "join-1"
+
+_RULES = {"error": "error", "skip": "skip", "inner": "skip", "none": "none"}
+
+Joiner = Callable[..., Sample]
+"""The members' samples → the joined one: positional for a list of sources, by name for a dict."""
+
+
+def Join(
+    *sources: Any,
+    how: str | Sequence[str] | Mapping[str, str] = "error",
+    joiner: Joiner | None = None,
+    name: str | None = None,
+    derived: Derived | None = None,
+) -> JoinedSource:
+    """Samples of several sources that have the same key, in the order of the first source.
+
+    Without a joiner a sample is `{"__key__": key, member: its sample, …}`; members are named as in the dict, else
+    "0", "1", … Which rows belong together is worked out once and kept by the members' fingerprints; nothing is kept
+    of a join that fails.
+
+    Args:
+        sources: two or more, one after another, as one list, or as one dict by name. All have keys.
+        how: for rows of the first source that another has no partner for: `"error"`, `"skip"` (also `"inner"`: such a
+            row is left out), `"none"` (None stands in its place). One for all, or one for each further source.
+        joiner: makes the joined sample; a pure function.
+        name: says which joiner it is, in fingerprints; `module:qualname` by default.
+        derived: where the rows are kept; the cache folder by default.
+
+    Raises:
+        ConfigError: fewer than two sources, one without keys, a key that comes twice, or that has no partner.
+    """
+    members, named = _members(sources)
+    for member, source in members.items():
+        if not isinstance(source, SupportsKeys):
+            raise ConfigError(
+                f"{member!r} can't be joined: its samples have no keys", found=f"a {type(source).__name__}"
+            )
+    rules = _rules(list(members)[1:], how)
+    label = _joiner_name(joiner, name)
+    return JoinedSource(members, rules, joiner, label, named, DerivedCache() if derived is None else derived)
+
+
+class JoinedSource:
+    """What `Join` makes. Memory: the rows are mapped, 8 bytes each a member.
+
+    Attributes:
+        how: name of each further member → `"error"`, `"skip"` or `"none"`.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Source[Any]],
+        how: Mapping[str, How],
+        joiner: Joiner | None,
+        joiner_name: str | None,
+        named: bool,
+        derived: Derived,
+    ) -> None:
+        self.how = dict(how)
+        self._members = dict(members)
+        self._joiner = joiner
+        self._joiner_name = joiner_name
+        self._named = named
+        self._derived = derived
+        self._table: NDArray[np.int64] | None = None
+        self._rows()
+
+    @property
+    def schema(self) -> Schema:
+        """A field for each member; open where a joiner makes the samples."""
+        if self._joiner is not None:
+            return Schema((), open=True)
+        return Schema((Field("__key__", "text"), *(Field(name, "json") for name in self._members)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the members' fingerprints and names, the rules and the joiner's name."""
+        return digest("join", list(self._members), self._joiner_name, self._key())
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: by blocks where one of the members prefers that."""
+        modes = [getattr(source, "preferred_mode", "global") for source in self._members.values()]
+        return "blocks" if "blocks" in modes else "global"
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the first member's storage blocks."""
+        first = next(iter(self._members.values()))
+        return np.searchsorted(self._rows()[:, 0], blocks_of(first)).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self.get_samples(np.array([as_index(index, len(self))]))[0]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        rows = self._rows()[indices]
+        columns: list[list[Any]] = []
+        for source, places in zip(self._members.values(), rows.T, strict=True):
+            there = np.flatnonzero(places >= 0)
+            column: list[Any] = [None] * len(places)
+            for at, sample in zip(there.tolist(), samples_of(source, places[there]), strict=True):
+                column[at] = sample
+            columns.append(column)
+        return [self._joined(int(row[0]), samples) for row, *samples in zip(rows, *columns, strict=True)]
+
+    def key_of(self, index: int, /) -> str:
+        """Key of sample `index`."""
+        return self._first().key_of(int(self._rows()[as_index(index, len(self)), 0]))
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this key.
+
+        Raises:
+            NotFound: there is none.
+        """
+        row = self._first().index_of(key)
+        column = self._rows()[:, 0]
+        place = int(np.searchsorted(column, row))
+        if place == len(column) or column[place] != row:
+            raise NotFound(f"no joined sample has the key {key!r}", hint="The first source has it, another does not")
+        return place
+
+    def place_of(self, index: int, /) -> Place:
+        """The key, and the file ranges of all members that are there, as far as they are known."""
+        index = as_index(index, len(self))
+        pairs = zip(self._members.values(), self._rows()[index].tolist(), strict=True)
+        places = [place_of(source, row) for source, row in pairs if row >= 0]
+        extents = [extent for place in places for extent in place.extents or ()]
+        return Place(key=self.key_of(index), extents=tuple(extents) or None)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The members, by name."""
+        return self._members
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: members, rules, and the joiner's name."""
+        members = [
+            {"name": name, "how": self.how.get(name), "source": source.recipe()}
+            for name, source in self._members.items()
+        ]
+        own = {"kind": "join", "version": VERSION, "named": self._named, "joiner": self._joiner_name}
+        return {**own, "members": members}
+
+    def summary(self) -> str:
+        """One line: samples, rules, joiner."""
+        rules = ",".join(dict.fromkeys(self.how.values()))
+        return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
+
+    def _joined(self, row: int, samples: Sequence[Any]) -> Sample:
+        if self._joiner is None:
+            return {"__key__": self._first().key_of(row), **dict(zip(self._members, samples, strict=True))}
+        if self._named:
+            return self._joiner(**dict(zip(self._members, samples, strict=True)))
+        return self._joiner(*samples)
+
+    def _first(self) -> SupportsKeys:
+        return cast(SupportsKeys, next(iter(self._members.values())))
+
+    def _key(self) -> str:
+        """Of everything that decides which rows belong together."""
+        prints = [source.fingerprint for source in self._members.values()]
+        return digest("join-rows", VERSION, prints, list(self.how.values()))
+
+    def _rows(self) -> NDArray[np.int64]:
+        """int64[n_rows, n_members]; -1 where a member has no sample."""
+        if self._table is None:
+            width = len(self._members)
+            flat = self._derived.array(f"join-{self._key()}", "int64", self._build)
+            # The number of members stands in front: an empty file could not be mapped.
+            self._table = flat[1:].reshape(-1, width)
+        return self._table
+
+    def _build(self) -> IntArray:
+        rows = join_rows(list(self._members), list(self._members.values()), list(self.how.values()))
+        return np.concatenate([[len(self._members)], rows]).astype(np.int64)
+
+
+def _members(given: Sequence[Any]) -> tuple[dict[str, Source[Any]], bool]:
+    """The sources by name, and whether the names were given."""
+    only = given[0] if len(given) == 1 else given
+    if isinstance(only, Mapping):
+        members, named = dict(cast("Mapping[str, Source[Any]]", only)), True
+    elif isinstance(only, (list, tuple)):
+        sources = cast("Sequence[Source[Any]]", only)
+        members, named = {str(number): source for number, source in enumerate(sources)}, False
+    else:
+        members, named = dict[str, Source[Any]](), False
+    if len(members) < 2:
+        raise ConfigError("a join is of several sources", found=f"{len(given)}", expected="two or more")
+    return members, named
+
+
+def _rules(names: Sequence[str], how: Any) -> dict[str, How]:
+    if isinstance(how, str):
+        given: dict[str, Any] = dict.fromkeys(names, how)
+    elif isinstance(how, Mapping):
+        given = {name: cast("Mapping[str, str]", how).get(name, "error") for name in names}
+        unknown = [name for name in cast("Mapping[str, str]", how) if name not in names]
+        if unknown:
+            raise ConfigError(
+                "how= names what is no further source of the join", found=unknown, expected=f"some of {list(names)}"
+            )
+    else:
+        rules = list(how)
+        if len(rules) != len(names):
+            raise ConfigError("how= has one rule for each further source", found=rules, expected=f"{len(names)} rules")
+        given = dict(zip(names, rules, strict=True))
+    wrong = [rule for rule in given.values() if rule not in _RULES]
+    if wrong:
+        raise ConfigError("unknown rule for rows without a partner", found=repr(wrong[0]), expected="error, skip, none")
+    return {name: cast(How, _RULES[rule]) for name, rule in given.items()}
+
+
+def _joiner_name(joiner: Joiner | None, name: str | None) -> str | None:
+    if joiner is None or name is not None:
+        return name
+    qualname: str | None = getattr(joiner, "__qualname__", None)
+    if qualname is None:
+        raise ConfigError(
+            "the joiner has no name by which a saved state could know it",
+            found=type(joiner).__name__,
+            hint="Pass name=, and change it when the joiner's results change",
+        )
+    return f"{joiner.__module__}:{qualname}"

@@ -1,0 +1,198 @@
+"""One stream after another: other weights, another window length, another data set from a position on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._digest import derive_key, digest
+from penstock._index import as_position, as_positions
+from penstock._tree import line, tree
+from penstock.abc import Stream, is_stream
+from penstock.errors import ConfigError
+from penstock.mix._branches import Branches, same_lanes, seeded
+from penstock.order.permutation import MAX_SIZE
+from penstock.types import Batch, IntArray, Location, Sample, Schema
+
+VERSION = "stages-1"
+
+_MOST_TRIES = 10_000
+
+
+class Stages:
+    """Streams one after another: stage j holds the first `n_j` positions of its stream, the last one all the rest.
+
+    Each stage reads its stream from position 0 on. A stage that is added after the positions consumed so far leaves
+    them as they are, so a saved state goes on.
+
+    Args:
+        stages: `(n, stream)` each, n in positions (samples of all ranks) and a multiple of the lanes; None as n of
+            the last one, and only there.
+
+    Raises:
+        ConfigError: no stage, another n, a source in the place of a stream, streams with different lanes.
+
+    Attributes:
+        borders: first position of each stage but the first.
+    """
+
+    def __init__(self, stages: Sequence[tuple[int | None, Stream[Any]]]) -> None:
+        pairs = list(stages)
+        _check(pairs)
+        self._streams = {str(number): stream for number, (_, stream) in enumerate(pairs)}
+        self._lanes = pairs[0][1].lanes
+        same_lanes("a run of stages", self._lanes, self._streams)
+        self._lengths = [_length(number, n, self._lanes) for number, (n, _) in enumerate(pairs[:-1])]
+        self.borders = tuple(accumulate(self._lengths))
+        if self.borders and self.borders[-1] > MAX_SIZE:
+            raise ConfigError("the stages are too long", found=self.borders[-1], expected=f"at most {MAX_SIZE}")
+        self._starts: IntArray = np.array([0, *self.borders], dtype=np.int64)
+        self._branches = Branches(list(self._streams.values()), self._split)
+        self._fingerprint: str | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of sub-streams that positions are dealt to."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        """What the stages' samples hold in common."""
+        return self._branches.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the lengths and the streams' fingerprints."""
+        if self._fingerprint is None:
+            own = [stream.fingerprint for stream in self._streams.values()]
+            self._fingerprint = digest("stages", VERSION, self._lengths, own)
+        return self._fingerprint
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self._branches.sample(*self._split_one(as_position(position)))
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order. One call to each stage that has some."""
+        return self._branches.batch(as_positions(positions))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: one ticket a position, for `get_resolved`."""
+        return self._branches.resolve(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return self._branches.resolved_batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+        """The samples that the tickets stand for."""
+        return self._branches.resolved_samples(tickets)
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        stage, inner = self._split_one(as_position(position))
+        return self._branches.locate(position, str(stage), stage, inner)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """The position of another sample of the same child, in the same stage; see `SupportsSubstitutes`.
+
+        Raises:
+            ConfigError: the stream names no stand-ins, or 10,000 of them lie outside of the stage.
+        """
+        stage, inner = self._split_one(as_position(position))
+        stream = self._branches.substitutes(stage)
+        length = self._lengths[stage] if stage < len(self._lengths) else MAX_SIZE
+        passed = -1
+        for tried in range(_MOST_TRIES + attempt):
+            other = stream.substitute(inner, tried)
+            passed += other < length
+            if passed == attempt:
+                return int(self._starts[stage]) + other
+        raise ConfigError("no sample of this stage is left that could stand in", found=f"attempt {attempt}")
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: the stages begun until then, and nothing of the later ones."""
+        last, inner = self._split_one(stop - 1)
+        before = self._lengths[:last]
+        own = {"kind": "stages", "version": VERSION, "lengths": before} if before else {}
+        return own, {**{str(stage): length for stage, length in enumerate(before)}, str(last): inner + 1}
+
+    def seeded(self, seed: int, /) -> Stages:
+        """With a hash of `seed` and the stage where a stream left its seed open."""
+        streams = [seeded(stream, derive_key(seed, "stage", int(name)) >> 12) for name, stream in self._streams.items()]
+        return Stages(list(zip([*self._lengths, None], streams, strict=True)))
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The streams, named "0", "1", …"""
+        return self._streams
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which the stream can be made again."""
+        lengths = [*self._lengths, None]
+        stages = [
+            {"length": length, "stream": stream.recipe()}
+            for length, stream in zip(lengths, self._streams.values(), strict=True)
+        ]
+        return {"kind": "stages", "version": VERSION, "stages": stages}
+
+    def summary(self) -> str:
+        """One line: number of stages and lanes."""
+        return line("Stages", {"stages": len(self._streams), "lanes": self._lanes}, self._fingerprint)
+
+    def child_notes(self) -> Mapping[str, str]:
+        """name → the stage's positions."""
+        stops = [f"{border:,}" for border in self.borders]
+        return {
+            str(stage): f"[{start}, {stop})"
+            for stage, (start, stop) in enumerate(zip(["0", *stops], [*stops, "…"], strict=True))
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _split(self, positions: IntArray) -> tuple[NDArray[Any], IntArray]:
+        stage = np.searchsorted(self._starts, positions, side="right") - 1
+        return stage, positions - self._starts[stage]
+
+    def _split_one(self, position: int) -> tuple[int, int]:
+        stage = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return stage, position - int(self._starts[stage])
+
+
+def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
+    if not pairs:
+        raise ConfigError("no stage", expected="one or more")
+    for number, (_, stream) in enumerate(pairs):
+        if not is_stream(stream):
+            raise ConfigError(
+                f"stage {number} is no stream",
+                found=f"a {type(stream).__name__}",
+                hint="Make one of it with Shuffle(source, seed) or Sequential(source)",
+            )
+    if pairs[-1][0] is not None:
+        raise ConfigError(
+            "the last stage has no end",
+            found=f"{pairs[-1][0]} positions",
+            expected="None as its length",
+            hint="A stream is endless; Loader's steps say how much of it is read",
+        )
+
+
+def _length(number: int, n: int | None, lanes: int) -> int:
+    if n is None:
+        raise ConfigError(f"stage {number} has no end, and others follow", expected="a number of positions")
+    n = operator.index(n)
+    if n < 1 or n % lanes:
+        raise ConfigError(
+            f"the length of stage {number} is no multiple of the {lanes} lanes" if n > 0 else "a stage has positions",
+            found=n,
+            expected=" or ".join(str(m) for m in (n // lanes * lanes, (n // lanes + 1) * lanes) if m > 0),
+        )
+    return n

@@ -1,0 +1,140 @@
+"""A range of a source, in samples or in percent, and ranges of ranges, by Energon's rules.
+
+`[a, b]` is two numbers of samples, `[a, "end"]`, or two percentages as text; start inclusive, end exclusive. The inner
+range counts first, and a range of a range is merged before anything is rounded: 50 % of 50 % is 25 % of the whole.
+Samples in `[0, n)` that a percentage means: `floor(n · ratio)`, in the arithmetic of 64-bit floats, as Energon has it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from penstock.abc import Source, SupportsExcluded
+from penstock.errors import ConfigError
+from penstock.order.take import Take, TakenSource, TakenTokens
+
+Bound: TypeAlias = int | str
+"""A number of samples, a percentage such as `"12.5%"`, or `"end"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which part of a source a subset is.
+
+    Attributes:
+        source: of which it is a part.
+        start: first sample, counted with those that the source leaves out.
+        stop: where it ends; None for the end.
+        ratio: the part of that range.
+    """
+
+    source: Source[Any]
+    start: int = 0
+    stop: int | None = None
+    ratio: tuple[float, float] = (0.0, 1.0)
+
+    def range_in(self, size: int) -> tuple[int, int]:
+        """First and last place, the latter not included, of `size` places."""
+        stop = size if self.stop is None else self.stop
+        if not 0 <= self.start <= stop <= size:
+            raise ConfigError(
+                "the range is not inside the source", found=f"[{self.start}, {stop})", expected=f"inside [0, {size})"
+            )
+        low, high = self.ratio
+        return self.start + int((stop - self.start) * low), self.start + int((stop - self.start) * high)
+
+
+def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | TakenTokens:
+    """The part `[a, b)` of a source; of a subset, that part of the part.
+
+    Samples that the source leaves out of its split (excluded ones) are counted all the same.
+
+    Args:
+        source: any source, a subset among them.
+        bounds: `[a, b]`: numbers of samples, or percentages as text, or `"end"` as the second.
+
+    Raises:
+        ConfigError: bounds of another kind, in the wrong order or outside of the source; numbers of samples of what
+            is already a part by percentages.
+    """
+    known: Chosen | None = getattr(source, "chosen", None)
+    chosen = _narrowed(Chosen(source) if known is None else known, bounds)
+    whole = chosen.source
+    if isinstance(whole, SupportsExcluded):
+        start, stop = map(whole.kept_before, chosen.range_in(whole.split_size))
+    else:
+        start, stop = chosen.range_in(len(whole))
+    taken = Take(whole, start, stop)
+    taken.chosen = chosen
+    return taken
+
+
+def _narrowed(chosen: Chosen, bounds: Sequence[Bound]) -> Chosen:
+    if isinstance(bounds, str) or len(bounds) != 2:
+        raise _wrong(bounds)
+    start, stop = bounds
+    if isinstance(start, str):
+        low, high = _ratio(start, bounds), 1.0 if stop == "end" else _ratio(stop, bounds)
+        if low > high:
+            raise ConfigError("a range begins before it ends", found=list(bounds))
+        begin, end = chosen.ratio
+        total = end - begin
+        return replace(chosen, ratio=(begin + low * total, begin + high * total))
+    if chosen.ratio != (0.0, 1.0):
+        raise ConfigError(
+            "numbers of samples can't be counted in what is a part by percentages",
+            found=list(bounds),
+            hint="Take the numbers first, at the data set itself, and percentages of that",
+        )
+    return _absolute(chosen, _number(start, bounds), None if stop == "end" else _number(stop, bounds))
+
+
+def _absolute(chosen: Chosen, start: int, stop: int | None) -> Chosen:
+    if stop is not None and not 0 <= start <= stop:
+        raise ConfigError("a range begins before it ends", found=[start, stop])
+    if chosen.stop is not None and (stop is None or chosen.start + stop <= chosen.stop):
+        end = chosen.stop if stop is None else chosen.start + stop
+    elif chosen.stop is None:
+        end = None if stop is None else chosen.start + stop
+    else:
+        raise ConfigError(
+            "the range is not inside the part",
+            found=f"[{start}, {stop})",
+            expected=f"inside [0, {chosen.stop - chosen.start})",
+        )
+    return replace(chosen, start=chosen.start + start, stop=end)
+
+
+def _ratio(bound: Bound, bounds: Sequence[Bound]) -> float:
+    if not isinstance(bound, str) or not bound.endswith("%"):
+        raise _wrong(bounds)
+    try:
+        percent = float(bound.removesuffix("%"))
+    except ValueError:
+        raise _wrong(bounds) from None
+    if not 0 <= percent <= 100:
+        raise ConfigError("a percentage is from 0 to 100", found=bound)
+    return percent / 100.0
+
+
+def _number(bound: Bound, bounds: Sequence[Bound]) -> int:
+    if isinstance(bound, (str, bool)):
+        raise _wrong(bounds)
+    try:
+        number = operator.index(bound)
+    except TypeError:
+        raise _wrong(bounds) from None
+    if number < 0:
+        raise ConfigError("a range counts from the first sample", found=list(bounds), expected="0 or more")
+    return number
+
+
+def _wrong(bounds: object) -> ConfigError:
+    return ConfigError(
+        "not a range of samples",
+        found=repr(bounds),
+        expected='[a, b] in samples, [a, "end"], or percentages such as ["0%", "12.5%"]',
+    )
