@@ -8,6 +8,7 @@ from penstock.mix.join import Join, JoinedSource
 from penstock.mix.mapped import Map, MappedSource, MappedStream
 from penstock.mix.shares import block_counts
 from penstock.mix.stages import Stages
+from penstock.mix.streaming import StreamingOrder
 from penstock.mix.subset import subset
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "MappedSource",
     "MappedStream",
     "Stages",
+    "StreamingOrder",
     "WithAux",
     "aux_of",
     "block_counts",

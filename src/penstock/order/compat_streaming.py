@@ -42,7 +42,7 @@ VERSION = "streaming-0.13"
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamingRun:
     """Everything that decides a run's epochs, as the original resolves its arguments.
 
@@ -94,6 +94,13 @@ class StreamingRun:
         return self.shuffle and self.sampling_method == "balanced"
 
     @property
+    def needs_state(self) -> bool:
+        """Whether the nodes can only be those of a resumed run, which has yet to say with how many it began."""
+        return self.first_nodes is None and is_relaxed(
+            self.partition_algo, self.canonical_nodes, self.cluster.nodes, self.cluster.nodes
+        )
+
+    @property
     def relaxed(self) -> bool:
         """Whether the global batches of another number of nodes are kept."""
         return is_relaxed(self.partition_algo, self.canonical_nodes, self.cluster.nodes, self.first_nodes)
@@ -115,9 +122,14 @@ def epoch_grid(run: StreamingRun, epoch: int, drop_first: int = 0) -> NDArray[An
 
 
 def epoch_samples(run: StreamingRun, drop_first: int = 0) -> int:
-    """Samples of an epoch over all ranks, padding not counted; arithmetic alone."""
+    """Samples of an epoch over all ranks, padding not counted; arithmetic alone.
+
+    Raises:
+        ConfigError: arguments that don't fit each other or the data.
+    """
     cluster = run.cluster
     if run.batching_method == "random":
+        _check_drop_first(run, drop_first)
         return _steps(run, run.shares.epoch_size, drop_first) * _dealt_ranks(run)
     dropped = drop_first // cluster.global_batch
     if run.batching_method == "device_per_stream":
@@ -155,16 +167,12 @@ def stratified_parts(run: StreamingRun) -> list[int]:
 
 
 def _random(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
-    n = run.shares.epoch_size
-    limit = n + run.cluster.ranks - n % run.cluster.ranks
-    if drop_first > limit:
-        raise ConfigError(
-            "the epoch has not so many samples", found=f"drop_first={drop_first}", expected=f"at most {limit}"
-        )
-    ids = _ordered(run, range(len(run.shards)), epoch, run.block_size)
+    _check_drop_first(run, drop_first)
+    streams = range(len(run.shards))
+    # Without a name here, the ids are free as soon as they are dealt.
     if run.relaxed:
-        return grid_of(_relaxed(run, ids, drop_first))
-    return partition(ids, run.canonical_nodes, run.cluster, drop_first)
+        return grid_of(_relaxed(run, _ordered(run, streams, epoch, run.block_size), drop_first))
+    return partition(_ordered(run, streams, epoch, run.block_size), run.canonical_nodes, run.cluster, drop_first)
 
 
 def _stratified(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
@@ -183,7 +191,6 @@ def _per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     streams: list[NDArray[Any]] = []
     for stream in range(len(run.shards)):
         count = _global_batches(run, stream)
-        _check_some(count, stream, "global batch")
         ids = _of_stream(run, stream, epoch)
         if run.relaxed:
             batches = _relaxed(run, ids, 0)[:count]
@@ -197,16 +204,10 @@ def _per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
 
 def _device_per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     cluster, parts = run.cluster, run.canonical_nodes
-    if parts % cluster.nodes:
-        raise ConfigError(
-            "device_per_stream needs a number of canonical nodes that physical nodes divide",
-            found=f"num_canonical_nodes={parts}, {cluster.nodes} nodes",
-        )
     alike = Cluster(parts, cluster.ranks_per_node, cluster.workers, 1)
     counts = [_device_batches(run, stream) for stream in range(len(run.shards))]
     batches: list[NDArray[Any]] = []
     for stream, count in enumerate(counts):
-        _check_some(count, stream, "batch of a rank")
         grid = partition(_of_stream(run, stream, epoch), parts, alike)
         of_node = grid.reshape(len(grid), cluster.nodes, -1).transpose(1, 0, 2).reshape(cluster.nodes, -1)
         batches.append(of_node[:, : count * cluster.batch].reshape(cluster.nodes, count, cluster.batch))
@@ -275,7 +276,14 @@ def _relaxed(run: StreamingRun, ids: NDArray[Any], drop_first: int) -> NDArray[A
 def _dealt_ranks(run: StreamingRun) -> int:
     """Ranks that samples are first dealt to."""
     nodes = run.first_nodes if run.relaxed and run.first_nodes else run.cluster.nodes
-    return nodes * run.cluster.ranks_per_node
+    ranks = nodes * run.cluster.ranks_per_node
+    if run.cluster.global_batch % ranks:
+        raise ConfigError(
+            "the ranks that the run began with can't share this global batch",
+            found=f"a global batch of {run.cluster.global_batch}",
+            expected=f"a multiple of {ranks}, as it was when the run began",
+        )
+    return ranks
 
 
 def _steps(run: StreamingRun, n: int, drop_first: int = 0) -> int:
@@ -287,7 +295,9 @@ def _steps(run: StreamingRun, n: int, drop_first: int = 0) -> int:
 
 def _global_batches(run: StreamingRun, stream: int) -> int:
     batch = run.cluster.global_batch // _dealt_ranks(run)
-    return _steps(run, int(run.shares.choose[stream])) // batch
+    count = _steps(run, int(run.shares.choose[stream])) // batch
+    _check_some(count, stream, "global batch")
+    return count
 
 
 def _stratified_samples(run: StreamingRun, stream: int) -> int:
@@ -298,8 +308,22 @@ def _stratified_samples(run: StreamingRun, stream: int) -> int:
 def _device_batches(run: StreamingRun, stream: int) -> int:
     """Batches of a stream on each node."""
     parts, ranks = run.canonical_nodes, run.cluster.ranks_per_node
+    if parts % run.cluster.nodes:
+        raise ConfigError(
+            "device_per_stream needs a number of canonical nodes that physical nodes divide",
+            found=f"num_canonical_nodes={parts}, {run.cluster.nodes} nodes",
+        )
     steps = steps_of(int(run.shares.choose[stream]), parts, Cluster(parts, ranks, 1, 1))
-    return steps * ranks * (parts // run.cluster.nodes) // run.cluster.batch
+    count = steps * ranks * (parts // run.cluster.nodes) // run.cluster.batch
+    _check_some(count, stream, "batch of a rank")
+    return count
+
+
+def _check_drop_first(run: StreamingRun, drop_first: int) -> None:
+    n, ranks = run.shares.epoch_size, run.cluster.ranks
+    if drop_first > n + ranks - n % ranks:
+        found, expected = f"{drop_first} samples read", f"at most {n + ranks - n % ranks}"
+        raise ConfigError("the epoch has not so many samples", found=found, expected=expected)
 
 
 def _check_some(count: int, stream: int, what: str) -> None:

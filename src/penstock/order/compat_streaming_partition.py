@@ -67,7 +67,12 @@ def padding_of(dtype: np.dtype[Any]) -> Any:
 
 
 def steps_of(n: int, canonical_nodes: int, cluster: Cluster, drop_first: int = 0) -> int:
-    """Samples of a rank in an epoch of n ids, padding not counted."""
+    """Samples of a rank in an epoch of n ids, padding not counted.
+
+    Raises:
+        ConfigError: numbers of nodes that don't divide.
+    """
+    _check_nodes(canonical_nodes, cluster.nodes)
     total = canonical_nodes * _columns(n, canonical_nodes, cluster.nodes)
     per_node = max(0, total - drop_first + drop_first % cluster.nodes) // cluster.nodes
     return -(-per_node // cluster.ranks_per_node)
@@ -104,16 +109,9 @@ def relaxed_batches(
 ) -> NDArray[Any]:
     """[batches, ranks, batch]: the global batches of `first_nodes` nodes, dealt to the cluster; padding inside.
 
-    Raises:
-        ConfigError: the global batch can't be dealt to the ranks of the first nodes.
+    The first nodes' ranks must divide the global batch.
     """
     first_ranks = first_nodes * cluster.ranks_per_node
-    if cluster.global_batch % first_ranks:
-        raise ConfigError(
-            "the run began with ranks that can't share this global batch",
-            found=f"a global batch of {cluster.global_batch}",
-            expected=f"a multiple of {first_ranks}, as it was when the run began",
-        )
     batch = cluster.global_batch // first_ranks
     first = Cluster(first_nodes, cluster.ranks_per_node, cluster.workers, batch)
     grid = padded(partition(ids, canonical_nodes, first, drop_first), batch * cluster.workers)

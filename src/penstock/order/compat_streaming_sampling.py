@@ -47,7 +47,7 @@ class Weight:
         return {"proportion": self.proportion, "repeat": self.repeat, "choose": self.choose}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shares:
     """What an epoch takes of each stream.
 
@@ -65,7 +65,7 @@ class Shares:
         return int(self.choose.sum())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """Samples of an epoch before they are shuffled.
 

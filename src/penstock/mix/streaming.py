@@ -1,0 +1,304 @@
+"""The sample order of a MosaicML Streaming run, as a stream over any sources that know their shards."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_positions
+from penstock._places import place_of
+from penstock._resolved import samples_of
+from penstock._tree import line, tree
+from penstock.abc import Derived, Source
+from penstock.errors import ConfigError
+from penstock.mix.concat import ConcatSource
+from penstock.order.compat_streaming import VERSION, StreamingRun
+from penstock.order.compat_streaming_epochs import StreamingEpochs, decode_state
+from penstock.order.compat_streaming_partition import Cluster, as_original
+from penstock.order.compat_streaming_sampling import Weight, shares_of
+from penstock.store.derived import DerivedCache
+from penstock.types import Batch, IntArray, Location, Sample, Schema
+
+Weighted: TypeAlias = tuple[Source[Sample], Mapping[str, float]]
+
+_NUMBER = re.compile(r"(\d+)(?:\.0*)?([kmbt]?)$")
+_ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+class StreamingOrder:
+    """Samples in the order of a StreamingDataset with the same arguments, for ever.
+
+    Position p holds what the run reads as its p-th sample: global batch after global batch, in each the first sample
+    of every rank, then the second of every rank. So `Loader(order, nodes * ranks_per_node * batch_size, rank=r,
+    world=nodes * ranks_per_node)` gives each rank the batches that the original gave it, and any other world size
+    the same global batches. The original's padding holds no position, so where its last batch of an epoch is short,
+    batches here run on into the next epoch.
+
+    With `load_state_dict`, position 0 becomes the next sample of the run that the state was taken from: load it before
+    a loader is made.
+
+    The order of an epoch is made when it is first read. From 2^20 samples on it is kept in a mapped file, made once a
+    host, 4 bytes a sample.
+
+    Args:
+        source: one source, or several, each alone or as `(source, {"proportion" | "repeat" | "choose": number})`. Shard
+            sizes are taken from their `block_starts`.
+        world: nodes, ranks of each node, and workers of each rank; a number of workers has no influence on the stream.
+        batch_size: samples of a rank's batch.
+        epoch_size: samples of an epoch, such as 1000000 or "1m"; by default all.
+        predownload: taken for the sake of the original's callers; no influence.
+        sampling_method: `"balanced"` or `"fixed"`.
+        sampling_granularity: samples taken of one shard at a time.
+        partition_algo: `"relaxed"` or `"orig"`.
+        num_canonical_nodes: by default the nodes, or 64 times as many for `py1s` and `py2s`.
+        shuffle: whether to shuffle.
+        shuffle_algo: `"py1e"`, `"py1br"`, `"py1s"`, `"py2s"` or `"naive"`.
+        shuffle_seed: 0 or more.
+        shuffle_block_size: by default 4,000,000 by canonical nodes, at least 262,144.
+        batching_method: `"random"`, `"stratified"`, `"per_stream"` or `"device_per_stream"`.
+        replication: so many ranks after one another get the same samples. In the stream each sample comes once: give a
+            loader `rank // replication` of `world / replication`.
+        derived: keeps the epochs; by default in the cache folder.
+
+    Raises:
+        ConfigError: arguments that don't fit each other or the data, or a source that knows no shards.
+    """
+
+    def __init__(
+        self,
+        source: Source[Sample] | Sequence[Source[Sample] | Weighted],
+        *,
+        world: tuple[int, int, int] = (1, 1, 1),
+        batch_size: int,
+        epoch_size: int | str | None = None,
+        predownload: int | None = None,
+        sampling_method: str = "balanced",
+        sampling_granularity: int = 1,
+        partition_algo: str = "relaxed",
+        num_canonical_nodes: int | None = None,
+        shuffle: bool = False,
+        shuffle_algo: str = "py1e",
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int | None = None,
+        batching_method: str = "random",
+        replication: int | None = None,
+        derived: Derived | None = None,
+    ) -> None:
+        del predownload
+        sources, weights = _weighted(source)
+        self._source = sources[0] if len(sources) == 1 else ConcatSource(sources)
+        self._copies = operator.index(replication or 1)
+        self._ranks_per_node = world[1]
+        self._block_size = shuffle_block_size
+        cluster = _cluster(world, operator.index(batch_size), self._copies)
+        canonical = num_canonical_nodes or cluster.nodes * (64 if shuffle_algo in ("py1s", "py2s") else 1)
+        shards = tuple(_shards_of(one) for one in sources)
+        sizes = np.array([len(one) for one in sources], dtype=np.int64)
+        run = StreamingRun(
+            cluster=cluster,
+            shards=shards,
+            shares=shares_of(sizes, weights, number_of(epoch_size), shuffle_seed),
+            canonical_nodes=operator.index(canonical),
+            block_size=_block_size(shuffle_block_size, canonical),
+            seed=operator.index(shuffle_seed),
+            shuffle=bool(shuffle),
+            shuffle_algo=shuffle_algo,
+            batching_method=batching_method,
+            partition_algo=partition_algo,
+            sampling_method=sampling_method,
+            sampling_granularity=operator.index(sampling_granularity),
+        )
+        self._derived = DerivedCache() if derived is None else derived
+        self._epochs = StreamingEpochs(run, derived=self._derived)
+        if not run.needs_state:
+            _ = self._epochs.sizes  # arguments that don't fit are refused here
+
+    @property
+    def lanes(self) -> int:
+        """One: the original's order has no lanes."""
+        return 1
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold: as the first source."""
+        return self._source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the sources and of everything that decides the order."""
+        return digest("streaming-order", VERSION, self._epochs.params(), self._source.fingerprint)
+
+    @property
+    def epoch_size(self) -> int:
+        """Samples that an epoch draws, before they are dealt to ranks."""
+        return self._epochs.run.shares.epoch_size
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self._source[self._epochs.order_one(position)]
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self._source.get_batch(self._epochs.order(as_positions(positions)))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: global id of the sample at each position, for `get_resolved`."""
+        return self._epochs.order(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples with ids that `resolve` gave."""
+        return self._source.get_batch(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Sample]:
+        """The samples with ids that `resolve` gave."""
+        return samples_of(self._source, tickets)
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from: its epoch in the original's count, and its global id as index."""
+        epoch, _ = self._epochs.place(position)
+        index = self._epochs.order_one(position)
+        place = place_of(self._source, index)
+        return Location(position, (), epoch, index, place.key, place.documents, place.extents)
+
+    def epoch_ids(self, *, epoch: int, drop_first: int = 0) -> IntArray:
+        """int64[nodes, ranks, workers, batches, batch]: global ids of a whole epoch, with -1 as padding.
+
+        Ids count over all sources, one after another. With replication, ranks after one another have equal ids.
+
+        Args:
+            epoch: from 0. In that of a loaded state, samples read before are left out.
+            drop_first: samples left out at the start, over all ranks, as the original does when it resumes.
+
+        Raises:
+            ConfigError: there are not so many samples.
+        """
+        epochs = self._epochs
+        if epoch == epochs.epoch:
+            drop_first = max(drop_first, epochs.drop_first)
+        ids = as_original(epochs.grid(operator.index(epoch), drop_first), epochs.run.cluster)
+        if self._copies == 1:
+            return ids
+        ranks = ids.reshape(-1, *ids.shape[2:]).repeat(self._copies, axis=0)
+        return ranks.reshape(-1, self._ranks_per_node, *ids.shape[2:])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the original was when it gave `state`: position 0 is the next sample of that run.
+
+        Args:
+            state: of `StreamingDataset.state_dict` or `StreamingDataLoader.state_dict`. Its seed, canonical nodes and
+                first number of nodes are taken, too; everything else must be given as it was in the run.
+
+        Raises:
+            ResumeMismatch: it is no such state.
+            ConfigError: the state does not fit the arguments or the data.
+        """
+        loaded = decode_state(state)
+        run = replace(
+            self._epochs.run,
+            seed=loaded.shuffle_seed,
+            canonical_nodes=loaded.num_canonical_nodes,
+            block_size=_block_size(self._block_size, loaded.num_canonical_nodes),
+            first_nodes=loaded.initial_physical_nodes,
+        )
+        epochs = StreamingEpochs(run, loaded.epoch, loaded.sample_in_epoch, self._derived)
+        _ = epochs.sizes  # a state that does not fit is refused, and changes nothing
+        self._epochs = epochs
+
+    def state_dict(self, consumed: int = 0) -> dict[str, Any]:
+        """The original's state after `consumed` samples of this stream, such as `loader.consumed`."""
+        epoch, place = self._epochs.place(consumed)
+        run = self._epochs.run
+        before = self._epochs.drop_first if epoch == self._epochs.epoch else 0
+        return {
+            "epoch": epoch,
+            "sample_in_epoch": before + place,
+            "num_canonical_nodes": run.canonical_nodes,
+            "shuffle_seed": run.seed,
+            "initial_physical_nodes": run.first_nodes or run.cluster.nodes,
+        }
+
+    def children(self) -> Mapping[str, Source[Sample]]:
+        """The source, under the name `source`; several are one, end to end."""
+        return {"source": self._source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON that describes it."""
+        return {
+            "kind": "streaming-order",
+            "version": VERSION,
+            **self._epochs.params(),
+            "source": self._source.recipe(),
+        }
+
+    def summary(self) -> str:
+        """One line: what decides the order."""
+        params = self._epochs.params()
+        shown = ("shuffle_algo", "shuffle_seed", "batching_method", "num_canonical_nodes", "batch_size", "epoch")
+        return line("StreamingOrder", {**{name: params[name] for name in shown}, "samples": self.epoch_size})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+def number_of(value: int | str | None) -> int | None:
+    """A number of samples; text such as "90k" counts thousands, millions, billions or trillions. None for nothing.
+
+    Raises:
+        ConfigError: it is no such number, or not a whole one: the original reads "1.5k" as 1,000.
+    """
+    if not value:
+        return None
+    found = _NUMBER.match(str(value).strip().lower())
+    if not found:
+        raise ConfigError("no such number of samples", found=repr(value), expected="such as 1000000, '90k' or '2m'")
+    return int(found[1]) * _ABBREVIATIONS.get(found[2], 1)
+
+
+def _weighted(source: Any) -> tuple[tuple[Source[Sample], ...], list[Weight]]:
+    if hasattr(source, "get_batch"):
+        return (source,), [Weight()]
+    pairs: list[tuple[Any, Any]] = [one if isinstance(one, tuple) else (one, {}) for one in source]
+    if not pairs:
+        raise ConfigError("no source is given", expected="at least one")
+    for _, weight in pairs:
+        if not isinstance(weight, Mapping) or set(weight) - {"proportion", "repeat", "choose"}:
+            raise ConfigError("no such weight", found=repr(weight), expected="proportion, repeat or choose")
+    return tuple(one for one, _ in pairs), [Weight(**weight) for _, weight in pairs]
+
+
+def _cluster(world: tuple[int, int, int], batch: int, copies: int) -> Cluster:
+    """The ranks that read apart, as the original counts them with replication."""
+    if len(world) != 3:
+        raise ConfigError("world is (nodes, ranks_per_node, workers_per_rank)", found=repr(world))
+    nodes, ranks_per_node, workers = map(operator.index, world)
+    if copies < 1 or nodes * ranks_per_node % copies:
+        raise ConfigError("replication must divide the ranks", found=f"{copies} of {nodes * ranks_per_node}")
+    ranks = nodes * ranks_per_node // copies
+    whole = ranks >= 1 and ranks_per_node >= 1 and ranks % ranks_per_node == 0
+    own_nodes = ranks // ranks_per_node if whole else 1
+    return Cluster(own_nodes, ranks // own_nodes, max(workers, 1), batch)
+
+
+def _block_size(given: int | None, canonical_nodes: int) -> int:
+    return max(4_000_000 // max(canonical_nodes, 1), 1 << 18) if given is None else operator.index(given)
+
+
+def _shards_of(source: Source[Sample]) -> IntArray:
+    starts = getattr(source, "block_starts", None)
+    if starts is None or not len(source):
+        raise ConfigError(
+            "the order of a StreamingDataset is made from shards",
+            found=f"{type(source).__name__} of {len(source)} samples, without block_starts"
+            if starts is None
+            else "a source without samples",
+            hint="Give the dataset that the run read, as MDS, CSV or JSON shards",
+        )
+    return np.diff(np.asarray(starts, dtype=np.int64))
