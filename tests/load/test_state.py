@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError, ResumeMismatch
-from penstock.load.describe import Description
+from penstock.load.describe import Description, key_of
 from penstock.load.history import Stretch
 from penstock.load.state import Difference, account, check, compare, decode, encode
 
@@ -16,10 +16,11 @@ DESCRIPTION = Description("feistel-1", "aaaaaaaaaaaa", {"books": "b1", "web/de":
 
 def test_a_state_is_plain_json_and_comes_back() -> None:
     state = json.loads(json.dumps(encode(DESCRIPTION, 72, HISTORY, [])))
-    assert set(state) == {"version", "order", "consumed", "children", "recipe", "history"}
+    assert set(state) == {"version", "order", "consumed", "children", "recipe", "history", "reads"}
+    assert state["reads"] == [12, None, None]
     assert state["history"] == [[0, 0, 8, 2], [5, 40, 16, 4]]
     saved = decode(state)
-    assert (saved.consumed, saved.step, saved.history) == (72, 7, HISTORY)
+    assert (saved.consumed, saved.step, saved.history, saved.reads) == (72, 7, HISTORY, {"books": 12})
     assert compare(saved, DESCRIPTION) == []
 
 
@@ -64,7 +65,22 @@ def test_an_account_says_what_it_means() -> None:
     assert "its part of the first 40 samples" in account(Difference("web/de", "d1", "d2"), 40, DESCRIPTION.reads)
     assert "is gone" in account(Difference("books", "b1", "none"), 40, {})
     assert "is new" in account(Difference("books", "none", "b1"), 40, {})
-    assert "anew" in account(Difference("recipe", "a", "b"), 40, {})
+    assert "anew, so some" in account(Difference("recipe", "a", "b"), 40, {})
+
+
+def test_an_account_of_other_weights_says_which_positions_come_again() -> None:
+    told = account(
+        Difference("recipe", "a", "b"), 40, {"books": 15, "web": 25, "same": 3}, {"books": 12, "web": 28, "same": 3}
+    )
+    assert told.endswith("anew; of books its positions [12, 15) are left out; of web its positions [25, 28) come again")
+    many = {f"{i:02}": i for i in range(20)}
+    assert account(Difference("recipe", "a", "b"), 40, many, dict.fromkeys(many, 30)).endswith("; and 4 more")
+
+
+def test_a_cut_name_is_accepted_by_the_whole_one() -> None:
+    name = "a-source-with-a-name-that-is-longer-than-the-state-has-room-for"
+    assert len(key_of(name)) < len(name)
+    assert check([Difference(key_of(name), "a", "b")], [name], [])
 
 
 @pytest.mark.parametrize(
@@ -87,6 +103,9 @@ def test_an_account_says_what_it_means() -> None:
         {"history": [[0, 0, 8, 2], [0, 0, 16, 4]]},
         {"accepted": [["books"]]},
         {"accepted": 7},
+        {"reads": [1]},
+        {"reads": [1, 2, -3]},
+        {"reads": "all"},
     ],
 )
 def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:

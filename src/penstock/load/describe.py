@@ -16,8 +16,9 @@ from penstock._digest import digest
 from penstock.abc import SupportsHorizon
 
 _DIGEST_CHARS = 12
-# One entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, 64 in all.
-_KEY_CHARS = 64 - 8 - _DIGEST_CHARS
+# An entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, and `, ` and a number
+# of up to 14 digits for what was read of it: 64 in all.
+_KEY_CHARS = 64 - 8 - _DIGEST_CHARS - 2 - 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def describe(data: Any, stop: int) -> Description:
     if chain.branches:
         _add_branches(chain, "", draft)
     else:
-        draft.children[_key(chain.name)] = short([[], chain.end.fingerprint])
-        draft.reads[_key(chain.name)] = stop
+        draft.children[key_of(chain.name)] = short([[], chain.end.fingerprint])
+        draft.reads[key_of(chain.name)] = stop
     return Description("+".join(sorted(draft.versions)), short(chain.parameters), draft.children, draft.reads)
 
 
@@ -78,7 +79,7 @@ def short(value: Any) -> str:
 def _add_branches(chain: _Chain, prefix: str, draft: _Draft) -> None:
     for name, (node, stop) in chain.branches.items():
         place = f"{prefix}{name}"
-        key = _key(place)
+        key = key_of(place)
         if stop is not None:
             draft.reads[key] = stop
         below = _follow(node, name, stop, draft)
@@ -141,7 +142,7 @@ def _versions(own: Mapping[str, Any]) -> set[str]:
     return {version} if isinstance(version, str) else set()
 
 
-def _key(place: str) -> str:
+def key_of(place: str) -> str:
     """The place as it stands in a state: itself, or its start and a digest where it would be long."""
     # JSON writes quotes, and all that is outside ASCII, as several characters.
     plain = "".join(char for char in place if char.isascii() and char.isprintable() and char not in '"\\')

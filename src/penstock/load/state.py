@@ -1,11 +1,12 @@
 """A loader's state: plain JSON, written, read, and held against the stream that it is to go on with.
 
 ```
-{"version": 1, "order": "feistel-1", "consumed": 819200, "children": {"books": "9f2c…"}, "recipe": "41d0…",
- "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]]}
+{"version": 1, "order": "blend-1+feistel-1", "consumed": 819200, "children": {"books": "9f2c…", "web": "77aa…"},
+ "recipe": "41d0…", "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]], "reads": [246400, 572800]}
 ```
-A history entry is `[first_step, consumed, global_batch, world]`. Differences that were accepted are kept under
-`accepted` as `[consumed, what, old digest, new digest]`.
+A history entry is `[first_step, consumed, global_batch, world]`. `reads` says how far each child was read, by the order
+of their sorted names, null where that is not known; it stands there where there are several. Differences that were
+accepted are kept under `accepted` as `[consumed, what, old digest, new digest]`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from penstock.errors import ConfigError, ResumeMismatch
-from penstock.load.describe import Description
+from penstock.load.describe import Description, key_of
 from penstock.load.history import LIMIT, History, Stretch, step_at
 
 VERSION = 1
 _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
+_MOST_TOLD = 16
 _ABOVE = {
     "recipe": "parameters above the sources: seed, weights, lanes, windows, ranges",
     "order": "the arithmetic of positions",
@@ -40,6 +42,7 @@ class State:
         step: steps finished.
         history: the run's stretches.
         accepted: differences taken before: (consumed, what, old, new).
+        reads: place in the tree → the child's own positions read, where that is known.
     """
 
     order: str
@@ -49,6 +52,7 @@ class State:
     step: int
     history: History
     accepted: tuple[tuple[int, str, str, str], ...]
+    reads: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ def encode(description: Description, consumed: int, history: History, accepted: 
         "recipe": description.recipe,
         "history": [list(stretch) for stretch in history],
     }
+    if len(description.children) > 1:
+        state["reads"] = [description.reads.get(name) for name in sorted(description.children)]
     if taken := [list(entry) for entry in accepted]:
         state["accepted"] = taken
     return state
@@ -102,7 +108,8 @@ def decode(state: Any) -> State:
     if step is None:
         raise _malformed(f"{consumed} samples consumed", f"whole steps of the history's last entry {history[-1]}")
     accepted = _decode_accepted(state.get("accepted", []))
-    return State(str(state["order"]), str(state["recipe"]), dict(children), consumed, step, history, accepted)
+    reads = _decode_reads(state.get("reads", []), children)
+    return State(str(state["order"]), str(state["recipe"]), dict(children), consumed, step, history, accepted, reads)
 
 
 def compare(state: State, description: Description) -> list[Difference]:
@@ -147,13 +154,23 @@ def check(differences: Iterable[Difference], accept: Iterable[str], known: Itera
     return found
 
 
-def account(difference: Difference, consumed: int, reads: Mapping[str, int]) -> str:
-    """What going on with an accepted difference means, in a sentence or two."""
+def account(
+    difference: Difference, consumed: int, reads: Mapping[str, int], before: Mapping[str, int] | None = None
+) -> str:
+    """What going on with an accepted difference means, in a sentence or more.
+
+    Args:
+        difference: what was accepted.
+        consumed: global samples handed out.
+        reads: place in the tree → the child's own positions that the stream at hand has before that.
+        before: the same for the stream that the state is of, where it is known.
+    """
     name, old, new = difference.name, difference.old, difference.new
     if name in _ABOVE:
+        moved = _moves(before or {}, reads)
         return (
             f"{_title(name)} changed after {consumed} samples ({old} → {new}): from here on samples are dealt to "
-            "positions anew, so some of the running epochs are repeated and some left out"
+            f"positions anew{moved or ', so some of the running epochs are repeated and some left out'}"
         )
     if new == _NONE:
         return f"{name} ({old}) was read in the first {consumed} samples and is gone: the rest of it is left out"
@@ -166,12 +183,26 @@ def account(difference: Difference, consumed: int, reads: Mapping[str, int]) -> 
     )
 
 
+def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What each child leaves out or repeats when it goes on at another position of its own; empty if not known."""
+    told: list[str] = []
+    for name in before.keys() & after.keys():
+        was, goes_on = before[name], after[name]
+        if was != goes_on:
+            what = f"[{was}, {goes_on}) are left out" if was < goes_on else f"[{goes_on}, {was}) come again"
+            told.append(f"; of {name} its positions {what}")
+    told.sort()
+    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    return "".join(told[:_MOST_TOLD]) + more
+
+
 def _title(name: str) -> str:
     return f"{name} ({_ABOVE[name]})" if name in _ABOVE else name
 
 
 def _covers(name: str, place: str) -> bool:
-    return place == name or place.startswith(f"{name}/") or place.endswith(f"/{name}")
+    # Long names stand in a state cut, with a digest; the whole name is as good.
+    return place in (name, key_of(name)) or place.startswith(f"{name}/") or place.endswith(f"/{name}")
 
 
 def _decode_history(value: Any) -> History:
@@ -193,6 +224,14 @@ def _decode_accepted(value: Any) -> tuple[tuple[int, str, str, str], ...]:
     if not all(isinstance(row, (list, tuple)) and len(row) == 4 and _is_count(row[0]) for row in rows):
         raise _malformed("other accepted differences", "a list of [consumed, what, old, new]")
     return tuple((row[0], str(row[1]), str(row[2]), str(row[3])) for row in rows)
+
+
+def _decode_reads(value: Any, children: Mapping[str, Any]) -> dict[str, int]:
+    rows: list[Any] = value if isinstance(value, list) else [None]
+    if not all(row is None or _is_count(row) for row in rows) or len(rows) not in (0, len(children)):
+        raise _malformed("other reads", "a number or null for each child")
+    names = sorted(map(str, children))
+    return {name: row for name, row in zip(names, rows, strict=False) if row is not None}
 
 
 def _is_count(value: Any) -> bool:
