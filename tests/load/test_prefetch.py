@@ -9,12 +9,17 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.load.collate import collate_columns
-from penstock.load.prefetch import Threads
+from penstock.load.prefetch import ReadAhead
 from penstock.load.read import ReadTask, read_batches
+from penstock.load.workers import ThreadWorkers
 
 
 def task_of(source: Any, *, collate: Any = collate_columns, num_batches: int | None = 40) -> ReadTask:
     return ReadTask(source, 0, 1, 4, num_batches, len(source), collate, "raise", 0.0)
+
+
+def Threads(task: ReadTask, first: int, workers: int, prefetch: int) -> ReadAhead:
+    return ReadAhead(task, first, workers, lambda producer: ThreadWorkers(producer, workers, prefetch, 60.0))
 
 
 def loader_threads() -> list[threading.Thread]:
@@ -86,7 +91,7 @@ def test_closing_ends_the_wait_before_a_retry_at_once(numbers: Any) -> None:
 
 
 def test_closing_in_a_worker_does_not_wait_for_itself(numbers: Any) -> None:
-    pipes: list[Threads] = []
+    pipes: list[ReadAhead] = []
     closed = threading.Event()
 
     def collate(batch: Any) -> Any:

@@ -18,9 +18,10 @@ from penstock.load import state as states
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
 from penstock.load.options import Options, Tail, samples_per_iteration
-from penstock.load.prefetch import Pipeline, PipelineFactory, Threads
+from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
 from penstock.load.ranks import data_parallel
 from penstock.load.read import OnError, ReadTask, read_batches
+from penstock.load.workers import ThreadWorkers, WorkerKind, WorkersFactory
 from penstock.types import IntArray
 
 _log = logging.getLogger("penstock")
@@ -45,8 +46,11 @@ class Loader:
         world: number of data-parallel ranks.
         micro_batch: samples of an iteration of this rank; by default all of the rank's samples of a step.
         start: global samples already consumed; the step is counted as if all of them had come in such batches.
-        workers: threads that read ahead; 0 reads in the calling thread.
+        workers: threads or processes that read ahead; 0 reads in the calling thread.
         prefetch: batches that each of them may be ahead.
+        worker_kind: `"threads"`, which is right for tokens and for decoding outside Python's lock; or `"processes"`
+            (forkserver), for functions in Python. The same batches come from both.
+        timeout_seconds: a batch that takes longer is an error: nothing waits without end for a hanging worker.
         tail: for a source: `"pad"` fills the last batch with repeats from the start whose `valid` is False,
             `"drop"` leaves it out. Each batch then has `valid`, bool[k].
         collate: makes what is handed out from a batch of columns; runs in the workers.
@@ -72,6 +76,8 @@ class Loader:
         start: int = 0,
         workers: int = 2,
         prefetch: int = 2,
+        worker_kind: WorkerKind = "threads",
+        timeout_seconds: float | None = 600.0,
         tail: Tail | None = None,
         collate: Collate | None = None,
         on_error: OnError = "raise",
@@ -93,7 +99,7 @@ class Loader:
             on_error=on_error,
             substitute_limit=substitute_limit,
         )
-        self._pipeline = _read_ahead(workers, prefetch) if pipeline is None else pipeline
+        self._pipeline = _read_ahead(workers, prefetch, worker_kind, timeout_seconds) if pipeline is None else pipeline
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         start = operator.index(start)
         if not 0 <= start < runs.LIMIT:
@@ -207,7 +213,9 @@ class Loader:
         saved = states.decode(state)
         description = describe(self._options.data, saved.consumed)
         found = states.check(states.compare(saved, description), accept, description.children)
-        account = [states.account(difference, saved.consumed, description.reads) for difference in found]
+        account = [
+            states.account(difference, saved.consumed, description.reads, saved.reads) for difference in found
+        ]
         for line in account:
             _log.warning("%s", line)
         taken = tuple((saved.consumed, one.name, one.old, one.new) for one in found)
@@ -320,7 +328,7 @@ class Batches(Iterator[Any]):
         return self._running
 
 
-def _read_ahead(workers: int, prefetch: int) -> PipelineFactory:
+def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: float | None) -> PipelineFactory:
     workers, prefetch = operator.index(workers), operator.index(prefetch)
     if workers < 0 or prefetch < 1:
         raise ConfigError(
@@ -330,4 +338,15 @@ def _read_ahead(workers: int, prefetch: int) -> PipelineFactory:
         )
     if workers == 0:
         return lambda task, first: read_batches(task, first, 1)
-    return lambda task, first: Threads(task, first, workers, prefetch)
+    start = _starter(kind, workers, prefetch, timeout_seconds)
+    return lambda task, first: ReadAhead(task, first, workers, start)
+
+
+def _starter(kind: WorkerKind, workers: int, prefetch: int, timeout_seconds: float | None) -> WorkersFactory:
+    if kind == "threads":
+        return lambda producer: ThreadWorkers(producer, workers, prefetch, timeout_seconds)
+    if kind != "processes":
+        raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
+    from penstock.load.processes import ProcessWorkers  # most runs need no processes
+
+    return lambda producer: ProcessWorkers(producer, workers, prefetch, timeout_seconds)
