@@ -30,6 +30,7 @@ BUILT_IN: dict[str, str] = {
     "tsv": "penstock.formats.xsv:TSV",
     "xsv": "penstock.formats.xsv:XSV",
     "json-shards": "penstock.formats.json_shards:FORMAT",
+    "webdataset": "penstock.formats.webdataset:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -43,6 +44,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "tsv": (),
     "xsv": (),
     "json-shards": (),
+    "webdataset": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 

@@ -1,0 +1,157 @@
+"""Shards that are open: their indexes, and their bytes, mapped or read."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, Truncated
+from penstock.formats._tokens import way_to_read
+from penstock.formats.webdataset.samples import Range
+from penstock.formats.webdataset.shards import index_path
+from penstock.types import ReadMode
+
+_MAPPED_INDEX_BYTES = 1 << 22
+_LEAST_OPEN, _MOST_OPEN = 64, 4096
+_REMAKE = "Make the index again: `penstock prepare --tar-index-only`"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """One shard: its index, int64[n_samples + 1], its size, and its bytes where they are mapped."""
+
+    path: str
+    offsets: NDArray[Any]
+    size_bytes: int
+    view: memoryview | None
+
+
+class OpenShards:
+    """The shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
+
+    Memory: 8 bytes a sample for the indexes of open shards. At most a quarter of the open files that the process may
+    have; the one opened first gives way.
+
+    Args:
+        store: where they are.
+        root: the dataset's folder.
+        counts: shard → its samples.
+        read: see `penstock.open`.
+    """
+
+    def __init__(self, store: Store, root: str, counts: dict[str, int], read: ReadMode) -> None:
+        self._store = store
+        self._root = root.rstrip("/")
+        self._counts = counts
+        self._read: ReadMode = read
+        self._maps = way_to_read(store, root, read) == "mmap"
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
+        self._open: dict[str, OpenShard] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (OpenShards, (self._store, self._root, self._counts, self._read))
+
+    def path(self, name: str) -> str:
+        """Path of a shard."""
+        return f"{self._root}/{name}"
+
+    def get(self, name: str) -> OpenShard:
+        """A shard, opened.
+
+        Raises:
+            NotFound: it, or its index, is not there.
+            Corrupt: the index does not fit the list of shards.
+        """
+        found = self._open.get(name)
+        if found is None:
+            found = self._load(name)
+            with self._lock:
+                while len(self._open) >= self._most:
+                    del self._open[next(iter(self._open))]
+                self._open[name] = found
+        return found
+
+    def range(self, name: str, place: int) -> tuple[int, int]:
+        """`(start_bytes, stop_bytes)` of a sample by its place in a shard; what stands before the first belongs to it.
+
+        Raises:
+            Corrupt: the index does not fit the shard.
+        """
+        shard = self.get(name)
+        start, stop = (0 if place == 0 else int(shard.offsets[place])), int(shard.offsets[place + 1])
+        if not 0 <= start <= stop <= shard.size_bytes:
+            raise self._misfit(shard, start, stop)
+        return start, stop
+
+    def read_ranges(self, wanted: Sequence[tuple[str, int]]) -> list[Range]:
+        """The bytes of samples, each by shard and place in it; one read a shard where nothing is mapped."""
+        found: list[Range | None] = []
+        to_read: dict[str, list[tuple[int, int, int]]] = {}
+        for name, place in wanted:
+            start, stop = self.range(name, place)
+            shard = self.get(name)
+            if shard.view is None:
+                to_read.setdefault(name, []).append((len(found), start, stop))
+                found.append(None)
+            else:
+                found.append(Range(shard.path, shard.view, 0, start, stop))
+        for name, rows in to_read.items():
+            path = self.path(name)
+            data = self._store.get_ranges(path, [(start, stop) for _, start, stop in rows])
+            for (row, start, stop), one in zip(rows, data, strict=True):
+                found[row] = Range(path, memoryview(one), start, start, stop)
+        return [one for one in found if one is not None]
+
+    def read_content(self, name: str, start_bytes: int, size_bytes: int) -> bytes:
+        """Bytes of one part, by its place.
+
+        Raises:
+            Truncated: the shard does not reach that far.
+        """
+        shard = self._open.get(name) or self.get(name)
+        stop_bytes = start_bytes + size_bytes
+        if start_bytes < 0 or size_bytes < 0 or stop_bytes > shard.size_bytes:
+            raise Truncated(
+                "the index of parts reaches beyond its shard", path=shard.path, offset_bytes=start_bytes,
+                found=f"{shard.size_bytes} bytes", expected=f"{stop_bytes} bytes", hint=_REMAKE,
+            )  # fmt: skip
+        if shard.view is not None:
+            return bytes(shard.view[start_bytes:stop_bytes])
+        return self._store.get_ranges(shard.path, [(start_bytes, stop_bytes)])[0]
+
+    def _load(self, name: str) -> OpenShard:
+        store: Any = self._store
+        path, index = self.path(name), index_path(self.path(name))
+        try:
+            index_bytes = store.size(index)
+        except NotFound:
+            raise NotFound("a shard has no index", path=index, hint=_REMAKE) from None
+        expected = (self._counts[name] + 1) * 8
+        if index_bytes != expected:
+            raise Corrupt(
+                "the index of a shard does not fit the list of shards", path=index, found=f"{index_bytes} bytes",
+                expected=f"{expected} bytes, for {self._counts[name]} samples", hint=_REMAKE,
+            )  # fmt: skip
+        if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
+            offsets = store.mmap(index).view("<i8")
+        else:
+            offsets = np.frombuffer(store.get(index), "<i8")
+        view = memoryview(store.mmap(path)) if self._maps else None
+        return OpenShard(path, offsets, store.size(path) if view is None else len(view), view)
+
+    def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
+        kind = Truncated if 0 <= start <= stop else Corrupt
+        return kind(
+            "the index of a shard does not fit the shard", path=shard.path, offset_bytes=max(0, start),
+            found=f"{shard.size_bytes} bytes", expected=f"a sample from byte {start} to {stop}",
+            hint=f"Fetch the shard again, or: {_REMAKE}",
+        )  # fmt: skip
