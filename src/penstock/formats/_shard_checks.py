@@ -17,9 +17,9 @@ from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import MissingExtra, NotFound, PenstockError
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats._problems import Problem
-from penstock.formats._shard_codecs import codec_of
+from penstock.formats._shard_codecs import CODECS
 from penstock.formats._shard_files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
-from penstock.formats._shard_names import parse_shard_name
+from penstock.formats._shard_names import shards_in
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index, splits_in
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
@@ -29,7 +29,7 @@ from penstock.types import Depth, Finding, OpenOptions
 _SAMPLED_SHARDS = 64
 _SAMPLED_ROWS = 4
 _ROWS_AT_ONCE = 1024
-_SIZES = ("compression", "hashes", "size_limit")
+_WRITERS_OWN = ("compression", "hashes", "size_limit")
 
 _REBUILD = "`penstock repair` rebuilds the index from the shards"
 _RESTORE = "Fetch or copy the file again; `penstock repair` can't bring back what is not there"
@@ -98,7 +98,7 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     try:
         index = read_index(store, path)
     except NotFound:
-        if not _shards_in(store, path):
+        if not shards_in(store, path):
             raise
         yield Problem("shards.no-index", NotFound, where, "there are shards, and no index", _REBUILD)
         return
@@ -162,19 +162,10 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
 
 
-def _shards_in(store: Store, path: str) -> dict[str, str]:
-    """Name inside the folder → path, of all files called like shards; none where the store can't list."""
-    try:
-        names = {file[len(path) + 1 :]: file for file in store.list(path)}
-    except (PenstockError, OSError):
-        return {}
-    return {name: file for name, file in names.items() if parse_shard_name(name) is not None}
-
-
 def _unlisted(check: _Check) -> Iterator[Problem]:
     """Shards right in the folder that the index leaves out: a writer was killed, or the index is an old one."""
     known = {file.basename for shard in check.index.shards for file in shard.files()}
-    for name, file in _shards_in(check.folder.store, check.folder.path).items():
+    for name, file in shards_in(check.folder.store, check.folder.path).items():
         if name not in known and "/" not in name:
             fix = f"Delete it, or, if it belongs here: {_REBUILD}"
             yield _warning("shards.unlisted", file, "a shard that the index does not list", fix)
@@ -201,9 +192,9 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth != "full":
         places = sorted({0, *np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()} & set(places))
     for error in _undecodable(opened, places, whole=check.depth == "full"):
-        packed = " (counted in the decompressed data)" if stored != error.path else ""
-        what = f"{error.what}{packed}"
-        yield replace(_problem("shards.sample", error, stored, _RESTORE), what=what)
+        packed = "" if stored == error.path else " (its place is counted in the decompressed data)"
+        problem = _problem("shards.sample", error, stored, _RESTORE)
+        yield replace(problem, path=stored, what=error.what + packed)
 
 
 def _stored_path(folder: Folder, shard: Shard) -> str:
@@ -220,7 +211,7 @@ def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
         if encoding.partition(":")[0] not in mds_encodings() or not mds_field(encoding).unsafe
     )
     columns = None if len(safe) == len(layout.column_names) else safe
-    return codec_of(layout)(layout, replace(options, columns=columns, trust=False))
+    return CODECS[layout.format](layout, replace(options, columns=columns, trust=False))
 
 
 def _undecodable(shard: OpenShard, places: Iterable[int], *, whole: bool) -> Iterator[PenstockError]:
@@ -285,20 +276,27 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
         what = f"shard {number}: the options embedded in it are damaged"
         yield Problem("shards.config", PenstockError, path, what, _RESTORE, offset_bytes, str(error))  # pyright: ignore
         return
-    expected = shard.layout.config()
     if found is None:
         what = f"shard {number}: no options are embedded in it"
         yield _warning("shards.no-config", path, what, "Nothing: readers go by the index", offset_bytes)
         return
-    wrong = sorted(
-        key for key in {*expected, *(found if isinstance(found, dict) else ())} if _differ(found, expected, key)
-    )
+    expected = shard.layout.config()
+    wrong = [
+        key for key in sorted({*expected, *(found if isinstance(found, dict) else ())}) if _differ(found, expected, key)
+    ]
     if wrong:
-        what = f"shard {number}: the {', '.join(wrong)} embedded in it are not those of the index"
-        severity = "warning" if set(wrong) <= set(_SIZES) else "error"
-        fix = "Nothing, if only options of the writer differ" if severity == "warning" else "Find out whose shard it is"
-        values = [str(one.get(wrong[0])) if isinstance(one, dict) else str(one)[:80] for one in (found, expected)]
-        yield Problem("shards.config", PenstockError, path, what, fix, offset_bytes, *values, severity)
+        meant = set(wrong) <= set(_WRITERS_OWN)
+        yield Problem(
+            "shards.config",
+            PenstockError,
+            path,
+            f"shard {number}: the {', '.join(wrong)} embedded in it are not those of the index",
+            "Nothing, if only options of the writer differ" if meant else "Find out whose shard it is, and which index",
+            offset_bytes,
+            str(found.get(wrong[0]) if isinstance(found, dict) else found)[:80],
+            str(expected.get(wrong[0]))[:80],
+            "warning" if meant else "error",
+        )
 
 
 def _differ(found: Any, expected: dict[str, Any], key: str) -> bool:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._index_json import FORMATS, INDEX_NAME, Layout
-from penstock.formats._shard_files import RowCodec
+from penstock.formats._index_json import FORMATS, INDEX_NAME
+from penstock.formats._shard_checks import check_shards
+from penstock.formats._shard_codecs import CODECS, registered_name
+from penstock.formats._shard_names import has_first_shard
+from penstock.formats._shard_repair import repair_shards
 from penstock.formats._shard_source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
 from penstock.formats._shard_writer import RowEncoder, ShardWriter, create_shards
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
 _FORMAT_OF_SHARD = re.compile(rb'"format"\s*:\s*"(%s)"' % "|".join(FORMATS).encode())
-
-REGISTERED = {"json": "json-shards"}
-"""Name in the registry of a format that is called otherwise in an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,16 @@ class ShardFormat:
     options: tuple[str, ...] = ()
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the first shard in `index.json`, or in that of a split."""
+        """By the first shard in `index.json`, or in that of a split; by a shard's name where the index is lost."""
         folder = folder_of(path)
         try:
             head = _head(store, folder)
         except (PenstockError, OSError):
-            return Sniff(False, f"no {INDEX_NAME} with shards, in the folder or in one below it")
+            head = b""
         if b'"shards"' not in head:
-            return Sniff(False, f"an {INDEX_NAME}, but none of shards")
+            if has_first_shard(store, folder, self.stored):
+                return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
+            return Sniff(False, f"no {INDEX_NAME} of shards, in the folder or in one below it")
         found = _FORMAT_OF_SHARD.search(head)
         first = self.stored if found is None and self.stored == "mds" else found and found[1].decode()
         return Sniff(first == self.stored, f"an {INDEX_NAME} whose first shard is {first}")
@@ -78,13 +80,13 @@ class ShardFormat:
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `_shard_checks.check_shards`."""
-        return []
+        return check_shards(store, path, options, depth)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
         """See `_shard_repair.repair_shards`."""
-        return []
+        return repair_shards(store, path, options, findings, write=write)
 
 
 def open_again(name: str, store: Store, path: str, options: OpenOptions) -> ShardSource:
@@ -94,23 +96,7 @@ def open_again(name: str, store: Store, path: str, options: OpenOptions) -> Shar
 
 def format_of(stored: str) -> ShardFormat:
     """The format that an index, or the registry, calls `stored`."""
-    return cast(ShardFormat, get_format(REGISTERED.get(stored, stored)))
-
-
-class _Codecs(Mapping[str, CodecMaker]):
-    """Codec makers by the name that stands in an index; a format is imported when a shard of it is met."""
-
-    def __getitem__(self, stored: str) -> CodecMaker:
-        return format_of(stored).codec
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(FORMATS)
-
-    def __len__(self) -> int:
-        return len(FORMATS)
-
-
-CODECS: Mapping[str, Callable[[Layout, OpenOptions], RowCodec]] = _Codecs()
+    return cast(ShardFormat, get_format(registered_name(stored)))
 
 
 def _head(store: Store, folder: str) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from penstock.abc import Store
 from penstock.codec.compress import FAMILIES
+from penstock.errors import PenstockError
 from penstock.formats._index_json import FORMATS
 
 _NAME = re.compile(
@@ -40,10 +42,26 @@ def parse_shard_name(name: str) -> ShardName | None:
     return ShardName(stem, found["format"], found["meta"] is not None, found["family"])
 
 
+def shards_in(store: Store, folder: str) -> dict[str, str]:
+    """Path inside the folder → path, of all files called like shards; none where the store can't list."""
+    try:
+        names = {file[len(folder.rstrip("/")) + 1 :]: file for file in store.list(folder)}
+    except (PenstockError, OSError):
+        return {}
+    return {name: file for name, file in names.items() if parse_shard_name(name) is not None}
+
+
+def has_first_shard(store: Store, folder: str, stored: str) -> bool:
+    """Whether the first shard of a format is in a folder, raw or compressed: a few questions, and no listing."""
+    name = f"{folder}/shard.00000.{stored}"
+    return any(store.exists(one) for one in (name, *(f"{name}.{family}" for family in FAMILIES)))
+
+
 def numeric_order(path: str) -> list[tuple[int, int, str]]:
     """Sorts paths part by part, numbers in them by value: 2 before 10."""
-    return [
-        (0, int(piece), piece) if piece.isdigit() else (1, 0, piece)
-        for part in path.split("/")
-        for piece in (*(one for one in re.split(r"([0-9]+)", part) if one), "")
-    ]
+    key: list[tuple[int, int, str]] = []
+    for part in path.split("/"):
+        for piece in filter(None, re.split(r"([0-9]+)", part)):
+            key.append((0, int(piece), piece) if piece.isascii() and piece.isdigit() else (1, 0, piece))
+        key.append((-1, 0, ""))
+    return key

@@ -27,7 +27,9 @@ from penstock.types import Traits
 FORMAT = ShardFormat(
     name="mds",
     stored="mds",
-    traits=Traits(write=True, splits=True, remote=True, suffixes=(".mds",), made_by="MosaicML Streaming"),
+    traits=Traits(
+        write=True, splits=True, remote=True, verify=True, repair=True, suffixes=(".mds",), made_by="MosaicML Streaming"
+    ),
     codec=mds_codec,
     encoder=mds_encoder,
 )
