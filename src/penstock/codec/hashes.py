@@ -47,6 +47,15 @@ def hex_digest(algorithm: str, data: Buffer) -> str:
     raise ConfigError("not a hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
 
 
+def hasher(algorithm: str) -> Any:
+    """The same, fed piece by piece: an object with `update(data)` and `hexdigest()`; raises `ConfigError`."""
+    if algorithm in _XXHASH:
+        return getattr(xxhash, _XXHASH[algorithm].__name__.removesuffix("_hexdigest"))()
+    if algorithm in _HASHLIB:
+        return hashlib.new(algorithm, usedforsecurity=False)
+    raise ConfigError("not a hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
+
+
 def hash_blocks(data: NDArray[np.uint8], block_bytes: int = BLOCK_BYTES) -> tuple[str, ...]:
     """xxh3-128 of each 64 MiB block of uint8[n_bytes], as hex; none for no bytes."""
     view = byte_view(data)

@@ -28,7 +28,8 @@ HEAD_BYTES = 1 << 16
 Row: TypeAlias = tuple[memoryview, int, int]
 """A buffer, and where the bytes of one sample start and stop in it."""
 
-_FAULTS = (PenstockError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error)
+FAULTS = (PenstockError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error)
+"""What decoding damaged bytes may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class RowCodec:
         fields: what a sample holds, in order.
         floor_bytes: for `n` samples, the lowest place in the data file at which the first one may stand.
         decode: the sample in `view[start:stop]`. Its errors count places from the start of `view`.
+        decode_rows: columns of many rows, which may be of several buffers; an error means that some row is irregular,
+            and `decode` says which and why.
         decode_many: columns of the samples in `data[starts:stops]`; None where some of them are irregular, and `decode`
             says why. None as a whole where a format decodes sample by sample.
         arrays: every column comes as an array, so that many samples are decoded best when they lie together.
@@ -47,6 +50,7 @@ class RowCodec:
     fields: tuple[Field, ...]
     floor_bytes: Callable[[int], int]
     decode: Callable[[memoryview, int, int], Sample]
+    decode_rows: Callable[[Sequence[Row]], Batch]
     decode_many: Callable[[NDArray[np.uint8], IntArray, IntArray], Batch | None] | None = None
     arrays: bool = False
 
@@ -112,9 +116,9 @@ class WholeShard:
         self._stored = stored
         self._decode = codec.decode
         self.array = array
-        self.view = memoryview(array)
+        self.view = array.data
         self.table = table
-        self.offsets = memoryview(table)
+        self.offsets = table.data
         self.codec = codec
         self.cost_bytes = 0 if stored is None else array.nbytes + table.nbytes
         self.used = True
@@ -125,7 +129,7 @@ class WholeShard:
         offsets = self.offsets
         try:
             return self._decode(self.view, offsets[place], offsets[place + 1])
-        except _FAULTS as error:
+        except FAULTS as error:
             raise fault(error, self._path, self._number, place, 0, offsets[place]) from error
 
     def rows(self, places: list[int]) -> list[Row]:
@@ -189,7 +193,7 @@ class RangedShard:
         """The sample at `place`, whose row is `row`."""
         try:
             return self.codec.decode(*row)
-        except _FAULTS as error:
+        except FAULTS as error:
             start = self._ranges([place])[0][0]
             raise fault(error, self._path, self._number, place, start, start) from error
 
@@ -200,7 +204,7 @@ class RangedShard:
 
     def _ranges(self, places: list[int]) -> list[tuple[int, int]]:
         if self._table is not None:
-            offsets = memoryview(self._table)
+            offsets = self._table.data
             return [(offsets[place], offsets[place + 1]) for place in places]
         pairs = self._store.get_ranges(self._path, [(4 + 4 * place, 12 + 4 * place) for place in places])
         floor_bytes = self.codec.floor_bytes(self._samples)
@@ -357,7 +361,7 @@ def fault(error: Exception, path: str, number: int, place: int, base: int, start
 def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArray]:
     """The samples of many rows back to back in new memory, and where each starts and stops."""
     joined = b"".join([view[start:stop] for view, start, stop in rows])
-    stops = np.cumsum(np.fromiter((stop - start for _, start, stop in rows), np.int64, len(rows)))
+    stops = np.cumsum([stop - start for _, start, stop in rows])
     starts = np.zeros_like(stops)
     starts[1:] = stops[:-1]
     return np.frombuffer(joined, np.uint8), starts, stops

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
-from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Staged, StagedFolder, Store, SupportsFolders
 from penstock.codec.compress import compress, parse_compression
-from penstock.codec.hashes import hash_blocks, hex_digest
+from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
 
-MakeShard: TypeAlias = Callable[[list[Any], IntArray], tuple[bytes, bytes | None]]
+MakeShard: TypeAlias = Callable[[IntArray], tuple[bytes, bytes | None]]
+"""int64[n] bytes of a shard's rows → what stands before them in the data file, and the meta file if there is one."""
 
 _THREADS = 4
 _IN_FLIGHT_BYTES = 1 << 27
+_CHUNK_BYTES = 1 << 20  # stays in the processor's cache from one step to the next
 
 
 class Output(Protocol):
     """Where files go: nothing of them is visible before `publish`."""
 
-    def add(self, name: str, data: bytes, /) -> None:
+    def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
         """Write one file and make it durable; from several threads."""
         ...
 
@@ -61,17 +62,18 @@ class _FolderOutput:
         self._folder = folder
         self._side_name = side_name
 
-    def add(self, name: str, data: bytes, /) -> None:
+    def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
         staged = self._folder.stage(name)
         try:
-            staged.write(data)
+            for chunk in chunks:
+                staged.write(chunk)
             staged.commit()
         finally:
             staged.abort()
 
     def publish(self, index: bytes, manifest: Manifest, /) -> None:
-        self.add(self._side_name, encode_manifest(manifest))
-        self.add(INDEX_NAME, index)
+        self.add(self._side_name, [encode_manifest(manifest)])
+        self.add(INDEX_NAME, [index])
         self._folder.commit()
 
     def abort(self) -> None:
@@ -89,15 +91,16 @@ class _FilesOutput:
         self._side_name = side_name
         self._staged: list[Staged] = []
 
-    def add(self, name: str, data: bytes, /) -> None:
+    def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
         staged = self._store.stage(f"{self._path}/{name}")
         self._staged.append(staged)
-        staged.write(data)
+        for chunk in chunks:
+            staged.write(chunk)
         staged.sync()
 
     def publish(self, index: bytes, manifest: Manifest, /) -> None:
-        self.add(self._side_name, encode_manifest(manifest))
-        self.add(INDEX_NAME, index)
+        self.add(self._side_name, [encode_manifest(manifest)])
+        self.add(INDEX_NAME, [index])
         self._store.commit(self._staged)
         self._staged = []
 
@@ -162,28 +165,55 @@ class ShardWork:
         self._shards.append(future.result())
 
     def _write(self, number: int, parts: list[Any], sizes: IntArray) -> Shard:
-        data, meta = self._make(parts, sizes)
+        head, meta = self._make(sizes)
         name = f"shard.{number:05d}.{self._layout.format}"
-        raw_data, zip_data = self._files(name, data)
-        raw_meta, zip_meta = (None, None) if meta is None else self._files(f"{name}.meta", meta)
+        raw_data, zip_data = self._files(name, [head, *parts])
+        raw_meta, zip_meta = (None, None) if meta is None else self._files(f"{name}.meta", [meta])
         return Shard(self._layout, len(sizes), raw_data, zip_data, raw_meta, zip_meta)
 
-    def _files(self, name: str, data: bytes) -> tuple[ShardFile, ShardFile | None]:
+    def _files(self, name: str, parts: list[Any]) -> tuple[ShardFile, ShardFile | None]:
         """Write one file, compressed where that is asked for; returns what the index says of it, raw and compressed."""
-        raw = self._entry(name, data)
         how = parse_compression(self._layout.compression)
         if how is None:
-            self._add(name, data)
-            return raw, None
-        packed = compress(data, how)
-        zipped = self._entry(f"{name}.{how.family}", packed)
-        self._add(zipped.basename, packed)
-        return raw, zipped
+            return self._add(name, parts), None
+        data = b"".join(parts)
+        raw = ShardFile(name, len(data), {one: hex_digest(one, data) for one in self._layout.hashes})
+        return raw, self._add(f"{name}.{how.family}", [compress(data, how)])
 
-    def _entry(self, name: str, data: bytes) -> ShardFile:
-        return ShardFile(name, len(data), {one: hex_digest(one, data) for one in self._layout.hashes})
+    def _add(self, name: str, parts: list[Any]) -> ShardFile:
+        """Write one file as it is, hashed on its way."""
+        hashers = {one: hasher(one) for one in self._layout.hashes}
+        blocks, size_bytes = BlockHasher(), 0
 
-    def _add(self, name: str, data: bytes) -> None:
-        self._out.add(name, data)
-        self.sizes[name] = len(data)
-        self.digests[name] = hash_blocks(np.frombuffer(data, np.uint8))
+        def passing() -> Iterator[Buffer]:
+            nonlocal size_bytes
+            for chunk in _chunks(parts):
+                blocks.update(chunk)
+                for one in hashers.values():
+                    one.update(chunk)
+                size_bytes += chunk.nbytes
+                yield chunk
+
+        self._out.add(name, passing())
+        self.sizes[name] = size_bytes
+        self.digests[name] = blocks.finish()
+        return ShardFile(name, size_bytes, {name: one.hexdigest() for name, one in hashers.items()})
+
+
+def _chunks(parts: list[Any]) -> Iterator[memoryview]:
+    """The parts back to back, small ones together."""
+    small: list[Any] = []
+    small_bytes = 0
+    for part in parts:
+        size_bytes = memoryview(part).nbytes
+        if size_bytes < _CHUNK_BYTES:
+            small.append(part)
+            small_bytes += size_bytes
+        if small and (small_bytes >= _CHUNK_BYTES or size_bytes >= _CHUNK_BYTES):
+            yield memoryview(b"".join(small))
+            small, small_bytes = [], 0
+        if size_bytes >= _CHUNK_BYTES:
+            for start in range(0, size_bytes, _CHUNK_BYTES):
+                yield byte_view(part)[start : start + _CHUNK_BYTES]
+    if small:
+        yield memoryview(b"".join(small))

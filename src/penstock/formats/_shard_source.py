@@ -6,12 +6,14 @@ everything else is here: which shard a sample is in, which files are open, how a
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -23,7 +25,7 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats._shard_cache import ShardCache
-from penstock.formats._shard_files import Folder, OpenShard, Row, RowCodec, WholeShard, join_rows, open_shard
+from penstock.formats._shard_files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
 from penstock.formats._tokens import way_to_read
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
@@ -37,7 +39,6 @@ CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
 """What a format gives: the codec of a layout, for the columns and the trust in the options."""
 
 _MANY_ROWS = 8
-_JOINED_BYTES = 1 << 14
 _FINGERPRINT_FILES = 16
 _FETCHERS = 16
 _UNREAD: Any = object()
@@ -147,22 +148,15 @@ class ShardSource:
             return {}
         numbers = np.searchsorted(self._starts, chosen, side="right") - 1
         places = chosen - self._starts[numbers]
-        if (numbers == numbers[0]).all():
-            shard = self._shard(int(numbers[0]))
-            many = shard.codec.decode_many
-            if many is not None and isinstance(shard, WholeShard) and len(chosen) >= _MANY_ROWS:
-                shard.used = True
-                batch = many(
-                    shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64)
-                )
-                if batch is not None:
-                    return batch
+        batch = self._of_one_shard(numbers, places)
+        if batch is not None:
+            return batch
         shards, rows = self._rows(numbers, places)
-        batch = _joined(shards, rows)
-        if batch is None:
-            decoded = map(lambda shard, place, row: shard.decode(place, row), shards, places.tolist(), rows)
-            batch = stack(list(decoded))
-        return batch
+        codec = shards[0].codec
+        if len(self._codecs) == 1 or all(shard.codec is codec for shard in shards):
+            with contextlib.suppress(*FAULTS):  # some row is irregular: below it is found
+                return codec.decode_rows(rows)
+        return stack(_decoded(shards, places, rows))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
@@ -172,7 +166,7 @@ class ShardSource:
         numbers = np.searchsorted(self._starts, chosen, side="right") - 1
         places = chosen - self._starts[numbers]
         shards, rows = self._rows(numbers, places)
-        return [shard.decode(place, row) for shard, place, row in zip(shards, places.tolist(), rows, strict=True)]
+        return _decoded(shards, places, rows)
 
     def extent(self, index: int, /) -> Extent:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
@@ -210,12 +204,35 @@ class ShardSource:
     def _shard(self, number: int) -> OpenShard:
         return self._open.get(number) or self._cache.open(number)
 
+    def _of_one_shard(self, numbers: IntArray, places: IntArray) -> Batch | None:
+        """Columns of many samples that lie in one shard which is all here; None where it is not so."""
+        if len(numbers) < _MANY_ROWS or not (numbers == numbers[0]).all():
+            return None
+        shard = self._shard(int(numbers[0]))
+        many = shard.codec.decode_many
+        if many is None or not isinstance(shard, WholeShard):
+            return None
+        shard.used = True
+        return many(shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64))
+
     def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
-        """For each sample its open shard and its row, read shard by shard."""
+        """For each sample its open shard and its row."""
+        shards = [self._open.get(number) for number in numbers.tolist()]
+        if None in shards or not self._folder.mapped:
+            return self._fetched_rows(numbers, places)
+        rows: list[Row] = []
+        for shard, place in zip(cast(list[WholeShard], shards), places.tolist(), strict=True):
+            shard.used = True
+            offsets = shard.offsets
+            rows.append((shard.view, offsets[place], offsets[place + 1]))
+        return cast(list[OpenShard], shards), rows
+
+    def _fetched_rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
+        """The same, shard by shard, each of them opened and read once."""
         order = np.argsort(numbers, kind="stable")
         borders = (np.flatnonzero(np.diff(numbers[order])) + 1).tolist()
-        order, places_list = order.tolist(), places.tolist()
-        groups = [order[start:stop] for start, stop in zip([0, *borders], [*borders, len(order)], strict=True)]
+        groups = [order[start:stop].tolist() for start, stop in pairwise([0, *borders, len(order)])]
+        places_list = places.tolist()
 
         def read(group: list[int]) -> tuple[OpenShard, list[Row]]:
             shard = self._shard(int(numbers[group[0]]))
@@ -236,9 +253,10 @@ class ShardSource:
 
     def _some_files(self) -> list[tuple[str, str]]:
         """(name, path) of the files that a fingerprint looks at, as they are stored."""
-        pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]
-        pairs += [(shard.raw_meta, shard.zip_meta) for shard in self._shards if shard.raw_meta is not None]
-        names = {raw.basename: (raw, zipped) for raw, zipped in pairs if raw is not None}
+        names = {shard.raw_data.basename: (shard.raw_data, shard.zip_data) for shard in self._shards}
+        for shard in self._shards:
+            if shard.raw_meta is not None:
+                names[shard.raw_meta.basename] = (shard.raw_meta, shard.zip_meta)
         chosen = sorted(names, key=lambda name: xxhash.xxh3_128_digest(name.encode("utf-8", "surrogateescape")))
         found: list[tuple[str, str]] = []
         for name in chosen[:_FINGERPRINT_FILES]:
@@ -250,15 +268,8 @@ class ShardSource:
         return found
 
 
-def _joined(shards: list[OpenShard], rows: list[Row]) -> Batch | None:
-    """The rows as columns, copied together first; None where that does not pay or can't be."""
-    codec = shards[0].codec
-    many = codec.decode_many
-    if many is None or not codec.arrays or len(rows) < _MANY_ROWS or any(one.codec is not codec for one in shards):
-        return None
-    if sum([stop - start for _, start, stop in rows]) > _JOINED_BYTES * len(rows):
-        return None
-    return many(*join_rows(rows))
+def _decoded(shards: list[OpenShard], places: IntArray, rows: list[Row]) -> list[Sample]:
+    return [shard.decode(place, row) for shard, place, row in zip(shards, places.tolist(), rows, strict=True)]
 
 
 def _codecs(

@@ -62,8 +62,8 @@ class RowEncoder(Protocol):
         """uint8[k, n]: the rows of a batch that all have n bytes; None where they are better made one by one."""
         ...
 
-    def shard(self, parts: list[Any], sizes: IntArray, /) -> tuple[bytes, bytes | None]:
-        """The data file of these rows, and the meta file where the format has one."""
+    def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
+        """For rows of int64[n] bytes: what stands before them in the data file, and the meta file if there is one."""
         ...
 
 
@@ -95,13 +95,12 @@ class TextEncoder:
     def encode_many(self, batch: Batch, /) -> None:
         """Rows of text are made one by one."""
 
-    def shard(self, parts: list[Any], sizes: IntArray, /) -> tuple[bytes, bytes | None]:
-        """Header and rows; and the meta file."""
-        table = offset_bytes(sizes, len(self._header))
-        return b"".join([self._header, *parts]), table + encode_config(self.layout)
+    def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
+        """The header row; and the meta file."""
+        return self._header, offset_table(sizes, len(self._header)) + encode_config(self.layout)
 
 
-def offset_bytes(sizes: IntArray, first: int) -> bytes:
+def offset_table(sizes: IntArray, first: int) -> bytes:
     """`u32 n, u32 offset[n + 1]` of n rows of int64[n] `sizes`, the first at `first`; the last place has 32 bits."""
     table = np.empty(len(sizes) + 2, "<u4")
     table[0] = len(sizes)
@@ -114,7 +113,7 @@ class ShardWriter:
     """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     Finished shards are compressed, hashed, written and synced by a few threads while the next one fills. Memory: the
-    shard being filled, and those on their way to the disk, 128 MiB of them or one; each about twice.
+    shard being filled, and those on their way to the disk, 128 MiB of them or one; compressed ones count twice.
 
     Values given as `bytes` are kept until their shard is written, not copied.
     """

@@ -2,8 +2,8 @@
 
 As MosaicML Streaming writes them; in an index the format is called `json`. The data file: `json.dumps` of each sample
 with sorted keys and ASCII escapes, then the newline; NaN and Infinity stand as such. The meta file: `u32 n,
-u32 offset[n + 1]`, places in the data file, then the columns and options of the writer as JSON. Columns are `str`, `int`
-or `float`. Rows may hold anything else when they are read.
+u32 offset[n + 1]`, places in the data file, then the columns and options of the writer as JSON. Columns are `str`,
+`int` or `float`. Rows may hold anything else when they are read.
 
 Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from penstock._columns import stack
 from penstock.codec.fields import text_field
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._index_json import Layout
@@ -37,10 +38,12 @@ def json_codec(layout: Layout, options: OpenOptions) -> RowCodec:
         for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
         if options.columns is None or name in options.columns
     ]
+    decode = _decoder(options.columns)
     return RowCodec(
         fields=tuple(Field(name, one.kind, None, one.shape) for name, one in fields),
         floor_bytes=lambda _samples: 0,
-        decode=_decoder(options.columns),
+        decode=decode,
+        decode_rows=lambda rows: stack([decode(*row) for row in rows]),
     )
 
 
@@ -104,7 +107,7 @@ def _plain(value: Any) -> Any:
 FORMAT = ShardFormat(
     name="json-shards",
     stored="json",
-    traits=Traits(write=True, splits=True, remote=True, made_by="MosaicML Streaming"),
+    traits=Traits(write=True, splits=True, remote=True, verify=True, repair=True, made_by="MosaicML Streaming"),
     codec=json_codec,
     encoder=json_encoder,
     options=("newline",),

@@ -15,17 +15,18 @@ Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
+from penstock._columns import column
 from penstock.codec.fields import FieldCodec, text_field
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._index_json import SEPARATORS, Layout
-from penstock.formats._shard_files import RowCodec
+from penstock.formats._shard_files import Row, RowCodec
 from penstock.formats._shard_format import ShardFormat
 from penstock.formats._shard_writer import RowEncoder, TextEncoder, encoded_column, text_option, writer_layout
-from penstock.types import Field, OpenOptions, Sample, Traits
+from penstock.types import Batch, Field, OpenOptions, Sample, Traits
 
 _PARSERS: dict[str, Callable[[str], Any] | None] = {"str": None, "int": int, "float": float}
 
@@ -36,7 +37,7 @@ _PARSERS: dict[str, Callable[[str], Any] | None] = {"str": None, "int": int, "fl
 def xsv_codec(layout: Layout, options: OpenOptions) -> RowCodec:
     """The codec of a layout's rows, for the columns that `options` ask for."""
     fields = [text_field(encoding) for encoding in layout.column_encodings]
-    wanted = [
+    wanted: _Wanted = [
         (place, name, _PARSERS[one.encoding])
         for place, (name, one) in enumerate(zip(layout.column_names, fields, strict=True))
         if options.columns is None or name in options.columns
@@ -45,24 +46,27 @@ def xsv_codec(layout: Layout, options: OpenOptions) -> RowCodec:
         fields=tuple(Field(name, fields[place].kind, None, fields[place].shape) for place, name, _ in wanted),
         floor_bytes=lambda _samples: 0,
         decode=_decoder(layout, wanted),
+        decode_rows=partial(_decode_rows, layout, wanted),
     )
 
 
-def _decoder(
-    layout: Layout, wanted: list[tuple[int, str, Callable[[str], Any] | None]]
-) -> Callable[[memoryview, int, int], Sample]:
-    separator, newline = layout.separator or "", (layout.newline or "").encode()
-    count, end_bytes = len(layout.column_names), len(newline)
+_Wanted: TypeAlias = list[tuple[int, str, Callable[[str], Any] | None]]
+"""Place, name and parser of the columns asked for."""
+
+
+def _decoder(layout: Layout, wanted: _Wanted) -> Callable[[memoryview, int, int], Sample]:
+    separator, newline = layout.separator or "", layout.newline or ""
+    count, end = len(layout.column_names), -len(newline)
 
     def decode(view: memoryview, start: int, stop: int) -> Sample:
-        row = bytes(view[start:stop])
-        if row[-end_bytes:] != newline:
-            found, expected = repr(row[-end_bytes:]), repr(newline)
-            raise Corrupt("a row without its newline", offset_bytes=start, found=found, expected=expected)
         try:
-            cells = str(row[:-end_bytes], "utf-8").split(separator)
+            row = str(view[start:stop], "utf-8")
         except UnicodeDecodeError as error:
             raise Corrupt("a row that is not UTF-8", offset_bytes=start + error.start, found=error.reason) from None
+        if not row.endswith(newline):
+            found, expected = repr(row[end:]), repr(newline)
+            raise Corrupt("a row without its newline", offset_bytes=start, found=found, expected=expected)
+        cells = row[:end].split(separator)
         if len(cells) != count:
             raise Corrupt("a row of another number of cells", offset_bytes=start, found=len(cells), expected=count)
         try:
@@ -71,6 +75,23 @@ def _decoder(
             raise Corrupt("a cell that is not of its column's type", offset_bytes=start, found=str(error)) from None
 
     return decode
+
+
+def _decode_rows(layout: Layout, wanted: _Wanted, rows: Sequence[Row]) -> Batch:
+    """The same for many rows, column by column."""
+    separator, newline = layout.separator or "", layout.newline or ""
+    count, end = len(layout.column_names), -len(newline)
+    texts = [str(view[start:stop], "utf-8") for view, start, stop in rows]
+    if not all(text.endswith(newline) for text in texts):
+        raise Corrupt("a row without its newline")
+    table = [text[:end].split(separator) for text in texts]
+    if {len(cells) for cells in table} != {count}:
+        raise Corrupt("a row of another number of cells")
+    columns = list(zip(*table, strict=True))
+    return {
+        name: list(columns[place]) if parse is None else column(list(map(parse, columns[place])))
+        for place, name, parse in wanted
+    }
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -110,7 +131,7 @@ def _format(name: str, *options: str) -> ShardFormat:
     return ShardFormat(
         name=name,
         stored=name,
-        traits=Traits(write=True, splits=True, remote=True, made_by="MosaicML Streaming"),
+        traits=Traits(write=True, splits=True, remote=True, verify=True, repair=True, made_by="MosaicML Streaming"),
         codec=xsv_codec,
         encoder=partial(xsv_encoder, name),
         options=("newline", *options),

@@ -34,6 +34,7 @@ _CODES = {
     "float64": 66,
 }
 _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items()}
+_CODES_OF = {np.dtype(name).newbyteorder(order): code for name, code in _CODES.items() for order in "<>="}
 _DIM_DTYPES = tuple(np.dtype(f"<u{1 << w}") for w in range(4))
 _MAX_AXES = 63
 
@@ -61,16 +62,17 @@ def parse_array(config: str) -> tuple[str | None, Shape | None]:
 
 def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:
     """Bytes of an array; its dtype and shape must be those of the column where these are fixed."""
-    encoding = array_encoding(dtype, shape)
     if not isinstance(value, np.ndarray):
-        raise bad_value(encoding, value, "a numpy array")
-    code = _CODES.get(value.dtype.name)
-    if code is None or (dtype is not None and dtype != value.dtype.name):
-        raise _unfit(encoding, f"dtype {value.dtype}", f"dtype {dtype}" if dtype else ", ".join(_CODES))
+        raise bad_value(array_encoding(dtype, shape), value, "a numpy array")
+    code = _CODES_OF.get(value.dtype)
+    if code is None or (dtype is not None and code != _CODES[dtype]):
+        expected = f"dtype {dtype}" if dtype else ", ".join(_CODES)
+        raise _unfit(array_encoding(dtype, shape), f"dtype {value.dtype}", expected)
     if shape is not None and shape != value.shape:
-        raise _unfit(encoding, f"shape {value.shape}", f"shape {shape}")
+        raise _unfit(array_encoding(dtype, shape), f"shape {value.shape}", f"shape {shape}")
     if not value.size or not 1 <= value.ndim <= _MAX_AXES:
-        raise _unfit(encoding, f"shape {value.shape}", f"1 to {_MAX_AXES} axes, none of them empty")
+        expected = f"1 to {_MAX_AXES} axes, none of them empty"
+        raise _unfit(array_encoding(dtype, shape), f"shape {value.shape}", expected)
     head = b"" if dtype else bytes([code])
     if shape is None:
         width = next(width for width in range(4) if not max(value.shape) >> (8 << width))
@@ -80,29 +82,32 @@ def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:
 
 def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
     """Read-only view of the values in `data`."""
-    encoding, view, at = array_encoding(dtype, shape), byte_view(data), 0
+    fixed, view, at = shape, byte_view(data), 0
     if dtype is None:
-        stored = _DTYPES.get(_byte(encoding, view, at))
+        stored = _DTYPES.get(_byte(dtype, shape, view, at))
         at += 1
         if stored is None:
+            encoding = array_encoding(dtype, shape)
             raise damaged(encoding, f"dtype code {view[0]}", ", ".join(str(code) for code in _DTYPES))
     else:
         stored = _DTYPES[_CODES[dtype]]
     if shape is None:
-        head = _byte(encoding, view, at)
+        head = _byte(dtype, shape, view, at)
         dims, axes = _DIM_DTYPES[head & 3], head >> 2
         at += 1 + axes * dims.itemsize
         if at > len(view):
-            raise cut_off(encoding, view, at)
+            raise cut_off(array_encoding(dtype, fixed), view, at)
         shape = tuple(np.frombuffer(view, dims, axes, at - axes * dims.itemsize).tolist())
         if not shape or 0 in shape:
-            raise damaged(encoding, f"shape {shape}", "1 or more axes, none of them empty")
+            raise damaged(array_encoding(dtype, fixed), f"shape {shape}", "1 or more axes, none of them empty")
     size_bytes = at + math.prod(shape) * stored.itemsize
     if size_bytes > len(view):
-        raise cut_off(encoding, view, size_bytes)
+        raise cut_off(array_encoding(dtype, fixed), view, size_bytes)
     if size_bytes < len(view):
-        raise damaged(encoding, f"{len(view)} bytes", f"{size_bytes} bytes", size_bytes)
-    flat = np.frombuffer(view, stored, offset=at).astype(stored.newbyteorder("="), copy=False)
+        raise damaged(array_encoding(dtype, fixed), f"{len(view)} bytes", f"{size_bytes} bytes", size_bytes)
+    flat = np.frombuffer(view, stored, offset=at)
+    if not stored.isnative:
+        flat = flat.astype(stored.newbyteorder("="))
     flat.flags.writeable = False
     try:
         return flat.reshape(shape)
@@ -116,9 +121,9 @@ def array_encoding(dtype: str | None, shape: Shape | None) -> str:
     return ":".join(part for part in parts if part)
 
 
-def _byte(encoding: str, view: memoryview, at: int) -> int:
+def _byte(dtype: str | None, shape: Shape | None, view: memoryview, at: int) -> int:
     if at >= len(view):
-        raise cut_off(encoding, view, at + 1)
+        raise cut_off(array_encoding(dtype, shape), view, at + 1)
     return view[at]
 
 

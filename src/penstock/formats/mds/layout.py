@@ -7,21 +7,24 @@ The sizes must fill the sample exactly.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import column
+from penstock._columns import column, stack
 from penstock.codec.fields import FieldCodec, mds_field
 from penstock.errors import Corrupt, PenstockError, Unsupported
 from penstock.formats._index_json import Layout
-from penstock.formats._shard_files import RowCodec
+from penstock.formats._shard_files import Row, RowCodec, join_rows
 from penstock.types import Batch, Field, IntArray, OpenOptions, Sample
 
 Bytes = NDArray[np.uint8]
+
+_JOINED_BYTES = 1 << 14  # mean size of rows that are copied together before they are decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,16 @@ def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
     """The codec of a layout's samples, for the columns that `options` ask for."""
     columns = mds_columns(layout, trust=options.trust)
     wanted = tuple(one for one in columns if options.columns is None or one.name in options.columns)
+    decode = _decoder(columns, wanted)
+    many = _ManyDecoder(columns, wanted)
+    arrays = all(_array_dtype(one) is not None or one.codec.kind == "ndarray" for one in wanted)
     return RowCodec(
         fields=tuple(Field(one.name, one.codec.kind, one.codec.dtype, one.codec.shape) for one in wanted),
         floor_bytes=first_sample_bytes,
-        decode=_decoder(columns, wanted),
-        decode_many=_ManyDecoder(columns, wanted),
-        arrays=all(_array_dtype(one) is not None or one.codec.kind == "ndarray" for one in wanted),
+        decode=decode,
+        decode_rows=_rows_decoder(columns, wanted, decode, many if arrays else None),
+        decode_many=many,
+        arrays=arrays,
     )
 
 
@@ -178,7 +185,43 @@ def _sizes_differ(view: memoryview, start: int, stop: int, columns: tuple[MdsCol
     )
 
 
-# --- many samples ------------------------------------------------------------------------------------------------
+# --- many samples, of any buffers --------------------------------------------------------------------------------
+
+
+def _rows_decoder(
+    columns: tuple[MdsColumn, ...],
+    wanted: tuple[MdsColumn, ...],
+    decode: Callable[[memoryview, int, int], Sample],
+    many: _ManyDecoder | None,
+) -> Callable[[Sequence[Row]], Batch]:
+    if many is not None:
+        return partial(_joined_rows, many, decode)
+    if len(columns) == len(wanted) == 1 and columns[0].size_bytes is None:
+        return partial(_rows_of_one, columns[0])
+    return lambda rows: stack([decode(*row) for row in rows])
+
+
+def _joined_rows(many: _ManyDecoder, decode: Callable[[memoryview, int, int], Sample], rows: Sequence[Row]) -> Batch:
+    """Columns that are all arrays: small rows are copied together first."""
+    if sum([stop - start for _, start, stop in rows]) <= _JOINED_BYTES * len(rows):
+        batch = many(*join_rows(rows))
+        if batch is not None:
+            return batch
+    return stack([decode(*row) for row in rows])
+
+
+def _rows_of_one(only: MdsColumn, rows: Sequence[Row]) -> Batch:
+    """The column of a layout that has one, of variable size."""
+    size_at, decode = struct.Struct("<I").unpack_from, only.codec.decode
+    values: list[Any] = []
+    for view, start, stop in rows:
+        if size_at(view, start)[0] != stop - start - 4:
+            raise _sizes_differ(view, start, stop, (only,))
+        values.append(decode(view[start + 4 : stop]))
+    return {only.name: column(values)}
+
+
+# --- many samples, of one buffer ---------------------------------------------------------------------------------
 
 
 class _ManyDecoder:
@@ -222,14 +265,14 @@ def _column(data: Bytes, one: MdsColumn, begins: IntArray, sizes: IntArray) -> A
         stacked = _equal_arrays(data, one, begins, int(sizes[0]))
         if stacked is not None:
             return stacked
-    view, decode = memoryview(data), one.codec.decode
+    view, decode = data.data, one.codec.decode
     return column([decode(view[at : at + size]) for at, size in zip(begins.tolist(), sizes.tolist(), strict=True)])
 
 
 def _equal_arrays(data: Bytes, one: MdsColumn, begins: IntArray, size_bytes: int) -> Any:
     """Arrays of one shape as one array; None where their headers differ."""
     at = int(begins[0])
-    first: NDArray[Any] = one.codec.decode(memoryview(data)[at : at + size_bytes])
+    first: NDArray[Any] = one.codec.decode(data[at : at + size_bytes])
     head_bytes = size_bytes - first.nbytes  # an array's values are the end of its bytes
     if head_bytes:
         heads = _windows(data, head_bytes)[begins]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.codec.fields import FieldCodec, mds_field
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.formats._index_json import Layout, encode_config
-from penstock.formats._shard_writer import MOST_BYTES, RowEncoder, encoded_column, offset_bytes, writer_layout
+from penstock.formats._shard_writer import MOST_BYTES, RowEncoder, encoded_column, offset_table, writer_layout
 from penstock.formats.mds.layout import MdsColumn, first_sample_bytes, mds_columns
 from penstock.types import Batch, IntArray, Sample
 
@@ -88,10 +88,10 @@ class MdsEncoder:
             values.append(encoded)
         return np.concatenate([*heads, *values], axis=1)
 
-    def shard(self, parts: list[Any], sizes: IntArray, /) -> tuple[bytes, bytes | None]:
-        """The whole file."""
-        table = offset_bytes(sizes, first_sample_bytes(len(sizes)) + len(self._config))
-        return b"".join([table, self._config, *parts]), None
+    def shard(self, sizes: IntArray, /) -> tuple[bytes, None]:
+        """Everything before the samples."""
+        first_bytes = first_sample_bytes(len(sizes)) + len(self._config)
+        return offset_table(sizes, first_bytes) + self._config, None
 
 
 def _encoded_array(one: MdsColumn, column: NDArray[Any]) -> NDArray[np.uint8] | None:
