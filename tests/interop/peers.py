@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 VENVS = ROOT / ".venvs"
 SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
+STUBS = Path(__file__).resolve().parent / "stubs"
 
 _INSTALL_SECONDS = 1500
 _SCRIPT_SECONDS = 600
@@ -32,12 +33,14 @@ class Peer:
         probe: Python code that must run in a good environment.
         versions: distribution → version that a good environment has.
         required: whether the whole run is red without it.
+        stubs: put our small stand-ins for packages that it imports and never needs first on its path.
     """
 
     requirements: tuple[str, ...]
     probe: str
     versions: Mapping[str, str]
     required: bool = True
+    stubs: bool = False
 
 
 PEERS: dict[str, Peer] = {
@@ -66,6 +69,13 @@ PEERS: dict[str, Peer] = {
         probe="import zarr, numcodecs.blosc, tensorstore",
         versions={"zarr": "2.18.7"},
     ),
+    "streaming": Peer(
+        # It imports torchvision, whose builds fit one build of torch each: a stub stands for it.
+        requirements=("mosaicml-streaming==0.13.0", "torch==2.13.0"),
+        probe="import streaming",
+        versions={"mosaicml-streaming": "0.13.0"},
+        stubs=True,
+    ),
 }
 
 
@@ -90,7 +100,7 @@ def ensure(name: str) -> Path:
     try:
         _call([sys.executable, "-m", "venv", "--clear", str(VENVS / name)], _INSTALL_SECONDS)
         _call([str(python), "-m", "pip", "install", "--quiet", *peer.requirements], _INSTALL_SECONDS)
-        _call([str(python), "-c", _check(peer)], _SCRIPT_SECONDS)
+        _call([str(python), "-c", _check(peer)], _SCRIPT_SECONDS, stubs=peer.stubs)
     except (OSError, subprocess.SubprocessError) as error:
         raise PeerError(f"{name}: its environment can't be made: {error}") from error
     return python
@@ -99,7 +109,7 @@ def ensure(name: str) -> Path:
 def works(name: str) -> bool:
     """Whether the peer's environment has the right versions and can be imported."""
     try:
-        _call([str(python_of(name)), "-c", _check(PEERS[name])], _SCRIPT_SECONDS)
+        _call([str(python_of(name)), "-c", _check(PEERS[name])], _SCRIPT_SECONDS, stubs=PEERS[name].stubs)
     except (OSError, subprocess.SubprocessError, PeerError):
         return False
     return True
@@ -111,7 +121,8 @@ def run_script(name: str, script: Path, arguments: Mapping[str, Any] | Sequence[
     Raises:
         PeerError: it ended with an error; the message has its last lines.
     """
-    output = _call([str(python_of(name)), str(script), json.dumps(arguments, default=str)], _SCRIPT_SECONDS)
+    command = [str(python_of(name)), str(script), json.dumps(arguments, default=str)]
+    output = _call(command, _SCRIPT_SECONDS, stubs=PEERS[name].stubs)
     return json.loads(output.splitlines()[-1])
 
 
@@ -125,10 +136,12 @@ def _check(peer: Peer) -> str:
     )
 
 
-def _call(command: Sequence[str], seconds: float) -> str:
+def _call(command: Sequence[str], seconds: float, *, stubs: bool = False) -> str:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     # A peer must not see our packages, nor ours the peer's.
     environment.pop("PYTHONPATH", None)
+    if stubs:
+        environment["PYTHONPATH"] = str(STUBS)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds, env=environment, stdin=subprocess.DEVNULL
     )

@@ -183,8 +183,10 @@ class StreamingOrder:
         ids = as_original(epochs.grid(operator.index(epoch), drop_first), epochs.run.cluster)
         if self._copies == 1:
             return ids
-        ranks = ids.reshape(-1, *ids.shape[2:]).repeat(self._copies, axis=0)
-        return ranks.reshape(-1, self._ranks_per_node, *ids.shape[2:])
+        ranks = ids.shape[0] * ids.shape[1]
+        copies = ids.reshape(ranks, *ids.shape[2:]).repeat(self._copies, axis=0)
+        nodes = ranks * self._copies // self._ranks_per_node
+        return copies.reshape(nodes, self._ranks_per_node, *ids.shape[2:])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the original was when it gave `state`: position 0 is the next sample of that run.

@@ -95,10 +95,10 @@ class StreamingRun:
 
     @property
     def needs_state(self) -> bool:
-        """Whether the nodes can only be those of a resumed run, which has yet to say with how many it began."""
-        return self.first_nodes is None and is_relaxed(
-            self.partition_algo, self.canonical_nodes, self.cluster.nodes, self.cluster.nodes
-        )
+        """Whether these numbers of nodes can only be right once a resumed run has said how it began."""
+        nodes = self.cluster.nodes
+        uneven = max(nodes, self.canonical_nodes) % min(nodes, self.canonical_nodes) != 0
+        return uneven and self.first_nodes is None
 
     @property
     def relaxed(self) -> bool:
@@ -316,6 +316,8 @@ def _device_batches(run: StreamingRun, stream: int) -> int:
     steps = steps_of(int(run.shares.choose[stream]), parts, Cluster(parts, ranks, 1, 1))
     count = steps * ranks * (parts // run.cluster.nodes) // run.cluster.batch
     _check_some(count, stream, "batch of a rank")
+    if run.shuffle and not int(run.block_size * run.shares.proportions[stream]):
+        raise ConfigError(f"stream {stream} has no share in a block of the shuffle", found=f"block {run.block_size}")
     return count
 
 
