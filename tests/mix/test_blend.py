@@ -269,7 +269,7 @@ def test_tickets_that_would_not_fit_are_positions() -> None:
             raise AssertionError
 
         def resolve(self, positions: Any) -> Any:
-            return self.sign * (positions + 2**61)
+            return self.sign * (positions + 2**62)
 
         def get_resolved(self, tickets: Any) -> Any:
             return {"n": self.sign * tickets - 2**62}

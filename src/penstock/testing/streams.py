@@ -29,9 +29,11 @@ def batches_equal(left: Batch, right: Batch) -> bool:
 
 
 def innermost(stream: Any, path: tuple[str, ...]) -> Any:
-    """The source that a position comes from: the children named in `path`, then the only child while there is one."""
+    """The source that a position comes from: the children named in `path`, and the only child where none is named."""
     for name in path:
-        stream = stream.children()[name] if name in stream.children() else _only_child(stream).children()[name]
+        while name not in stream.children():
+            stream = _only_child(stream)
+        stream = stream.children()[name]
     while is_stream(stream):
         stream = _only_child(stream)
     return stream
@@ -169,5 +171,9 @@ class StreamLaws:
 
 def _only_child(node: Any) -> Any:
     children = node.children()
+    # Beside `stream` or `source` stand stores of files, which no position comes from.
+    for name in ("stream", "source"):
+        if name in children:
+            return children[name]
     assert len(children) == 1, f"locate() does not say which of {list(children)} a position comes from"
     return next(iter(children.values()))
