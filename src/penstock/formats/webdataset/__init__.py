@@ -18,7 +18,6 @@ Files: `tar` headers · `names` keys and parts · `shards` the table of a shard 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.abc import Source, Store
