@@ -74,6 +74,7 @@ class FormatSuite(SourceLaws):
         example: at least three samples: the dataset of most laws.
         other: different samples: the old dataset, where one is overwritten.
         options: of the writer, and `open_options` for opening.
+        findings: how codes of findings begin, where that is not the format's name.
     """
 
     format: str
@@ -83,6 +84,7 @@ class FormatSuite(SourceLaws):
     other: list[Sample]
     options: Mapping[str, Any] = {}
     open_options: OpenOptions = OpenOptions()
+    findings: str = ""
 
     # --- hooks ---------------------------------------------------------------------------------------------------
 
@@ -422,7 +424,7 @@ class FormatSuite(SourceLaws):
             self.check(path, depth)
         findings = self.check(path, "full")
         for finding in findings:
-            assert finding.code.startswith(f"{self.format}.")
+            assert finding.code.startswith(f"{self.findings or self.format}.")
             assert finding.path
         found = [finding for finding in findings if also_warned or finding.severity == "error"]
         unharmed = read and read[0] is not None and same_samples(read[0], self.example)
