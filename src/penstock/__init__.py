@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from penstock.check import repair as repair
     from penstock.check import verify as verify
     from penstock.convert import convert as convert
+    from penstock.cook import PackStream as PackStream
     from penstock.formats import create as create
     from penstock.formats import open_source as open
+    from penstock.formats.webdataset.sample_types import register_sample_type as register_sample_type
     from penstock.load import Loader as Loader
+    from penstock.load import merge_states as merge_states
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat
     from penstock.mix import Epochs as Epochs
@@ -47,6 +50,7 @@ _WHERE = {
     "Loader": "penstock.load:Loader",
     "Map": "penstock.mix:Map",
     "MegatronBlocks": "penstock.pack:MegatronBlocks",
+    "PackStream": "penstock.cook:PackStream",
     "Sequential": "penstock.order:Sequential",
     "Shuffle": "penstock.order:Shuffle",
     "Skip": "penstock.order:Skip",
@@ -57,7 +61,9 @@ _WHERE = {
     "WithAux": "penstock.mix:WithAux",
     "convert": "penstock.convert:convert",
     "create": "penstock.formats:create",
+    "merge_states": "penstock.load:merge_states",
     "open": "penstock.formats:open_source",
+    "register_sample_type": "penstock.formats.webdataset.sample_types:register_sample_type",
     "repair": "penstock.check:repair",
     "subset": "penstock.mix:subset",
     "verify": "penstock.check:verify",
@@ -73,6 +79,7 @@ __all__ = [
     "Loader",
     "Map",
     "MegatronBlocks",
+    "PackStream",
     "Sequential",
     "Shuffle",
     "Skip",
@@ -83,7 +90,9 @@ __all__ = [
     "WithAux",
     "convert",
     "create",
+    "merge_states",
     "open",
+    "register_sample_type",
     "repair",
     "subset",
     "verify",

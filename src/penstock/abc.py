@@ -60,6 +60,10 @@ class Staged(Protocol):
         """Overwrite bytes already written, such as a header."""
         ...
 
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written; fewer only at their end."""
+        ...
+
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; returns bytes appended."""
         ...
@@ -558,6 +562,44 @@ class SupportsHorizon(Protocol):
         ...
 
 
+@runtime_checkable
+class LaneStream(Protocol[T_co]):
+    """An endless run that a stage makes with 0 to n outputs for its inputs: packing on the fly, generators, filters.
+
+    Addressed by lane, window and offset, never by position: a window is a run of inputs of one lane, and a lane's
+    outputs are those of its windows one after another. The global order takes one output of each lane in turn.
+
+    Laws: `outputs(lane, window)` is a pure function; lanes never depend on each other.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; a world size must divide it."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of everything that decides what each lane holds."""
+        ...
+
+    def outputs(self, lane: int, window: int, /) -> Iterator[T_co]:
+        """The samples that one window of a lane gives, in order; there may be none."""
+        ...
+
+    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
+        """What it draws from, by name."""
+        ...
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        ...
+
+
 class Order(Protocol):
     """Position → index, as arithmetic.
 
@@ -599,6 +641,11 @@ def is_token_source(source: object) -> TypeGuard[TokenSource]:
 def is_stream(source: object) -> TypeGuard[Stream[Any]]:
     """Whether `source` is an endless Stream rather than a finite Source."""
     return callable(getattr(type(source), "locate", None)) and not hasattr(type(source), "__len__")
+
+
+def is_lane_stream(source: object) -> TypeGuard[LaneStream[Any]]:
+    """Whether `source` is a LaneStream, without evaluating its properties."""
+    return callable(getattr(type(source), "outputs", None))
 
 
 # --- formats -----------------------------------------------------------------------------------------------------
@@ -674,6 +721,20 @@ class SupportsLineRuns(Protocol):
         Args:
             data: uint8[n_bytes]: lines back to back, each with its `\\n`.
             line_lengths: int64[k], in bytes, without the `\\n`.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsSampleRuns(Protocol):
+    """A writer that takes many samples as a source of the same columns stores them: the way of `shuffle` and `split`."""
+
+    def write_samples(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
+        """Append samples, whose bytes are not looked at.
+
+        Args:
+            data: uint8[n_bytes]: stored samples back to back; not used after the call.
+            lengths: int64[k], in bytes.
         """
         ...
 

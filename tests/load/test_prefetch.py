@@ -19,7 +19,7 @@ def task_of(source: Any, *, collate: Any = collate_columns, num_batches: int | N
 
 
 def Threads(task: ReadTask, first: int, workers: int, prefetch: int) -> ReadAhead:
-    return ReadAhead(task, first, workers, lambda producer: ThreadWorkers(producer, workers, prefetch, 60.0))
+    return ReadAhead(task, first, workers, lambda producer, count: ThreadWorkers(producer, count, prefetch, 60.0))
 
 
 def loader_threads() -> list[threading.Thread]:

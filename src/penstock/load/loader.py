@@ -6,17 +6,19 @@ import logging
 import operator
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
-from penstock.abc import Source, Stream
+from penstock.abc import LaneStream, Source, Stream, is_lane_stream
 from penstock.errors import ConfigError
 from penstock.load import history as runs
+from penstock.load import lanes
 from penstock.load import state as states
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
+from penstock.load.lanes import LaneBatches, LaneTask
 from penstock.load.options import Options, Tail, samples_per_iteration
 from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
 from penstock.load.ranks import data_parallel
@@ -37,10 +39,13 @@ class Loader:
     Iterators go on from the loader's place: a second `iter(loader)` continues where the first one stopped. After a
     pass has come to its end, the next one begins anew. An iterator's threads end with it.
 
+    A lane stream (packing on the fly) has no positions to begin at: its state holds a place for each of the rank's
+    lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
+
     Memory: `workers · prefetch + 1` batches, and 1 MiB of orders a worker.
 
     Args:
-        data: a stream; or a source, with `tail`.
+        data: a stream or a lane stream; or a source, with `tail`.
         global_batch: samples of a step over all ranks: a multiple of world × micro_batch.
         rank: data-parallel rank; by default of `mesh` or `group`, or else from RANK and WORLD_SIZE.
         world: number of data-parallel ranks.
@@ -67,7 +72,7 @@ class Loader:
 
     def __init__(
         self,
-        data: Stream[Any] | Source[Any],
+        data: Stream[Any] | LaneStream[Any] | Source[Any],
         global_batch: int,
         *,
         rank: int | None = None,
@@ -106,7 +111,9 @@ class Loader:
             raise ConfigError("start is a number of samples", found=start, expected=f"0 to {runs.LIMIT - 1}")
         self._history = runs.begin(start, global_batch, world)
         self._first_step, self._first_consumed = start // global_batch, start
-        self._cursor = Cursor(self._task_from(start))
+        if start:
+            self._refuse_lanes("start")
+        self._cursor = Cursor(self._task_from(start, None))
         if self.left_out:
             _log.info("tail='drop' leaves out the last %d of %d samples", self.left_out, self._num_samples)
 
@@ -183,6 +190,8 @@ class Loader:
             ConfigError: the step is negative, or beyond the end of the pass.
         """
         step = self._checked(step)
+        if step:
+            self._refuse_lanes("seek")
         if self._options.tail is not None and step > len(self):
             raise ConfigError("no such step in this pass", found=step, expected=f"0 to {len(self)}")
         self._begin(runs.go_on(self._history, step, self.global_batch, self.world), step)
@@ -190,10 +199,14 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain JSON, equal on every rank: at most 64 bytes a child and 40 a change of shape.
 
-        Between micro-batches of a step, it is the step's beginning.
+        Between micro-batches of a step, it is the step's beginning. Of a lane stream, it has the places of this rank's
+        lanes: join those of all ranks by `merge_states`.
         """
         consumed = self.consumed
-        return states.encode(describe(self._options.data, consumed), consumed, self._history, self._accepted)
+        state = states.encode(describe(self._options.data, consumed), consumed, self._history, self._accepted)
+        if self._cursor.step_places is not None:
+            state["lanes"] = lanes.encode(self._cursor.step_places)
+        return state
 
     def load_state_dict(self, state: dict[str, Any], accept: Iterable[str] = ()) -> list[str]:
         """Go on where `state` was taken, in the shape of now. A running iterator follows at once.
@@ -213,14 +226,13 @@ class Loader:
         saved = states.decode(state)
         description = describe(self._options.data, saved.consumed)
         found = states.check(states.compare(saved, description), accept, description.children)
-        account = [
-            states.account(difference, saved.consumed, description.reads, saved.reads) for difference in found
-        ]
+        account = [states.account(difference, saved.consumed, description.reads, saved.reads) for difference in found]
         for line in account:
             _log.warning("%s", line)
         taken = tuple((saved.consumed, one.name, one.old, one.new) for one in found)
         self._accepted = (*saved.accepted, *taken)
-        self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step)
+        places = lanes.decode(state.get("lanes", [])) if is_lane_stream(self._options.data) else None
+        self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step, places)
         return account
 
     def _checked(self, step: int) -> int:
@@ -237,21 +249,28 @@ class Loader:
         left = max(0, self._num_samples - consumed)
         return left // self.global_batch if self._options.tail == "drop" else -(-left // self.global_batch)
 
-    def _begin(self, history: runs.History, step: int) -> None:
+    def _begin(self, history: runs.History, step: int, places: lanes.Places | None = None) -> None:
         """Make `step` the next one."""
         consumed = runs.stretch_of(history, step).consumed_at(step)
+        task = self._task_from(consumed, places)
         self._history, self._first_step, self._first_consumed = history, step, consumed
-        cursor = self._cursor
-        cursor.task, cursor.number, cursor.ended = self._task_from(consumed), 0, False
+        self._cursor.move(task)
 
-    def _task_from(self, consumed: int) -> ReadTask:
-        """This rank's reading from `consumed` global samples on."""
+    def _task_from(self, consumed: int, places: lanes.Places | None) -> ReadTask | LaneTask:
+        """This rank's reading from `consumed` global samples on; of a lane stream from `places` on."""
         options = self._options
+        # The first position from `consumed` on that is this rank's: p ≡ rank (mod world).
+        first = consumed + (options.rank - consumed) % options.world
+        if is_lane_stream(options.data):
+            own = lanes.own_lanes(options.data.lanes, options.rank, options.world)
+            begun = lanes.starts(own) if places is None else lanes.taken_up(places, own)
+            return LaneTask(
+                options.data, first, options.world, options.micro_batch, options.micro_batches, begun, options.collate
+            )
         one_pass = options.tail is not None
         return ReadTask(
             data=options.data,
-            # The first position from `consumed` on that is this rank's: p ≡ rank (mod world).
-            first_position=consumed + (options.rank - consumed) % options.world,
+            first_position=first,
             stride=options.world,
             batch_size=options.micro_batch,
             num_batches=self._steps_from(consumed) * options.micro_batches if one_pass else None,
@@ -260,6 +279,14 @@ class Loader:
             on_error=options.on_error,
             substitute_limit=options.substitute_limit,
         )
+
+    def _refuse_lanes(self, what: str) -> None:
+        if is_lane_stream(self._options.data):
+            raise ConfigError(
+                f"{what} finds no place in a stream that packs on the fly: how much a window gives is known only "
+                "when it was read",
+                hint="Go on from a state: load_state_dict(merge_states([...]))",
+            )
 
 
 @dataclass(slots=True)
@@ -270,11 +297,38 @@ class Cursor:
         task: what is read since the loader was last moved; another object after each move.
         number: of the next batch in it.
         ended: an iterator has come to the end of the pass.
+        places: where the rank's lanes are at batch `number`; None for what has positions.
+        step_places: where they were when the last whole step had been handed out.
     """
 
-    task: ReadTask
+    task: ReadTask | LaneTask
     number: int = 0
     ended: bool = False
+    places: lanes.Places | None = field(init=False)
+    step_places: lanes.Places | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.move(self.task)
+
+    def move(self, task: ReadTask | LaneTask) -> None:
+        """Begin a task."""
+        self.task, self.number, self.ended = task, 0, False
+        self.places = self.step_places = task.places if isinstance(task, LaneTask) else None
+
+    def rest(self) -> ReadTask | LaneTask:
+        """The task as it is read from batch `number` on."""
+        return self.task if self.places is None or isinstance(self.task, ReadTask) else self.task.at(self.places)
+
+    def advance(self, handed: Any) -> Any:
+        """Count a batch, and hand it out."""
+        self.number += 1
+        if self.places is None or isinstance(self.task, ReadTask):
+            return handed
+        batch, places = handed
+        self.places = {**self.places, **places}
+        if self.number % self.task.micro_batches == 0:
+            self.step_places = self.places
+        return batch
 
 
 class Batches(Iterator[Any]):
@@ -285,7 +339,7 @@ class Batches(Iterator[Any]):
         self._factory = pipeline
         self._running: Pipeline | None = None
         # What the running pipeline gives next, and to which process.
-        self._task: ReadTask | None = None
+        self._task: ReadTask | LaneTask | None = None
         self._number = 0
         self._pid = 0
 
@@ -303,12 +357,13 @@ class Batches(Iterator[Any]):
         if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
             running = self._restart()
         try:
-            batch = next(running)
+            handed = next(running)
         except BaseException:
             # The loader stays where it is, so that the same batch can be asked for again.
             self.close()
             raise
-        self._number = cursor.number = cursor.number + 1
+        batch = cursor.advance(handed)
+        self._number = cursor.number
         return batch
 
     def close(self) -> None:
@@ -324,7 +379,7 @@ class Batches(Iterator[Any]):
     def _restart(self) -> Pipeline:
         self.close()
         self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
-        self._running = self._factory(self._task, self._number)
+        self._running = self._factory(self._cursor.rest(), self._number)
         return self._running
 
 
@@ -336,17 +391,21 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
             found=f"workers={workers}, prefetch={prefetch}",
             expected="workers of 0 or more, prefetch of 1 or more",
         )
-    if workers == 0:
-        return lambda task, first: read_batches(task, first, 1)
-    start = _starter(kind, workers, prefetch, timeout_seconds)
-    return lambda task, first: ReadAhead(task, first, workers, start)
+    start = _starter(kind, prefetch, timeout_seconds)
+
+    def begin(task: ReadTask | LaneTask, first: int) -> Pipeline:
+        if isinstance(task, LaneTask):
+            return LaneBatches(task, first, workers, start)
+        return ReadAhead(task, first, workers, start) if workers else read_batches(task, first, 1)
+
+    return begin
 
 
-def _starter(kind: WorkerKind, workers: int, prefetch: int, timeout_seconds: float | None) -> WorkersFactory:
+def _starter(kind: WorkerKind, prefetch: int, timeout_seconds: float | None) -> WorkersFactory:
     if kind == "threads":
-        return lambda producer: ThreadWorkers(producer, workers, prefetch, timeout_seconds)
+        return lambda producer, workers: ThreadWorkers(producer, workers, prefetch, timeout_seconds)
     if kind != "processes":
         raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     from penstock.load.processes import ProcessWorkers  # most runs need no processes
 
-    return lambda producer: ProcessWorkers(producer, workers, prefetch, timeout_seconds)
+    return lambda producer, workers: ProcessWorkers(producer, workers, prefetch, timeout_seconds)

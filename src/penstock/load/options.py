@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import SupportsSubstitutes, is_stream
+from penstock.abc import SupportsSubstitutes, is_lane_stream, is_stream
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate
 from penstock.load.read import OnError
@@ -18,7 +18,7 @@ class Options:
     """What a loader was asked for.
 
     Attributes:
-        data: a stream, or a source where `tail` is given.
+        data: a stream or a lane stream, or a source where `tail` is given.
         global_batch: samples of a step, all ranks together.
         rank: data-parallel rank.
         world: number of data-parallel ranks.
@@ -81,13 +81,14 @@ def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None
 def _check_tail(data: Any, tail: str | None) -> None:
     if tail not in (None, "pad", "drop"):
         raise ConfigError("no such tail", found=repr(tail), expected="'pad' or 'drop'")
-    if is_stream(data) and tail is not None:
+    endless = is_stream(data) or is_lane_stream(data)
+    if endless and tail is not None:
         raise ConfigError(
             "an endless stream has no tail",
             found=f"tail={tail!r}",
             hint="Give a source for one pass, or leave tail out",
         )
-    if not is_stream(data) and tail is None:
+    if not endless and tail is None:
         raise ConfigError(
             "one pass over a source needs to know what happens to its last, short batch",
             expected="tail='pad' (repeats, marked by valid=False) or tail='drop'",

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.load.lanes import LaneTask
 from penstock.load.read import ReadTask, read_batches
 from penstock.load.workers import Wait, WorkersFactory
 
@@ -25,7 +26,7 @@ class Pipeline(Protocol):
 class PipelineFactory(Protocol):
     """Starts reading a task."""
 
-    def __call__(self, task: ReadTask, first: int, /) -> Pipeline:
+    def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
         """A pipeline whose first batch has the number `first`."""
         ...
 
@@ -58,7 +59,7 @@ class ReadAhead:
     def __init__(self, task: ReadTask, first: int, workers: int, start: WorkersFactory) -> None:
         self._turn = 0
         self._num_workers = workers
-        self._workers = start(Shares(task, first, workers))
+        self._workers = start(Shares(task, first, workers), workers)
 
     def __next__(self) -> Any:
         batch = self._workers.take(self._turn)

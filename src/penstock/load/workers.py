@@ -45,8 +45,8 @@ class Workers(Protocol):
 class WorkersFactory(Protocol):
     """Starts workers."""
 
-    def __call__(self, producer: Producer, /) -> Workers:
-        """Workers that have begun."""
+    def __call__(self, producer: Producer, workers: int, /) -> Workers:
+        """So many workers, at work."""
         ...
 
 

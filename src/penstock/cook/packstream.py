@@ -1,0 +1,185 @@
+"""Packing on the fly: groups of samples whose length is known only once they are cooked.
+
+A window is a run of inputs of one lane. `select` cuts a window into groups, `merge` makes each group into samples. So
+an output is addressed by (lane, window, offset), and a resumed run redoes at most one window a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import GeneratorType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._resolved import Ahead
+from penstock._tree import line, tree
+from penstock.abc import Stream, is_stream
+from penstock.errors import ConfigError
+from penstock.types import Schema
+
+Select: TypeAlias = Callable[[list[Any]], Iterable[Sequence[Any]]]
+"""The samples of a window → groups, each a list of places in the window, or of the samples themselves."""
+
+Merge: TypeAlias = Callable[[list[Any]], Any]
+"""A group of samples → one sample; a list or a generator of samples; or None for nothing."""
+
+
+class PackStream:
+    """A `LaneStream` of what `merge` makes of the groups that `select` finds in each window.
+
+    Without `select` every sample is a group; without `merge` a group of one sample is that sample. So
+    `PackStream(stream, 1, merge=fn)` is a filter or a generator: `fn([sample])` gives None, one sample, or many.
+
+    Memory: one window of samples a lane.
+
+    Args:
+        stream: what is packed; its lanes are the lanes here. Any world size that divides them can run and resume it.
+        window: samples of a lane that are looked at together.
+        select: a pure function of a window's samples.
+        merge: a pure function of a group's samples.
+        leftover: samples of a window that are in no group are an error, or `"drop"`ped.
+        name: says which functions these are, in fingerprints and recipes; `module:qualname` of both by default.
+            Change it when their results change.
+
+    Raises:
+        ConfigError: no stream; a window below 1; a function without a name of its own, and none given.
+    """
+
+    def __init__(
+        self,
+        stream: Stream[Any],
+        window: int,
+        select: Select | None = None,
+        merge: Merge | None = None,
+        *,
+        leftover: Literal["error", "drop"] = "error",
+        name: str | None = None,
+    ) -> None:
+        if not is_stream(stream):
+            raise ConfigError(
+                "packing on the fly needs an endless stream of addressable samples",
+                found=type(stream).__name__,
+                hint="Give a stream such as Shuffle(source, seed, lanes=8)",
+            )
+        if window < 1:
+            raise ConfigError("a window holds at least one sample", found=window)
+        if leftover not in ("error", "drop"):
+            raise ConfigError("no such leftover", found=repr(leftover), expected="'error' or 'drop'")
+        self.stream = stream
+        self.window = window
+        self.select = select
+        self.merge = merge
+        self.leftover = leftover
+        self.name = " ".join(_name(fn) for fn in (select, merge)) if name is None else name
+        self._ahead = Ahead(stream)
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.stream.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what `merge` returns is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint, the window and the functions' names."""
+        return digest("pack-stream", self.window, self.name, self.leftover, self.stream.fingerprint)
+
+    def outputs(self, lane: int, window: int, /) -> Iterator[Any]:
+        """The samples that window number `window` of a lane gives.
+
+        Raises:
+            ConfigError: `select` names a sample twice, one that is not there, or leaves some out.
+        """
+        samples = self.samples_of(lane, window)
+        groups = [[place] for place in range(len(samples))] if self.select is None else self.select(samples)
+        for places in self._checked(groups, samples):
+            group = [samples[place] for place in places]
+            yield from _several(_only(group) if self.merge is None else self.merge(group))
+
+    def samples_of(self, lane: int, window: int) -> list[Any]:
+        """The inputs of one window, in order."""
+        places = np.arange(window * self.window, (window + 1) * self.window, dtype=np.int64)
+        return self._ahead.samples(self._ahead.resolve(places * self.lanes + lane))
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: window, the functions' names, and the stream."""
+        return {
+            "kind": "pack-stream",
+            "window": self.window,
+            "fn": self.name,
+            "leftover": self.leftover,
+            "stream": self.stream.recipe(),
+        }
+
+    def summary(self) -> str:
+        """One line: window and functions."""
+        return line("PackStream", {"window": self.window, "fn": self.name, "lanes": self.lanes})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _checked(self, groups: Iterable[Sequence[Any]], samples: list[Any]) -> list[list[int]]:
+        """Places of each group, after all groups were seen to be sound."""
+        by_identity = {id(sample): place for place, sample in enumerate(samples)}
+        found = [[_place(one, by_identity, len(samples)) for one in group] for group in groups]
+        used = [place for group in found for place in group]
+        if len(set(used)) < len(used):
+            raise ConfigError("select puts a sample into two groups", found=sorted(used))
+        if self.leftover == "error" and len(used) < len(samples):
+            raise ConfigError(
+                "select leaves samples out",
+                found=f"{len(samples) - len(used)} of a window of {len(samples)}",
+                hint="Put each into a group, or say leftover='drop'",
+            )
+        return found
+
+
+def _place(one: Any, by_identity: Mapping[int, int], count: int) -> int:
+    place = by_identity.get(id(one))
+    if place is None and isinstance(one, (int, np.integer)) and 0 <= one < count:
+        return int(one)
+    if place is None:
+        raise ConfigError(
+            "select names what is not in the window",
+            found=repr(one)[:80],
+            expected=f"places 0 to {count - 1}, or the samples that it was given",
+        )
+    return place
+
+
+def _only(group: list[Any]) -> Any:
+    if len(group) != 1:
+        raise ConfigError("a group of several samples needs merge=", found=f"{len(group)} samples")
+    return group[0]
+
+
+def _several(made: Any) -> Iterable[Any]:
+    if made is None:
+        return ()
+    return made if isinstance(made, (list, tuple, GeneratorType)) else (made,)
+
+
+def _name(fn: Callable[..., Any] | None) -> str:
+    if fn is None:
+        return "-"
+    qualname: str | None = getattr(fn, "__qualname__", None)
+    if qualname is None:
+        raise ConfigError(
+            "the function has no name by which a saved state could know it",
+            found=type(fn).__name__,
+            hint="Pass name=, and change it when the functions' results change",
+        )
+    return f"{fn.__module__}:{qualname}"

@@ -1,0 +1,280 @@
+"""Batches of a `LaneStream`: each lane is walked by one worker, its place is (window, offset)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from penstock._columns import stack
+from penstock.abc import LaneStream
+from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
+from penstock.load.collate import Collate
+from penstock.load.workers import Wait, WorkersFactory
+
+Places: TypeAlias = Mapping[int, tuple[int, int]]
+"""Lane → (window, offset): the window that its next output is looked for in, and the outputs of it handed out."""
+
+_START = (0, 0)
+
+# A filter that lets nothing through must not look like a slow one.
+_MOST_EMPTY_WINDOWS = 10_000
+
+_RETRY_WAITS_S = (0.05, 0.25, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTask:
+    """Everything that decides a rank's batches of a lane stream from one place of a run on.
+
+    Output number q of the global order is of lane `q mod lanes`; the rank's are `first_position + stride · k`.
+
+    Attributes:
+        data: the lane stream.
+        first_position: global number of the rank's first output.
+        stride: world size; it divides the lanes.
+        batch_size: samples of a batch of this rank.
+        micro_batches: batches of this rank in a step.
+        places: of the rank's lanes at the first batch that is read.
+        collate: makes what is handed out from a batch of columns; runs in the calling thread.
+        num_batches: None: there is no end.
+    """
+
+    data: LaneStream[Any]
+    first_position: int
+    stride: int
+    batch_size: int
+    micro_batches: int
+    places: Places
+    collate: Collate
+    num_batches: None = None
+
+    def at(self, places: Places) -> LaneTask:
+        """The same, from other places on."""
+        return replace(self, places=places)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one worker has for a batch: samples, their rows in it, and where it left the lanes."""
+
+    rows: list[int]
+    samples: list[Any]
+    places: dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneShares:
+    """Worker w of W walks every W-th lane of the rank: a `Producer` of `Part`s, one a batch."""
+
+    task: LaneTask
+    first: int
+    workers: int
+
+    def __call__(self, worker: int, wait: Wait, /) -> Generator[Part]:
+        """The parts of worker number `worker`."""
+        task, lanes = self.task, self.task.data.lanes
+        own = sorted(task.places)[worker :: self.workers]
+        walks = {lane: walk(task.data, lane, *task.places[lane], wait) for lane in own}
+        number = self.first
+        while True:
+            part = Part([], [], {})
+            for row in range(task.batch_size):
+                lane = (task.first_position + task.stride * (number * task.batch_size + row)) % lanes
+                if lane in walks:
+                    sample, place = next(walks[lane])
+                    part.rows.append(row)
+                    part.samples.append(sample)
+                    part.places[lane] = place
+            yield part
+            number += 1
+
+
+class LaneBatches:
+    """Batches in order, each with the lanes' places after it.
+
+    Memory: `workers · prefetch` parts of batches, and what the stream holds for a window of each of the rank's lanes.
+
+    Args:
+        task: what to read.
+        first: number of the first batch.
+        workers: how many there are; 0 reads in the calling thread.
+        start: starts them.
+    """
+
+    def __init__(self, task: LaneTask, first: int, workers: int, start: WorkersFactory) -> None:
+        self._task = task
+        count = min(workers, len(task.places))
+        shares = LaneShares(task, first, max(count, 1))
+        self._workers = start(shares, count) if count else _Here(shares(0, time.sleep))
+        self._turns = range(max(count, 1))
+
+    def __next__(self) -> tuple[Any, Places]:
+        parts: list[Part] = [self._workers.take(worker) for worker in self._turns]
+        samples: list[Any] = [None] * self._task.batch_size
+        places: dict[int, tuple[int, int]] = {}
+        for part in parts:
+            places.update(part.places)
+            for row, sample in zip(part.rows, part.samples, strict=True):
+                samples[row] = sample
+        return self._task.collate(stack(samples)), places
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._workers.close()
+
+
+class _Here:
+    """A worker that is the calling thread itself."""
+
+    def __init__(self, made: Generator[Any]) -> None:
+        self._made = made
+
+    def take(self, _worker: int, /) -> Any:
+        return next(self._made)
+
+    def close(self) -> None:
+        self._made.close()
+
+
+def walk(
+    data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait
+) -> Iterator[tuple[Any, tuple[int, int]]]:
+    """The outputs of a lane from (window, offset) on, each with the place after it; without end.
+
+    Raises:
+        ResumeMismatch: the window gives fewer outputs than were handed out before.
+        PenstockError: too many windows in a row give nothing.
+    """
+    empty = 0
+    while True:
+        handed = offset
+        for handed, sample in _outputs(data, lane, window, offset, wait):
+            yield sample, (window, handed)
+        empty = empty + 1 if handed == 0 else 0
+        if empty >= _MOST_EMPTY_WINDOWS:
+            raise PenstockError(
+                f"lane {lane} gives nothing any more",
+                found=f"{empty} windows in a row without an output, up to window {window}",
+                hint="Look at the function that filters or packs",
+            )
+        window, offset = window + 1, 0
+
+
+def _outputs(data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait) -> Iterator[tuple[int, Any]]:
+    """The outputs of one window after the first `offset`, each with its number from 1; tried again after I/O errors."""
+    waits = iter(_RETRY_WAITS_S)
+    while True:
+        number = 0
+        try:
+            for number, sample in enumerate(data.outputs(lane, window), 1):
+                if number > offset:
+                    yield number, sample
+                    offset = number
+        except OSError as error:
+            seconds = next(waits, None)
+            if isinstance(error, NotFound) or seconds is None or wait(seconds):
+                raise
+            continue
+        if number < offset:
+            raise ResumeMismatch(
+                f"window {window} of lane {lane} gives fewer samples than before",
+                found=number,
+                expected=f"at least {offset}",
+                hint="The functions of a lane stream must give the same for the same samples",
+            )
+        return
+
+
+def own_lanes(lanes: int, rank: int, world: int) -> range:
+    """The lanes of a rank.
+
+    Raises:
+        ConfigError: the world size does not divide the lanes; it lists those that do.
+    """
+    if lanes % world:
+        allowed = [size for size in range(1, lanes + 1) if lanes % size == 0]
+        raise ConfigError(
+            f"a stream of {lanes} lanes can't be dealt to {world} ranks: each lane is walked by one rank",
+            found=f"world {world}",
+            expected="a world of " + ", ".join(map(str, allowed)),
+            hint="Make the stream with more lanes, such as a multiple of every world size that you expect",
+        )
+    return range(rank, lanes, world)
+
+
+def encode(places: Places) -> list[list[int]]:
+    """As a state holds them: [lane, window, offset] each."""
+    return [[lane, *places[lane]] for lane in sorted(places)]
+
+
+def decode(value: Any) -> dict[int, tuple[int, int]]:
+    """Places from a state; raises `ResumeMismatch` where they are none."""
+    rows: list[Any] = value if isinstance(value, list) else [None]
+    for row in rows:
+        if not (isinstance(row, (list, tuple)) and len(row) == 3 and all(_is_count(number) for number in row)):
+            raise ResumeMismatch("this is no state of lanes", found=repr(row)[:80], expected="[lane, window, offset]")
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def taken_up(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The places of a rank's own lanes.
+
+    Raises:
+        ResumeMismatch: the state lacks some of them.
+    """
+    own = list(own)
+    missing = [lane for lane in own if lane not in saved]
+    if missing:
+        raise ResumeMismatch(
+            "the state lacks lanes of this rank",
+            found="lanes " + _listed(sorted(saved)),
+            expected="lanes " + _listed(own),
+            hint="Each rank's state holds its own lanes: join them with merge_states([...])",
+        )
+    return {lane: saved[lane] for lane in own}
+
+
+def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One state from those of all ranks, for any world size that divides the lanes.
+
+    Args:
+        states: what `Loader.state_dict` gave on each rank, after the same step. States of streams that have no lanes
+            of their own are equal on every rank: any one of them is the result.
+
+    Raises:
+        ResumeMismatch: they are of different streams or steps, or disagree on a lane.
+    """
+    first: dict[str, Any] | None = None
+    places: dict[int, tuple[int, int]] = {}
+    for number, state in enumerate(states):
+        rest = {key: value for key, value in state.items() if key != "lanes"}
+        if first is None:
+            first = rest
+        different = [key for key in {**first, **rest} if first.get(key) != rest.get(key)]
+        if different:
+            raise ResumeMismatch(
+                f"state {number} is not of the same run and step as state 0",
+                found=", ".join(f"{key} {rest.get(key)!r}"[:120] for key in different),
+                expected=", ".join(f"{key} {first.get(key)!r}"[:120] for key in different),
+            )
+        for lane, place in decode(state.get("lanes", [])).items():
+            if places.setdefault(lane, place) != place:
+                raise ResumeMismatch(f"two states disagree on lane {lane}", found=place, expected=places[lane])
+    if first is None:
+        raise ConfigError("there is no state to merge")
+    return {**first, "lanes": encode(places)} if places else first
+
+
+def _listed(lanes: list[int]) -> str:
+    return ", ".join(map(str, lanes[:16])) + (", …" if len(lanes) > 16 else "") if lanes else "none"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def starts(lanes: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Places at the beginning of a run."""
+    return dict.fromkeys(lanes, _START)
