@@ -76,7 +76,6 @@ class _Server(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -88,7 +87,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Nothing: tests look at `log`."""
 
     def _answer(self) -> None:
-        owner, name = self.server.owner, unquote(self.path).lstrip("/")
+        server: Any = self.server
+        owner: FileServer = server.owner
+        name = unquote(self.path).lstrip("/")
         found = _RANGE.match(self.headers.get("Range") or "")
         data = owner.files.get(name)
         size_bytes = 0 if data is None else len(data)
