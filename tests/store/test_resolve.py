@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
+from penstock.store.remote import RemoteStore
 from penstock.store.resolve import resolve
 
 
@@ -33,9 +37,33 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert resolve("~/a")[1] == str(tmp_path / "a")
 
 
-@pytest.mark.parametrize("url", ["ftp://host/a", "nosuch+scheme://a"])
-def test_unknown_scheme(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("s3://bucket/a b/c.bin", "s3://bucket"),
+        ("gs://bucket/a", "gs://bucket"),
+        ("az://container/a/", "az://container"),
+        ("https://host:8080/a/b%20c", "https://host:8080"),
+    ],
+)
+def test_remote(url: str, base: str) -> None:
+    store, path = resolve(url)
+    assert path == url.rstrip("/")
+    assert isinstance(store, CachedStore)
+    assert isinstance(store.remote, RemoteStore)
+    assert store.remote.base == base
+
+
+@pytest.mark.parametrize("url", ["nosuch+scheme://a", "s3:///a", "https://host/a?signature=x"])
+def test_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(url)
     assert caught.value.path == url
     assert url.partition(":")[0] in str(caught.value)
+
+
+def test_local_paths_load_nothing_of_remote_stores() -> None:
+    code = "import sys; from penstock.store.resolve import resolve; resolve('a'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "penstock.store.local" in loaded
+    assert not {"penstock.store.remote", "penstock.store.cache", "obstore", "fsspec"} & {*loaded}

@@ -1,0 +1,105 @@
+"""Stores of fsspec: the laws, over its own store in memory."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, MissingExtra, NotFound, Unreachable
+from penstock.store import _remote_staged
+from penstock.store.cache import CachedStore
+from penstock.store.fsspec_store import FsspecStore, knows
+from penstock.store.resolve import resolve
+from penstock.testing.stores import StoreSuite, put
+
+_folders = itertools.count()
+
+
+class TestFsspecStore(StoreSuite):
+    @pytest.fixture
+    def store(self) -> FsspecStore:
+        return FsspecStore("memory")
+
+    @pytest.fixture
+    def root(self) -> str:
+        return f"memory://suite/{next(_folders)}"
+
+
+class TestCachedFsspecStore(StoreSuite):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> CachedStore:
+        return CachedStore(FsspecStore("memory"), str(tmp_path / "cache"))
+
+    @pytest.fixture
+    def root(self) -> str:
+        return f"memory://cached/{next(_folders)}"
+
+
+class TestLargeFiles(StoreSuite):
+    """Those that are uploaded under a hidden name first."""
+
+    @pytest.fixture
+    def store(self, monkeypatch: pytest.MonkeyPatch) -> Store:
+        monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 0)
+        return FsspecStore("memory")
+
+    @pytest.fixture
+    def root(self) -> str:
+        return f"memory://large/{next(_folders)}"
+
+
+def test_resolve() -> None:
+    store, path = resolve("memory://folder/a.bin")
+    assert path == "memory://folder/a.bin"
+    assert isinstance(store, CachedStore)
+    put(store, path, b"0123456789")
+    assert fsspec.open(path).open().read() == b"0123456789"
+    assert pickle.loads(pickle.dumps(store)).get(path, 2, 3) == b"234"
+    assert store.stats().requests > 0
+
+
+def test_unknown_schemes_and_options() -> None:
+    assert knows("hf")
+    assert not knows("nosuch")
+    with pytest.raises(NotFound):
+        FsspecStore("memory").size("memory://missing")
+
+
+def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtra, match=r"penstock\[fsspec\]"):
+        resolve("memory://a")
+
+
+def test_errors_of_the_file_system_name_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, *given: object, **named: object) -> None:
+        raise RuntimeError("broken")
+
+    store = FsspecStore("memory")
+    put(store, "memory://x/a", b"abc")
+    for name in ("cat_ranges", "info"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{name}", broken)
+            with pytest.raises(Unreachable, match="broken") as caught:
+                store.get_ranges("memory://x/a", [(0, 1)])
+            assert caught.value.path == "memory://x/a"
+
+
+def test_a_short_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FsspecStore("memory")
+    put(store, "memory://x/b", b"abc")
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_ranges", lambda *a, **k: [b""])
+    with pytest.raises(Unreachable, match="ends early"):
+        store.get_ranges("memory://x/b", [(0, 2)])
+
+
+def test_a_file_system_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(ConfigError, match="sftp"):
+        FsspecStore("sftp").size("sftp://host/a")
