@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,9 +50,9 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
         FormatError: what is in `.nv-meta` contradicts itself.
         ConfigError: no such split.
     """
-    raw = open_raw(store, path, options)
-    if options.raw or not store.exists(meta_path(raw.path, DATASET_YAML)) or importlib.util.find_spec(_TYPED) is None:
-        return raw
+    if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
+        return open_raw(store, path, options)
+    raw = open_raw(store, path, dataclasses.replace(options, columns=None))
     return importlib.import_module(_TYPED).typed_view(raw, store, raw.path, options)
 
 

@@ -1,0 +1,161 @@
+"""Types of samples: which fields a typed sample has, which of them it must have, and what the others are by default.
+
+A type is a name and its fields; samples themselves are dicts. Names in YAML are looked up in the table of Energon's
+types and among those that the user registered; no module is imported for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar, is_typeddict
+
+from penstock.errors import ConfigError, UnsafeData
+
+ENERGON = "megatron.energon"
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleType:
+    """A type of samples.
+
+    Attributes:
+        name: of its class.
+        required: fields that every sample has.
+        defaults: the other fields → what they are where nothing is given.
+    """
+
+    name: str
+    required: tuple[str, ...]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields, required ones first."""
+        return (*self.required, *self.defaults)
+
+
+_ANSWERS = ("answers", "answer_weights")
+_OCR = tuple(
+    f"{what}_{kind}"
+    for what, kinds in (
+        ("block", ("boxes", "classes", "text")),
+        ("lines", ("boxes", "text")),
+        ("words", ("boxes", "text")),
+        ("chars", ("boxes", "text")),
+    )
+    for kind in kinds
+)
+_SIMILARITY = ("audio", "video", "similarity_matrix", "matched_text_indices")
+
+
+def _optional(*names: str) -> dict[str, Any]:
+    return dict.fromkeys(names)
+
+
+TYPES: Mapping[str, SampleType] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            SampleType("Sample", ()),
+            SampleType("CaptioningSample", ("image", "caption")),
+            SampleType("ImageSample", ("image",)),
+            SampleType("ImageClassificationSample", ("image",), _optional("label", "label_name")),
+            SampleType("InterleavedSample", ("sequence",)),
+            SampleType("MultiChoiceVQASample", ("image", "context"), {"choices": None, "correct_choice_idx": 0}),
+            SampleType("OCRSample", ("image", "text"), _optional(*_OCR)),
+            SampleType("SimilarityInterleavedSample", ("images", "texts"), _optional(*_SIMILARITY)),
+            SampleType("TextSample", ("text",)),
+            SampleType("VidQASample", ("video", "context"), _optional(*_ANSWERS)),
+            SampleType("VQASample", ("image", "context"), _optional(*_ANSWERS)),
+            SampleType("VQAOCRSample", ("image", "context", "text"), _optional(*_ANSWERS, "words_boxes", "words_text")),
+        )
+    }
+)
+"""Energon's types by class name."""
+
+DATASETS: Mapping[str, str] = MappingProxyType(
+    {f"{name.removesuffix('Sample')}Webdataset": name for name in TYPES if name != "Sample"}
+)
+"""Classes of the older form of `dataset.yaml`, up to 3.x → the type of their samples."""
+
+# One for the process, as classes are: what a program registers holds wherever it opens data.
+_registered: dict[str, SampleType] = {}
+
+
+def register_sample_type(cls: T) -> T:
+    """Let `dataset.yaml` name a class of yours, without `trust`; as a function or a decorator.
+
+    Args:
+        cls: a dataclass or a TypedDict; fields without a default are required. Fields whose names begin with two
+            underscores, which every sample has, do not count.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    one = type_of_class(cls)
+    _registered[f"{cls.__module__}.{cls.__qualname__}"] = one
+    return cls
+
+
+def type_of_class(cls: Any) -> SampleType:
+    """The sample type that a class describes; see `register_sample_type`."""
+    if is_typeddict(cls):
+        names = [name for name in cls.__annotations__ if not name.startswith("__")]
+        required = tuple(name for name in names if name in cls.__required_keys__)
+        return SampleType(cls.__name__, required, _optional(*(name for name in names if name not in required)))
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+        fields = [one for one in dataclasses.fields(cls) if one.init and not one.name.startswith("__")]
+        defaults = {one.name: _default(one) for one in fields if _has_default(one)}
+        return SampleType(cls.__name__, tuple(one.name for one in fields if not _has_default(one)), defaults)
+    found = getattr(cls, "__name__", type(cls).__name__)
+    raise ConfigError("no type of samples", found=found, expected="a dataclass or a TypedDict")
+
+
+def find_type(module: str | None, name: str, *, trust: bool, path: str) -> SampleType:
+    """The type that a YAML names.
+
+    Args:
+        module: its `__module__`.
+        name: its `__class__`.
+        trust: import the module where the type is not known.
+        path: the YAML, for errors.
+
+    Raises:
+        UnsafeData: it is not known, and nothing may be imported.
+        ConfigError: the module has no such type.
+    """
+    registered = _registered.get(f"{module}.{name}")
+    if registered is None:
+        same_name = [one for key, one in _registered.items() if key.rpartition(".")[2] == name]
+        registered = same_name[0] if len(same_name) == 1 else None
+    if registered is not None:
+        return registered
+    if name in TYPES and (module is None or module.partition(".")[0] == ENERGON.partition(".")[0]):
+        return TYPES[name]
+    if not trust:
+        raise UnsafeData(
+            "a type of samples that is not known: to import its module would run its code",
+            path=path,
+            found=f"{module}.{name}",
+            expected=", ".join(TYPES),
+            hint="Register it with penstock.register_sample_type(cls), or open with raw=True, or with trust=True",
+        )
+    try:
+        cls = getattr(importlib.import_module(module or ENERGON), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError("no such type of samples", path=path, found=f"{module}.{name}", hint=str(error)) from None
+    return type_of_class(cls)
+
+
+def _has_default(one: dataclasses.Field[Any]) -> bool:
+    return one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not dataclasses.MISSING else one.default
