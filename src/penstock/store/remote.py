@@ -111,12 +111,15 @@ class RemoteStore:
         """Whether a file or a folder of this name is there, as far as these credentials may know."""
         with contextlib.suppress(NotFound, Denied):
             return self.head(path).size_bytes >= 0
-        return self.is_folder(path)
+        return not self._is_web and self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a file lies under `path`; a web server does not tell."""
-        if self.base.startswith("http"):
-            return False
+        """Whether a file lies under `path`.
+
+        A web server does not tell: there, what is no file may be a folder, so that formats look for their files in it.
+        """
+        if self._is_web:
+            return not self.exists(path)
         self.counters.mine.requests += 1
         with contextlib.suppress(NotFound, Denied):
             return bool(self._transport.list(self._key(path), first_only=True))
@@ -124,7 +127,7 @@ class RemoteStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
-        if self.base.startswith("http"):
+        if self._is_web:
             raise Unsupported("a web server does not list its files", path=prefix, hint="Name a file of the dataset")
         self.counters.mine.requests += 1
         found = self._transport.list(self._key(prefix), first_only=False)
@@ -159,6 +162,10 @@ class RemoteStore:
     # --- inside --------------------------------------------------------------------------------------------------
 
     @property
+    def _is_web(self) -> bool:
+        return self.base.startswith("http")
+
+    @property
     def _transport(self) -> Transport:
         return transport(self.base, self.options)
 
@@ -174,10 +181,10 @@ class RemoteStore:
         if not path.startswith(self.base + "/"):
             raise ConfigError("this is not in the store", path=path, expected=f"{self.base}/…")
         key = path[len(self.base) + 1 :].rstrip("/")
-        return unquote(key) if self.base.startswith("http") else key
+        return unquote(key) if self._is_web else key
 
     def _require_writable(self, path: str) -> None:
-        if self.base.startswith("http"):
+        if self._is_web:
             raise Unsupported("web servers are only read", path=path, hint="Write to a local path or to s3://…")
 
 

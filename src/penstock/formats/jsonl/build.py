@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._tokens import DATA
@@ -148,8 +148,8 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
     """Make an index that is not there, by one process of this host while the others wait.
 
     Returns:
-        None where the index now lies at `index_path`; where its folder takes no files, the lines, int64[k, 2], mapped
-        from the cache folder.
+        None where the index now lies at `index_path`; where its folder takes no files, or is in a remote store, the
+        lines, int64[k, 2], mapped from the cache folder.
 
     Raises:
         Corrupt: a faulty line.
@@ -159,6 +159,8 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
             stack.enter_context(hold_lock(_lock_path(path)))
         if store.exists(index_path):
             return None
+        if isinstance(store, SupportsCopies):
+            return _lines_in_cache(store, path)
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)
         try:

@@ -1,0 +1,166 @@
+"""Datasets in remote stores: the same samples and fingerprints as on disk, over S3, the web, and fsspec."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.errors import NotFound, Truncated
+from penstock.store.local import LocalStore
+from penstock.store.remote import RemoteStore
+from penstock.store.resolve import resolve
+from penstock.testing import FileServer, same
+from penstock.testing.stores import put
+
+Upload = Callable[[dict[str, bytes]], str]
+DOCS = [np.arange(size, dtype=np.uint16) % 50_000 for size in (5, 0, 3000, 1, 70_000, 12)]
+
+
+@pytest.fixture
+def web() -> Iterator[FileServer]:
+    with FileServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "http", "memory"])
+def upload(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upload:
+    """Puts files into a new folder of a remote store; gives its URL."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    name = f"formats-{tmp_path.name}"
+    if request.param == "http":
+        server: FileServer = request.getfixturevalue("web")
+
+        def to_web(files: dict[str, bytes]) -> str:
+            server.files.update({f"{name}/{path}": data for path, data in files.items()})
+            return f"{server.url}/{name}"
+
+        return to_web
+    if request.param == "s3":
+        request.getfixturevalue("s3_server")
+    base = {"s3": "s3://bucket", "memory": "memory://"}[request.param]
+
+    def to_store(files: dict[str, bytes]) -> str:
+        store, url = resolve(f"{base}/{name}" if request.param == "s3" else f"memory://{name}")
+        for path, data in files.items():
+            put(store, f"{url}/{path}", data)
+        return url
+
+    return to_store
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Relative path → bytes of all files in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "options"),
+    [
+        ("a.pbin", "pbin", {"token_bytes": 2}),
+        ("a.zarr", "flat-tokens", {}),
+        ("a", "megatron", {"token_bytes": 2}),
+    ],
+)
+def test_tokens(upload: Upload, tmp_path: Path, name: str, format: str, options: dict[str, int]) -> None:
+    here = tmp_path / "data"
+    here.mkdir()
+    with ps.create(here / name, format=format, **options) as writer:
+        for tokens in DOCS:
+            writer.write({"tokens": tokens})
+    local = ps.open(here / name)
+    far = ps.open(f"{upload(files_of(here))}/{name}")
+    assert len(far) == len(local)
+    assert far.fingerprint == local.fingerprint
+    starts = np.array([0, 7, 3000, 60_000], np.int64)
+    for source in (far, pickle.loads(pickle.dumps(far))):
+        assert np.array_equal(source.gather(starts, 100), local.gather(starts, 100))
+        assert np.array_equal(source.tokens(2990, 3050), local.tokens(2990, 3050))
+        assert same(source.get_batch([4, 0, 2]), local.get_batch([4, 0, 2]))
+        assert np.array_equal(source.doc_starts, local.doc_starts)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_jsonl(upload: Upload, tmp_path: Path, indexed: bool) -> None:
+    here = tmp_path / "data"
+    here.mkdir()
+    (here / "a.jsonl").write_text("".join(json.dumps({"text": "x" * n, "n": n}) + "\n" for n in range(300)))
+    local = ps.open(here / "a.jsonl")
+    assert len(local) == 300
+    files = files_of(here)
+    if not indexed:
+        del files["a.idx"]
+    url = upload(files)
+    far = ps.open(f"{url}/a.jsonl")
+    assert [far[i] for i in (0, 299, 17)] == [local[i] for i in (0, 299, 17)]
+    assert same(far.get_batch([5, 3]), local.get_batch([5, 3]))
+    assert resolve(url)[0].exists(f"{url}/a.idx") == indexed, "opening wrote into the remote store"
+
+
+def test_info(upload: Upload, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        for tokens in DOCS:
+            writer.write({"tokens": tokens})
+    url = upload({"a.pbin": (tmp_path / "a.pbin").read_bytes()})
+    with pytest.raises(SystemExit) as ended:
+        main(["info", f"{url}/a.pbin", "--json"])
+    assert ended.value.code in (0, None)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["samples"], found["tokens"]) == (len(DOCS), sum(map(len, DOCS)))
+    assert found["path"] == f"{url}/a.pbin"
+
+
+def test_missing(upload: Upload) -> None:
+    url = upload({"other": b"x"})
+    with pytest.raises(NotFound) as caught:
+        ps.open(f"{url}/a.pbin")
+    assert caught.value.path is not None
+    assert caught.value.path.startswith(url)
+
+
+def test_a_file_that_ends_early(web: FileServer, tmp_path: Path) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": DOCS[4]})
+    web.files["a.pbin"] = (tmp_path / "a.pbin").read_bytes()[:-4000]
+    with pytest.raises(Truncated):
+        ps.open(f"{web.url}/a.pbin")
+
+
+def test_written_to_s3(s3_server: str, tmp_path: Path) -> None:
+    url = f"s3://bucket/written-{tmp_path.name}"
+    with ps.create(f"{url}/a.pbin", format="pbin", token_bytes=2) as writer:
+        for tokens in DOCS:
+            writer.write({"tokens": tokens})
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        for tokens in DOCS:
+            writer.write({"tokens": tokens})
+    store = RemoteStore("s3://bucket")
+    assert store.get(f"{url}/a.pbin") == LocalStore().get(str(tmp_path / "a.pbin"))
+    assert same(ps.open(f"{url}/a.pbin")[4], {"tokens": DOCS[4]})
+
+
+def test_fsspec_reads_what_is_written(tmp_path: Path) -> None:
+    url = f"memory://written-{tmp_path.name}/a.pbin"
+    with ps.create(url, format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": DOCS[2]})
+    assert len(fsspec.open(url).open().read()) == ps.open(url)._geometry.size_bytes
+
+
+def test_requests_of_opening(web: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": np.arange(4_000_000) % 50_000})
+    web.files["a.pbin"] = (tmp_path / "a.pbin").read_bytes()
+    source = ps.open(f"{web.url}/a.pbin")
+    assert len(web.log) <= 16, web.log
+    before = len(web.log)
+    source.gather(np.arange(0, 4_000_000, 400_000), 100)
+    assert len(web.log) - before <= 10
+    assert sum(stop - start for start, stop in web.gets() if (start, stop)) < 400_000
