@@ -17,7 +17,7 @@ from penstock.types import Batch, IntArray
 _log = logging.getLogger("penstock")
 
 _ATTEMPTS = 64
-_PROBES = 256
+_PROBES, _RUN = 256, 16
 _FEWEST = 1000
 
 
@@ -84,8 +84,11 @@ class Substitutions:
 
     def _share_of(self, child: tuple[str, ...], position: int) -> float:
         """About which share of the positions before `position` the child has."""
-        step = max(1, position // _PROBES)
-        probes = range(position, max(-1, position - _PROBES * step), -step)
+        # Runs of places in one lane: neighbours in a blend are found together, far places each for themselves.
+        lanes = self._stream.lanes
+        apart = max(lanes * _RUN, position // (_PROBES // _RUN))
+        ends = range(position, max(-1, position - apart * (_PROBES // _RUN)), -apart)
+        probes = [end - lanes * back for end in ends for back in range(_RUN) if end >= lanes * back]
         return sum(self._stream.locate(probe).path == child for probe in probes) / len(probes)
 
 
