@@ -18,11 +18,14 @@ Files: `tar` headers · `names` keys and parts · `shards` the table of a shard 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.abc import Source, Store
+from penstock.formats.webdataset.manifest import write_webdataset_manifest
 from penstock.formats.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.webdataset.source import open_webdataset
+from penstock.formats.webdataset.writer import WebdatasetWriter, create_webdataset
 from penstock.store.local import LocalStore
 from penstock.types import OpenOptions, Sample, Sniff, Traits
 
@@ -31,7 +34,7 @@ _MOST_LOOKED_AT = 1000
 
 class _Webdataset:
     name = "webdataset"
-    traits = Traits(keys=True, splits=True, remote=True, made_by="Megatron-Energon, webdataset")
+    traits = Traits(write=True, keys=True, splits=True, remote=True, made_by="Megatron-Energon, webdataset")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the list of shards in `.nv-meta`, else by tars in the folder."""
@@ -48,6 +51,14 @@ class _Webdataset:
     def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
         """See `source.open_webdataset`."""
         return open_webdataset(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
+        """See `writer.create_webdataset`."""
+        return create_webdataset(store, path, options, overwrite=overwrite)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+        """See `manifest.write_webdataset_manifest`."""
+        return write_webdataset_manifest(store, path, options)
 
 
 def _holds_tars(root: str) -> bool:

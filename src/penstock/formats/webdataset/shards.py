@@ -61,7 +61,9 @@ class ShardTable:
 
 
 @dataclass(slots=True)
-class _Builder:
+class TableBuilder:
+    """Makes a table from members in their order; `stop_bytes` is where the last one ends."""
+
     keys: list[str] = field(default_factory=list[str])
     offsets: list[int] = field(default_factory=list[int])
     part_starts: list[int] = field(default_factory=list[int])
@@ -90,6 +92,7 @@ class _Builder:
         self.last = last
 
     def finish(self) -> ShardTable:
+        """The table of all members so far."""
         repeats, num_repeats = _repeats(self.keys)
         return ShardTable(
             self.keys,
@@ -114,7 +117,7 @@ def scan_shard(store: Store, path: str) -> ShardTable:
 
 def table_of(members: Iterator[Run | Member], path: str) -> ShardTable:
     """The table of the members of a shard; see `scan_shard`."""
-    made = _Builder()
+    made = TableBuilder()
     for found in members:
         if isinstance(found, Run):
             made.add(found.names, found.starts, found.contents, found.sizes)

@@ -1,0 +1,73 @@
+"""The side file of a WebDataset, `.penstock` in its folder, and whether it belongs to the shards beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import penstock
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats.webdataset.nvmeta import read_info
+from penstock.store.side_file import encode_manifest, file_binding, load_manifest
+from penstock.types import Manifest, OpenOptions
+
+SIDE_NAME = ".penstock"
+
+
+def side_path(root: str) -> str:
+    """Path of the side file of a dataset."""
+    return f"{root.rstrip('/')}/{SIDE_NAME}"
+
+
+def dataset_binding(counts: Mapping[str, int], bindings: Sequence[str]) -> str:
+    """Short digest of the list of shards, and of the bindings of the first and the last one."""
+    return digest(list(counts.items()), list(bindings))
+
+
+def binding_of(store: Store, root: str, counts: Mapping[str, int]) -> str:
+    """`dataset_binding` of what is there: a few reads at any size."""
+    names = list(counts)
+    return dataset_binding(counts, [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])])
+
+
+def read_manifest(store: Store, root: str, counts: Mapping[str, int]) -> Manifest | None:
+    """The side file; None where there is none, or it does not belong to these shards."""
+    manifest = load_manifest(store, side_path(root))
+    if manifest is None or manifest.format != "webdataset":
+        return None
+    return manifest if manifest.binding == binding_of(store, root, counts) else None
+
+
+def digests_of(store: Store, path: str) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of a shard."""
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()
+
+
+def write_webdataset_manifest(store: Store, path: str, options: OpenOptions) -> str:
+    """Digest all shards of a dataset, and write what is found beside them; returns the side file's path.
+
+    Raises:
+        FormatError: the dataset was not prepared.
+    """
+    root = path.rstrip("/") or path
+    counts = read_info(store, root).counts
+    manifest = Manifest(
+        format="webdataset",
+        num_samples=sum(counts.values()),
+        size_bytes=sum(store.size(f"{root}/{name}") for name in counts),
+        block_digests={name: digests_of(store, f"{root}/{name}") for name in counts},
+        binding=binding_of(store, root, counts),
+        tool=f"penstock {penstock.__version__}",
+    )
+    staged = store.stage(side_path(root), overwrite=True)
+    try:
+        staged.write(encode_manifest(manifest))
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+    return staged.path
