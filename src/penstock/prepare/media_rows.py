@@ -1,0 +1,209 @@
+"""Which files are media, and what their headers say: of a folder's files, and of the members of a tar.
+
+| filter | looks at |
+|---|---|
+| `EXTENSION` | names that end as those of images, sounds or films do, in any case |
+| `GLOB` | full names that fit one of several patterns, in any case |
+| `HEADER` | the first bytes of every file, and its name where they tell nothing |
+
+A file that can't be read gets no row and is told of; nothing stops for it. One that is evidently cut short keeps its
+row, as its header is whole, and is told of too. With `exact` images and sound are decoded, and damaged ones get no row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from penstock.abc import Store
+from penstock.codec.av_header import read_av_header
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes, stored_media
+from penstock.codec.parts import DecodeOptions, decode_image
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats._media_index import MediaFilter, MediaRow
+from penstock.formats.webdataset.shards import ShardTable
+from penstock.types import ImageMetadata, MediaMetadata
+
+_IMAGES = "bmp gif ico j2k jp2 jpx jpeg jpg png tif tiff webp"
+_FILMS = "aac avi flac m4a m4v mkv mov mp3 mp4 ogg wav webm"
+IMAGE_NAMES = tuple(f".{suffix}" for suffix in _IMAGES.split())
+AV_NAMES = tuple(f".{suffix}" for suffix in _FILMS.split())
+
+_IMAGE_MAGIC = (
+    *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS"),
+    *(b"\xff\x4f\xff\x51", b"\0\0\0\x0cjP  "),
+)
+_AV_MAGIC = (
+    *(b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"\xff\xf1", b"\xff\xf9"),
+    *(b"\x1aE\xdf\xa3", b"FLV\1"),
+)
+_STILL_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
+_TAIL_BYTES = 64
+_ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";"}
+_AT_ONCE = 256
+_log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFile:
+    """A file to be looked at: `path[start_bytes : start_bytes + size_bytes]`, under its full name."""
+
+    name: str
+    start_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MediaProblem:
+    """A media file that can't be read, or seems to be cut short, and why."""
+
+    name: str
+    what: str
+
+
+def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaFilter:
+    """A filter.
+
+    Args:
+        by: `"extension"`, `"glob"` or `"header"`.
+        patterns: of `"glob"`, as a list or joined by commas.
+
+    Raises:
+        ConfigError: no such way, or patterns that are missing or out of place.
+    """
+    if by not in ("extension", "glob", "header"):
+        raise ConfigError("no such way to find media", found=by, expected="extension | glob | header")
+    given = patterns.split(",") if isinstance(patterns, str) else list(patterns or ())
+    given = [one.strip() for one in given if one.strip()]
+    if (by == "glob") != bool(given):
+        raise ConfigError("patterns go with glob", found=f"{by} and {given}", expected='such as "*.jpg,*.png"')
+    return MediaFilter(by.upper(), ",".join(given))
+
+
+def kind_by_name(name: str) -> str | None:
+    """`"image"`, `"av"`, or None."""
+    lowered = name.lower()
+    return "image" if lowered.endswith(IMAGE_NAMES) else "av" if lowered.endswith(AV_NAMES) else None
+
+
+def kind_by_header(head: bytes) -> str | None:
+    """`"image"`, `"av"`, or None, by the first 16 bytes."""
+    if head[4:8] == b"ftyp":
+        return "image" if head[8:12] in _STILL_BRANDS else "av"
+    if head.startswith(b"RIFF"):
+        return {b"WEBP": "image", b"WAVE": "av", b"AVI ": "av"}.get(head[8:12])
+    if head.startswith(_IMAGE_MAGIC):
+        return "image"
+    return "av" if head.startswith(_AV_MAGIC) else None
+
+
+def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
+    """Whether a file of this name has to be looked at."""
+    return any(
+        one.strategy == "HEADER"
+        or (one.strategy == "EXTENSION" and kind_by_name(name) is not None)
+        or (one.strategy == "GLOB" and _fits(one.patterns, name))
+        for one in filters
+    )
+
+
+def read_rows(
+    store: Store, path: str, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, exact: bool
+) -> Iterator[MediaRow | MediaProblem]:
+    """Rows of the media among ranges of one file, and what is wrong with others.
+
+    Memory: the first and last KiB of 256 files, and with `exact` one image.
+    """
+    wanted = [file for file in files if may_hold(filters, file.name)]
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        heads = [(file.start_bytes, file.start_bytes + min(file.size_bytes, HEAD_BYTES)) for file in some]
+        try:
+            found = store.get_ranges(path, heads)
+        except PenstockError as error:
+            yield from (MediaProblem(file.name, str(error)) for file in some)
+            continue
+        for file, head in zip(some, found, strict=True):
+            media = stored_media(store, path, file.start_bytes, file.size_bytes, head)
+            yield from read_media(file.name, media, filters, exact=exact)
+
+
+def read_media(
+    name: str, media: MediaBytes, filters: Sequence[MediaFilter], *, exact: bool
+) -> Iterator[MediaRow | MediaProblem]:
+    """The row of one file that a filter wants, and what is wrong with it."""
+    kind = kind_by_header(media.head[:16])
+    named = kind_by_name(name)
+    by_name = any(one.strategy != "HEADER" for one in filters)
+    if named is not None and by_name and kind != named:
+        kind = named  # the name was asked for: what does not fit it is worth telling
+    kind = kind or named
+    if kind is None:
+        return
+    try:
+        metadata = _metadata(kind, media, exact)
+        if metadata is not None:
+            yield MediaRow(name, metadata)
+            if not exact and isinstance(metadata, ImageMetadata) and _is_cut(media, metadata.format):
+                yield MediaProblem(name, f"it does not end as a {metadata.format} does: it may be cut short")
+        elif named is not None:
+            yield MediaProblem(name, "no image" if kind == "image" else "neither audio nor video")
+    except PenstockError as error:
+        if named is not None:
+            yield MediaProblem(name, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMedia:
+    """Reads the rows of a whole tar shard; picklable. What is wrong with a file is logged.
+
+    Attributes:
+        filter: which members it looks at.
+        exact: decode images and sound.
+    """
+
+    filter: MediaFilter
+    exact: bool = False
+
+    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow]:
+        """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
+        rows: dict[str, MediaRow] = {}
+        for found in read_rows(store, path, list(_members(table)), [self.filter], exact=self.exact):
+            if isinstance(found, MediaRow):
+                rows[found.name] = found
+            else:
+                _log.warning("%s: %s: %s", path, found.name, found.what)
+        yield from rows.values()
+
+
+def _members(table: ShardTable) -> Iterator[MediaFile]:
+    contents, sizes, borders = table.contents.tolist(), table.sizes.tolist(), table.part_starts.tolist()
+    for sample, key in enumerate(table.keys):
+        for place in range(borders[sample], borders[sample + 1]):
+            yield MediaFile(f"{key}.{table.part_names[place]}", contents[place], sizes[place])
+
+
+def _fits(patterns: str, name: str) -> bool:
+    lowered = name.lower()
+    return any(fnmatchcase(lowered, pattern.lower()) for pattern in patterns.split(","))
+
+
+def _metadata(kind: str, media: MediaBytes, exact: bool) -> MediaMetadata | None:
+    if kind == "av":
+        return read_av_header(media, exact=exact)
+    metadata = read_image_header(media)
+    if metadata is not None and exact:
+        decode_image(media.read(0, media.size_bytes), DecodeOptions())
+    return metadata
+
+
+def _is_cut(media: MediaBytes, format_name: str) -> bool:
+    """Whether the end of an image is evidently missing."""
+    if format_name == "WEBP":
+        return int.from_bytes(media.read(4, 4), "little") + 8 > media.size_bytes
+    end = _ENDS.get(format_name)
+    tail_bytes = min(_TAIL_BYTES, media.size_bytes)
+    return end is not None and end not in media.read(media.size_bytes - tail_bytes, tail_bytes)
