@@ -18,23 +18,33 @@ Files: `tar` headers · `names` keys and parts · `shards` the table of a shard 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.abc import Source, Store
+from penstock.formats.webdataset.check import check_webdataset
 from penstock.formats.webdataset.manifest import write_webdataset_manifest
 from penstock.formats.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
+from penstock.formats.webdataset.repair import repair_webdataset
 from penstock.formats.webdataset.source import open_webdataset
 from penstock.formats.webdataset.writer import WebdatasetWriter, create_webdataset
 from penstock.store.local import LocalStore
-from penstock.types import OpenOptions, Sample, Sniff, Traits
+from penstock.types import Action, Depth, Finding, OpenOptions, Sample, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
 
 
 class _Webdataset:
     name = "webdataset"
-    traits = Traits(write=True, keys=True, splits=True, remote=True, made_by="Megatron-Energon, webdataset")
+    traits = Traits(
+        write=True,
+        keys=True,
+        splits=True,
+        remote=True,
+        verify=True,
+        repair=True,
+        made_by="Megatron-Energon, webdataset",
+    )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the list of shards in `.nv-meta`, else by tars in the folder."""
@@ -55,6 +65,16 @@ class _Webdataset:
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
         """See `writer.create_webdataset`."""
         return create_webdataset(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_webdataset`."""
+        return check_webdataset(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_webdataset`."""
+        return repair_webdataset(store, path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
         """See `manifest.write_webdataset_manifest`."""
@@ -78,4 +98,4 @@ def _holds_tars(root: str) -> bool:
     return False
 
 
-FORMAT: Any = _Webdataset()
+FORMAT = _Webdataset()

@@ -1,0 +1,128 @@
+"""Making the metadata of a WebDataset again from its shards: their indexes, `index.sqlite`, and the list of shards."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+
+from penstock.abc import Store
+from penstock.errors import PenstockError
+from penstock.formats import _media_index as media_index
+from penstock.formats.webdataset.lookup import connect
+from penstock.formats.webdataset.nvmeta import INFO_JSON, SQLITE, UUID, encode_info, meta_path, read_info
+from penstock.formats.webdataset.shards import (
+    ShardTable,
+    encode_index,
+    index_path,
+    scan_shard,
+)
+from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.types import Action, Finding
+
+_INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
+
+
+def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+    """Make again what is wrong and can be made from the shards; the old files are kept as `<file>.bak`.
+
+    Raises:
+        FormatError: a shard is damaged, so nothing can be made from it.
+    """
+    root = path.rstrip("/") or path
+    wrong = {one.code for one in findings if one.severity == "error"} & {_INDEX, _SQLITE, _COUNT}
+    if not wrong:
+        return []
+    counts = read_info(store, root).counts
+    actions: list[Action] = []
+    digest = IndexDigest()
+    found: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch, SqliteBuilder(f"{scratch}/{SQLITE}") as builder:
+        for number, name in enumerate(counts):
+            table = scan_shard(store, f"{root}/{name}")
+            if write:
+                builder.add(number, table)
+            digest.add(name, encode_table(table))
+            found[name] = table.num_samples
+            actions += _mend_index(store, f"{root}/{name}", table, write=write)
+        if store.exists(meta_path(root, SQLITE)) and wrong:
+            actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
+    if found != counts:
+        what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
+        actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), _COUNT, what, write=write))
+    return actions
+
+
+def _mend_index(store: Store, shard: str, table: ShardTable, *, write: bool) -> list[Action]:
+    path, content = index_path(shard), encode_index(table.offsets)
+    if store.exists(path) and store.get(path) == content:
+        return []
+    return [_replace(store, path, content, _INDEX, f"make the index of {table.num_samples} samples", write=write)]
+
+
+def _mend_sqlite(
+    store: Store, root: str, builder: SqliteBuilder, uuid: str, shards: list[str], *, write: bool
+) -> list[Action]:
+    path = meta_path(root, SQLITE)
+    what = "make the index of samples and parts again, media metadata kept where they can be read"
+    if not write:
+        return [Action(_SQLITE, path, what)]
+    _keep_media(store, path, builder)
+    builder.finish([f"{root}/{name}" for name in shards])
+    backup = _back_up(store, path)
+    staged = store.stage(path, overwrite=True)
+    try:
+        staged.append_file(builder.path)
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+    _put(store, meta_path(root, UUID), uuid.encode())
+    return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
+
+
+def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:
+    try:
+        before = connect(store, path)
+        try:
+            if media_index.has_table(before, media_index.METADATA):
+                rows = list(media_index.read_rows(before, path=path))
+                media_index.create_tables(builder.connection)
+                media_index.put_rows(builder.connection, rows)
+                media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
+        finally:
+            before.close()
+    except (sqlite3.Error, PenstockError):
+        return  # no database: nothing to keep
+
+
+def _replace(store: Store, path: str, content: bytes, code: str, what: str, *, write: bool) -> Action:
+    if not write:
+        return Action(code, path, what)
+    kept = f"; the old one is kept as {_back_up(store, path)}" if store.exists(path) else ""
+    _put(store, path, content)
+    return Action(code, path, what + kept, done=True)
+
+
+def _put(store: Store, path: str, content: bytes) -> None:
+    staged = store.stage(path, overwrite=True)
+    try:
+        staged.write(content)
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+
+
+def _back_up(store: Store, path: str) -> str:
+    """A copy of a file under a new name, which is returned."""
+    names = (f"{path}.bak{number or ''}" for number in itertools.count())
+    copy = store.stage(next(name for name in names if not store.exists(name)))
+    try:
+        copy.write(store.get(path))
+        copy.commit()
+    except BaseException:
+        copy.abort()
+        raise
+    return copy.path
