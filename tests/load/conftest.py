@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,3 +147,12 @@ def mixed() -> type[Mixed]:
 @pytest.fixture(scope="session")
 def staged() -> type[Staged]:
     return Staged
+
+
+@pytest.fixture(scope="session")
+def functions() -> Any:
+    """What worker processes run: a module that they can import by its name."""
+    folder = str(Path(__file__).parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module("process_functions")

@@ -7,8 +7,11 @@ import signal
 import time
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import Corrupt
 from penstock.load.workers import Wait
+from penstock.testing.memory import MemorySource
 
 
 def doubled(sample: dict[str, Any]) -> dict[str, Any]:
@@ -42,3 +45,27 @@ def hangs_a_little_at_21(sample: dict[str, Any]) -> dict[str, Any]:
 class Endless:
     def __call__(self, worker: int, wait: Wait) -> Any:
         return iter(range(10**9))
+
+
+class Failing(MemorySource):
+    """Sample 9 can't be read."""
+
+    def get_batch(self, indices: Any, /) -> Any:
+        if 9 in np.asarray(indices).tolist():
+            raise Corrupt("bad sample", path="a.bin", offset_bytes=9)
+        return super().get_batch(indices)
+
+
+class OwnError(Exception):
+    """Can't be made from its text alone."""
+
+    def __init__(self, what: str, where: int) -> None:
+        super().__init__(f"{what} at {where}")
+
+
+def raise_own_error(batch: Any) -> Any:
+    raise OwnError("a bug", 7)
+
+
+def raise_lookup_error(batch: Any) -> Any:
+    raise LookupError("a bug")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,6 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.load.processes import ProcessWorkers
 from penstock.testing import MemorySource
-
-
-@pytest.fixture(scope="module")
-def functions() -> Iterator[Any]:
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
-    yield importlib.import_module("process_functions")
-    sys.path.remove(folder)
 
 
 def samples(count: int, width: int = 4) -> MemorySource:

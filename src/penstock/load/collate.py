@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,3 +46,14 @@ def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int
     joined = np.zeros(ends.size + 1, np.int32)
     joined[1:] = ends
     return joined, int(all_lengths.max(initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """One step after the other; picklable where both are."""
+
+    first: Callable[[Any], Any]
+    second: Callable[[Any], Any]
+
+    def __call__(self, batch: Any) -> Any:
+        return self.second(self.first(batch))

@@ -6,16 +6,15 @@ Token ids become int32, which jax computes with by default. Everything else keep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._optional import require
 from penstock.abc import Source, Stream
-from penstock.errors import ConfigError, TooLarge
-from penstock.load.collate import Collate, collate_columns
+from penstock.errors import ConfigError
+from penstock.load.collate import Collate, Then, collate_columns
+from penstock.load.ids import signed_ids
 from penstock.load.loader import Loader
 from penstock.types import Batch
 
@@ -60,7 +59,7 @@ class JaxLoader:
             raise ConfigError("rank and world come together", found=f"rank={rank}, world={world}")
         if rank is None:
             rank, world = jax.process_index(), jax.process_count()
-        to_int32 = _Int32Ids(collate_columns if collate is None else collate, _token_fields(data))
+        to_int32 = Then(collate_columns if collate is None else collate, signed_ids(data, "int32"))
         self._loader = Loader(data, global_batch, rank=rank, world=world, collate=to_int32, **options)
         self._sharding = sharding
 
@@ -127,33 +126,6 @@ class JaxLoader:
         return jax.make_array_from_process_local_data(_cut(sharding, value.ndim), value, shape)
 
 
-@dataclass(frozen=True, slots=True)
-class _Int32Ids:
-    """A collate step, then token ids as int32; runs in the loader's workers."""
-
-    collate: Collate
-    token_fields: frozenset[str]
-
-    def __call__(self, batch: Batch) -> Any:
-        made = self.collate(batch)
-        if not isinstance(made, dict):
-            return made
-        return {name: self._convert(name, value) for name, value in made.items()}
-
-    def _convert(self, name: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._convert(name, item) for item in value]
-        if not isinstance(value, np.ndarray) or value.dtype.kind != "u":
-            return value
-        return _as_int32(name, value) if value.dtype.itemsize > 1 or name in self.token_fields else value
-
-
-def _as_int32(name: str, ids: NDArray[Any]) -> NDArray[np.int32]:
-    if ids.dtype.itemsize >= 4 and ids.size and int(ids.max()) > np.iinfo(np.int32).max:
-        raise TooLarge(f"{name} holds an id that int32 does not", found=int(ids.max()), expected="below 2^31")
-    return ids.astype(np.int32)
-
-
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.ndim > 0
 
@@ -168,7 +140,3 @@ def _cut(sharding: Any, dimensions: int) -> Any:
         return sharding
     spec = jax.sharding.PartitionSpec(*sharding.spec[:dimensions])
     return jax.sharding.NamedSharding(sharding.mesh, spec)
-
-
-def _token_fields(data: Stream[Any] | Source[Any]) -> frozenset[str]:
-    return frozenset(field.name for field in data.schema.fields if field.kind == "tokens")

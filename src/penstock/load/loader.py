@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -59,6 +59,7 @@ class Loader:
         tail: for a source: `"pad"` fills the last batch with repeats from the start whose `valid` is False,
             `"drop"` leaves it out. Each batch then has `valid`, bool[k].
         collate: makes what is handed out from a batch of columns; runs in the workers.
+        finish: applied to each batch in the calling thread: for what can't be moved between processes.
         on_error: `"substitute"` replaces a sample that can't be read (a `FormatError`) by another of its child and adds
             `substituted`, bool[k], to each batch. Input and output errors are tried again, then raised, in any case.
         substitute_limit: the largest share of a child's positions that may be replaced; see `Substitutions`.
@@ -85,6 +86,7 @@ class Loader:
         timeout_seconds: float | None = 600.0,
         tail: Tail | None = None,
         collate: Collate | None = None,
+        finish: Callable[[Any], Any] | None = None,
         on_error: OnError = "raise",
         substitute_limit: float = 0.01,
         mesh: Any = None,
@@ -105,6 +107,7 @@ class Loader:
             substitute_limit=substitute_limit,
         )
         self._pipeline = _read_ahead(workers, prefetch, worker_kind, timeout_seconds) if pipeline is None else pipeline
+        self._finish = finish
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         start = operator.index(start)
         if not 0 <= start < runs.LIMIT:
@@ -168,7 +171,7 @@ class Loader:
     def __iter__(self) -> Batches:
         if self._cursor.ended:
             self._begin(runs.begin(0, self.global_batch, self.world), 0)
-        return Batches(self._cursor, self._pipeline)
+        return Batches(self._cursor, self._pipeline, self._finish)
 
     def __repr__(self) -> str:
         return (
@@ -334,8 +337,9 @@ class Cursor:
 class Batches(Iterator[Any]):
     """An iterator over a loader's batches; it follows the loader wherever that goes."""
 
-    def __init__(self, cursor: Cursor, pipeline: PipelineFactory) -> None:
+    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, finish: Callable[[Any], Any] | None) -> None:
         self._cursor = cursor
+        self._finish = finish
         self._factory = pipeline
         self._running: Pipeline | None = None
         # What the running pipeline gives next, and to which process.
@@ -364,7 +368,7 @@ class Batches(Iterator[Any]):
             raise
         batch = cursor.advance(handed)
         self._number = cursor.number
-        return batch
+        return batch if self._finish is None else self._finish(batch)
 
     def close(self) -> None:
         """End the threads; the next batch would start new ones."""
