@@ -84,9 +84,11 @@ class TestTsv(TestCsv):
     format = "tsv"
     options: ClassVar = {**TestCsv.options, "size_limit": None, "hashes": ["md5"]}
     samples = rows(text=texts().filter(lambda text: not set("\t\n") & set(text)), n=INTS, x=st.floats())
+    test_changed_bits_are_found = None
+    test_truncation_is_refused_or_found = None
 
 
 class TestJsonShards(TestCsv):
     format = "json-shards"
-    options: ClassVar = {**TestCsv.options, "size_limit": 300, "compression": "gz"}
+    options: ClassVar = {**TestCsv.options, "size_limit": None, "compression": "gz"}
     samples = rows(text=texts(), n=st.integers(-(1 << 80), 1 << 80), x=st.floats())

@@ -16,7 +16,7 @@ _MOST_SHARDS = 4096
 
 
 class ShardCache:
-    """Open shards by number; the least recently used go first, each with a second chance.
+    """Open shards by number; the least recently used go first.
 
     Memory: `budget_bytes`, and always the shard that was opened last. Thread-safe, and safe after fork. What is
     evicted lives on while somebody still holds views of it.
@@ -68,14 +68,14 @@ class ShardCache:
     def _keep(self, number: int, shard: OpenShard) -> None:
         self.shards[number] = shard
         self._held_bytes += shard.cost_bytes
-        while len(self.shards) > 1 and (len(self.shards) > self._most_shards or self._held_bytes > self._budget_bytes):
-            oldest = next(iter(self.shards))
-            candidate = self.shards.pop(oldest)
-            if candidate.used or candidate is shard:
-                candidate.used = False
-                self.shards[oldest] = candidate
-            else:
-                self._held_bytes -= candidate.cost_bytes
+        if len(self.shards) <= self._most_shards and self._held_bytes <= self._budget_bytes:
+            return
+        room = self._most_shards - self._most_shards // 8  # several at once, so that looking for the oldest is seldom
+        for old in sorted(self.shards, key=lambda one: self.shards[one].used):
+            if len(self.shards) <= room and self._held_bytes <= self._budget_bytes:
+                break
+            if old != number:
+                self._held_bytes -= self.shards.pop(old).cost_bytes
 
 
 def _shards_allowed() -> int:

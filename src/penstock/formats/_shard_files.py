@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,7 +95,7 @@ class WholeShard:
         offsets: table of n + 1 places in it, as a memoryview of Python ints; `table` the same as an array.
         codec: decodes its samples.
         cost_bytes: memory that it holds.
-        used: whether it was used since somebody looked.
+        used: when it was used last, by `time.monotonic`.
     """
 
     __slots__ = (
@@ -121,11 +122,11 @@ class WholeShard:
         self.offsets = table.data
         self.codec = codec
         self.cost_bytes = 0 if stored is None else array.nbytes + table.nbytes
-        self.used = True
+        self.used = monotonic()
 
     def sample(self, place: int) -> Sample:
         """Sample `place` of the shard."""
-        self.used = True
+        self.used = monotonic()
         offsets = self.offsets
         try:
             return self._decode(self.view, offsets[place], offsets[place + 1])
@@ -134,7 +135,7 @@ class WholeShard:
 
     def rows(self, places: list[int]) -> list[Row]:
         """Where the samples at `places` are."""
-        self.used = True
+        self.used = monotonic()
         view, offsets = self.view, self.offsets
         return [(view, offsets[place], offsets[place + 1]) for place in places]
 
@@ -155,7 +156,7 @@ class RangedShard:
     Attributes:
         codec: decodes its samples.
         cost_bytes: memory that it holds.
-        used: whether it was used since somebody looked.
+        used: when it was used last, by `time.monotonic`.
     """
 
     __slots__ = ("_number", "_path", "_samples", "_size_bytes", "_store", "_table", "codec", "cost_bytes", "used")
@@ -177,7 +178,7 @@ class RangedShard:
         self._table = table
         self.codec = codec
         self.cost_bytes = 0 if table is None else table.nbytes
-        self.used = True
+        self.used = monotonic()
 
     def sample(self, place: int) -> Sample:
         """Sample `place` of the shard."""
@@ -185,7 +186,7 @@ class RangedShard:
 
     def rows(self, places: list[int]) -> list[Row]:
         """The samples at `places`, in one call of the store."""
-        self.used = True
+        self.used = monotonic()
         found = self._store.get_ranges(self._path, self._ranges(places))
         return [(memoryview(data), 0, len(data)) for data in found]
 
@@ -262,6 +263,8 @@ def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> Range
     elif head_bytes <= HEAD_BYTES:
         head = np.frombuffer(folder.store.get(path, 0, head_bytes), np.uint8)
         table = offset_table(head, shard.samples, floor_bytes, size_bytes, path)
+    else:
+        _require_count(np.frombuffer(folder.store.get(path, 0, 4), np.uint8), shard.samples, path)
     return RangedShard(number, folder.store, path, shard, table, codec)
 
 
@@ -316,12 +319,7 @@ def offset_table(
         Truncated: it ends inside the table.
         Corrupt: it counts other samples than the index, or the places fall, or leave the file.
     """
-    if len(head) < 4:
-        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="4 bytes")
-    count = int(head[:4].view("<u4")[0])
-    if count != samples:
-        expected = f"{samples}, as in the index"
-        raise Corrupt("another number of samples", path=path, offset_bytes=0, found=count, expected=expected)
+    _require_count(head, samples, path)
     stop_bytes = 4 * (samples + 2)
     if len(head) < stop_bytes:
         what = "the file ends inside its table of offsets"
@@ -378,6 +376,15 @@ def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
         data = np.frombuffer(store.get(path), np.uint8)
     _require_size(len(data), file, path)
     return data
+
+
+def _require_count(head: NDArray[np.uint8], samples: int, path: str) -> None:
+    if len(head) < 4:
+        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="4 bytes")
+    count = int(head[:4].view("<u4")[0])
+    if count != samples:
+        expected = f"{samples}, as in the index"
+        raise Corrupt("another number of samples", path=path, offset_bytes=0, found=count, expected=expected)
 
 
 def _require_size(size_bytes: int, file: ShardFile, path: str) -> None:

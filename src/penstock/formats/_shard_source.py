@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from time import monotonic
 from typing import Any, cast
 
 import numpy as np
@@ -212,7 +213,7 @@ class ShardSource:
         many = shard.codec.decode_many
         if many is None or not isinstance(shard, WholeShard):
             return None
-        shard.used = True
+        shard.used = monotonic()
         return many(shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64))
 
     def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
@@ -221,8 +222,9 @@ class ShardSource:
         if None in shards or not self._folder.mapped:
             return self._fetched_rows(numbers, places)
         rows: list[Row] = []
+        now = monotonic()
         for shard, place in zip(cast(list[WholeShard], shards), places.tolist(), strict=True):
-            shard.used = True
+            shard.used = now
             offsets = shard.offsets
             rows.append((shard.view, offsets[place], offsets[place + 1]))
         return cast(list[OpenShard], shards), rows

@@ -180,6 +180,32 @@ class ShardWriter:
         for row in range(max(lengths, default=0)):
             self.write({name: values[row] for name, values in plain.items()})
 
+    def write_samples(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
+        """Append samples as a source of the same columns stores them.
+
+        Args:
+            data: uint8[n_bytes]: rows back to back; they are copied, and not looked at.
+            lengths: int64[k], in bytes.
+        """
+        if not self._open:
+            raise _closed(self._path)
+        stops = np.cumsum(lengths)
+        counts = np.cumsum(lengths + self._row_bytes)
+        at = 0
+        while at < len(lengths):
+            before = int(counts[at - 1]) if at else 0
+            stop = int(np.searchsorted(counts, before + self._limit - self._counted, side="right"))
+            if stop == at:
+                self._counted = self._next_shard(int(lengths[at]), len(self._parts))
+                stop = at + 1
+            else:
+                self._counted += int(counts[stop - 1]) - before
+            start = int(stops[at] - lengths[at])
+            self._parts.append(data[start : int(stops[stop - 1])].copy())
+            self._sizes += lengths[at:stop].tolist()
+            self._num_samples += stop - at
+            at = stop
+
     def commit(self) -> Manifest:
         """Write the last shard, the side file and the index, and make them visible, durably, the index last."""
         if not self._open:
