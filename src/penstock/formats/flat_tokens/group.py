@@ -154,8 +154,6 @@ def splits_in(store: Store, path: str) -> list[str]:
 
 def _group_format(store: Store, group: Group) -> int | Problem:
     path = group.path
-    if not store.exists(path):
-        raise NotFound("no such file or folder", path=path, hint="Check the path")
     what = "this is no zarr group"
     if store.is_folder(path):
         for zarr_format in (3, 2):
@@ -172,6 +170,8 @@ def _group_format(store: Store, group: Group) -> int | Problem:
                     return zarr_format
         if any(store.exists(f"{path}/{name}") for name in ARRAY_FILE.values()):
             what = "a zarr array stands where a group should be"
+    if not store.exists(path):  # asked last: a web server knows no folders
+        raise NotFound("no such file or folder", path=path, hint="Check the path")
     return Problem("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")
 
 
