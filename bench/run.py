@@ -40,6 +40,7 @@ QUESTIONS = (
     "flat_tokens_whole",
     "convert",
     "best_fit",
+    "blend",
 )
 _PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
