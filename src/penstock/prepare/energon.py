@@ -19,7 +19,7 @@ from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
 from penstock.formats._media_index import MediaFilter
-from penstock.formats.webdataset.lookup import connect
+from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.nvmeta import (
     ENERGON_VERSION,
     INFO_JSON,

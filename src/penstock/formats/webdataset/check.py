@@ -17,8 +17,9 @@ import numpy as np
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats._problems import Problem
+from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.find import find_shards
-from penstock.formats.webdataset.lookup import SqliteIndex, connect
+from penstock.formats.webdataset.lookup import SqliteIndex
 from penstock.formats.webdataset.manifest import digests_of, read_manifest, side_path
 from penstock.formats.webdataset.nvmeta import (
     INFO_JSON,

@@ -14,11 +14,10 @@ import os
 import sqlite3
 import threading
 from typing import Any
-from urllib.parse import quote
 
-from penstock.abc import Store, SupportsCopies
+from penstock.abc import Store
 from penstock.errors import Corrupt
-from penstock.store.local import LocalStore
+from penstock.formats._sqlite import connect
 
 _NEEDED = {
     "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},
@@ -30,26 +29,7 @@ _FIND_PART = (
     "WHERE s.sample_key = ? AND p.part_name = ? ORDER BY p.content_byte_offset"
 )
 _FIND_SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ? LIMIT 2"
-_FORMAT_BYTES = slice(18, 20)
-_NOT_A_WAL = b"\1\1"
 _AGAIN = "Make it again: `penstock prepare --tar-index-only`"
-
-
-def connect(store: Store, path: str) -> sqlite3.Connection:
-    """A read-only connection to a database of any store; a remote one is read whole."""
-    if isinstance(store, LocalStore):
-        local = path
-    elif isinstance(store, SupportsCopies):
-        local = store.local_copy(path)
-    else:
-        data = bytearray(store.get(path))
-        # One in memory has no write-ahead log beside it, whatever its header says.
-        data[_FORMAT_BYTES] = _NOT_A_WAL
-        connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.deserialize(bytes(data))
-        return connection
-    uri = f"file:{quote(os.path.abspath(local))}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16)
 
 
 class SqliteIndex:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats import _media_index as media_index
-from penstock.formats.webdataset.lookup import connect
+from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.nvmeta import INFO_JSON, SQLITE, UUID, encode_info, meta_path, read_info
 from penstock.formats.webdataset.shards import (
     ShardTable,
