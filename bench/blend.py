@@ -32,7 +32,7 @@ def run(options: Options) -> Result:
         rows,
         [
             "Weights 1 to 100, a shuffle of a million samples each: blocks of 2^16 places. 'One rank' reads all "
-            "positions, 'one rank of 8' every eighth, and so works out eight times as many blocks where there is one lane."
+            "positions, 'one rank of 8' every eighth: with one lane it works out eight times as many blocks."
         ],
     )
 
