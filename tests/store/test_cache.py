@@ -179,6 +179,23 @@ def test_few_ranges_stay_ranges(store: CachedStore, server: FileServer, folder: 
     assert store.stats().fetched_bytes == 20
 
 
+def test_the_first_range_of_a_file_is_one_request(store: CachedStore, server: FileServer) -> None:
+    assert store.get_ranges(f"{server.url}/a", [(5, 10)]) == [DATA[5:10]]
+    assert [method for method, _, _ in server.log] == ["GET"]
+    assert store.size(f"{server.url}/a") == len(DATA)
+    assert len(server.log) == 1
+    with pytest.raises(Truncated):
+        store.get_ranges(f"{server.url}/b", [(5, len(DATA) + 1)])
+
+
+def test_a_copy_of_another_process_is_found(store: CachedStore, server: FileServer, folder: Path) -> None:
+    opened(server, folder).mapped_copy(f"{server.url}/a")
+    server.log.clear()
+    for start in range(10):
+        store.get_ranges(f"{server.url}/a", [(start * 300_000, start * 300_000 + 10)])
+    assert len(server.log) == 1
+
+
 def test_many_ranges_become_a_copy_at_twice_the_cost_at_most(store: CachedStore, server: FileServer) -> None:
     url = f"{server.url}/a"
     for start in range(0, 300):

@@ -3,7 +3,7 @@
 A file is asked for by ranges first. What these cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
 soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
 answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
-read of it later; a small file is fetched whole at once. Each process counts for itself.
+read of it later; a small file is fetched whole at its second read. Each process counts for itself.
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
 once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
@@ -67,7 +67,7 @@ class CachedStore:
         budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
-    __slots__ = ("_args", "_copies", "_heads", "_mapped", "_ranges_ignored", "_spent", "remote")
+    __slots__ = ("_args", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "remote")
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
@@ -75,6 +75,7 @@ class CachedStore:
         self._copies: Copies | None = None
         self._heads: dict[str, Head] = {}
         self._spent: dict[str, int] = {}
+        self._looked: set[str] = set()
         self._mapped: OrderedDict[str, tuple[NDArray[np.uint8], float]] = OrderedDict()
         self._ranges_ignored = False
 
@@ -98,9 +99,14 @@ class CachedStore:
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
+        self.remote.counters.mine.asked_bytes += asked_bytes
+        if path not in self._heads and 0 < asked_bytes <= REQUEST_BYTES:
+            first = self._first_look(path, ranges)
+            if first is not None:
+                return first
         head = self.head(path)
         require_inside(path, ranges, head.size_bytes)
-        self.remote.counters.mine.asked_bytes += sum(max(0, stop - start) for start, stop in ranges)
         copy = self._known_copy(path, head)
         if copy is None and (self._ranges_ignored or self._is_whole_cheaper(path, head, ranges)):
             copy = self.mapped_copy(path)
@@ -147,9 +153,7 @@ class CachedStore:
         found = self._heads.get(path)
         if found is None:
             found = self.remote.head(path)
-            if len(self._heads) >= _MOST_HEADS:
-                self._heads.clear()
-            self._heads[path] = found
+            self._remember(path, found)
         return found
 
     def size(self, path: str) -> int:
@@ -189,6 +193,7 @@ class CachedStore:
         """Ask again for what is known of a file."""
         for known in (self._heads, self._spent, self._mapped):
             known.pop(path, None)
+        self._looked.discard(path)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -201,6 +206,19 @@ class CachedStore:
                 whole_number("PENSTOCK_CACHE_BYTES") if budget_bytes is None else budget_bytes, folder
             )
         return self._copies
+
+    def _first_look(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
+        """A few ranges of a file that nothing is known of: their answer tells size and version too."""
+        if self._ranges_ignored:
+            return None
+        try:
+            found, head = self.remote.fetch(path, ranges)
+        except RangesIgnored:
+            self._ranges_ignored = True
+            return None
+        self._remember(path, head)
+        self._spend(path, ranges)
+        return found
 
     def _head_of_size(self, path: str, size_bytes: int | None) -> Head:
         head = self.head(path)
@@ -221,8 +239,9 @@ class CachedStore:
         if known is not None and time.monotonic() - known[1] < _TOUCH_S:
             return known[0]
         # Looked for on the disk once a file, and then as often as its use has to be noted.
-        if known is None and path in self._spent:
+        if known is None and path in self._looked:
             return None
+        self._looked.add(path)
         found = self._folder.find(copy_name(path, head.version, head.size_bytes))
         if found is None:
             return None if known is None else self._keep(path, known[0])
@@ -239,12 +258,24 @@ class CachedStore:
         return mapped
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
-        requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
-        cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
-        self._spent[path] = spent_bytes = self._spent.get(path, 0) + cost_bytes
+        spent_bytes = self._spend(path, ranges)
         budget_bytes = self._folder.budget_bytes
         fits = budget_bytes is None or head.size_bytes <= budget_bytes // 2
-        return bool(requests) and fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
+        return fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
+
+    def _spend(self, path: str, ranges: Sequence[Range]) -> int:
+        """What ranges of a file cost, with those at hand, in bytes."""
+        requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
+        cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
+        self._spent[path] = self._spent.get(path, 0) + cost_bytes
+        return self._spent[path]
+
+    def _remember(self, path: str, head: Head) -> None:
+        if len(self._heads) >= _MOST_HEADS:
+            for known in (self._heads, self._spent):
+                known.clear()
+            self._looked.clear()
+        self._heads[path] = head
 
     def _copy(self, path: str, head: Head, hashes: Mapping[str, str]) -> str:
         name = copy_name(path, head.version, head.size_bytes)
@@ -283,6 +314,10 @@ class _Forgetting:
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
         """Overwrite bytes already written."""
         self.staged.write_at(offset_bytes, data)
+
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        return self.staged.read_at(offset_bytes, length_bytes)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file."""
