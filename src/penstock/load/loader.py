@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -19,14 +20,18 @@ from penstock.load import state as states
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
 from penstock.load.lanes import LaneBatches, LaneTask
-from penstock.load.options import Options, Tail, samples_per_iteration
+from penstock.load.metrics import Meter, Metrics, sources_so_far
+from penstock.load.options import Options, Tail, mixed_border, samples_per_iteration
 from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
 from penstock.load.ranks import data_parallel
-from penstock.load.read import OnError, ReadTask, read_batches
-from penstock.load.workers import ThreadWorkers, WorkerKind, WorkersFactory
+from penstock.load.read import OnError, ReadTask
+from penstock.load.workers import NoWorkers, ThreadWorkers, WorkerKind, WorkersFactory
 from penstock.types import IntArray
 
 _log = logging.getLogger("penstock")
+
+HandOut: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
+"""Batch, stage → seconds spent on it, and when it was asked for → what the caller gets."""
 
 
 class Loader:
@@ -65,7 +70,8 @@ class Loader:
         substitute_limit: the largest share of a child's positions that may be replaced; see `Substitutions`.
         mesh: one-dimensional torch DeviceMesh to take rank and world from.
         group: torch ProcessGroup to take rank and world from.
-        pipeline: reads ahead in another way than by threads.
+        on_metrics: called with the `Metrics` so far after every `metrics_every` steps, in the calling thread.
+        metrics_every: steps between two calls.
 
     Raises:
         ConfigError: arguments that don't fit each other.
@@ -91,7 +97,8 @@ class Loader:
         substitute_limit: float = 0.01,
         mesh: Any = None,
         group: Any = None,
-        pipeline: PipelineFactory | None = None,
+        on_metrics: Callable[[Metrics], object] | None = None,
+        metrics_every: int = 100,
     ) -> None:
         rank, world = data_parallel(rank, world, mesh, group)
         global_batch = operator.index(global_batch)
@@ -106,8 +113,14 @@ class Loader:
             on_error=on_error,
             substitute_limit=substitute_limit,
         )
-        self._pipeline = _read_ahead(workers, prefetch, worker_kind, timeout_seconds) if pipeline is None else pipeline
+        self._pipeline = _read_ahead(workers, prefetch, worker_kind, timeout_seconds)
+        self._num_workers = operator.index(workers)
         self._finish = finish
+        self._meter = Meter()
+        self._on_metrics = on_metrics
+        self._metrics_every = operator.index(metrics_every)
+        if self._metrics_every < 1:
+            raise ConfigError("metrics_every is a number of steps", found=metrics_every, expected="1 or more")
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         start = operator.index(start)
         if not 0 <= start < runs.LIMIT:
@@ -171,12 +184,30 @@ class Loader:
     def __iter__(self) -> Batches:
         if self._cursor.ended:
             self._begin(runs.begin(0, self.global_batch, self.world), 0)
-        return Batches(self._cursor, self._pipeline, self._finish)
+        return Batches(self._cursor, self._pipeline, self._hand_out)
 
     def __repr__(self) -> str:
         return (
             f"<Loader  global_batch={self.global_batch} rank={self.rank}/{self.world} micro_batch={self.micro_batch} "
             f"step={self.step} consumed={self.consumed}>"
+        )
+
+    def metrics(self) -> Metrics:
+        """What was done since the loader was made, and how far each source was read."""
+        meter = self._meter
+        return Metrics(
+            step=self.step,
+            consumed=self.consumed,
+            batches=meter.batches,
+            samples=meter.samples,
+            size_bytes=meter.size_bytes,
+            substituted=meter.substituted,
+            waiting_seconds=meter.waiting_seconds,
+            training_seconds=meter.training_seconds,
+            ready=self._cursor.ready(),
+            stages=dict(meter.stages),
+            workers=self._num_workers,
+            sources=sources_so_far(self._options.data, self.consumed),
         )
 
     def positions(self, step: int) -> IntArray:
@@ -238,6 +269,14 @@ class Loader:
         self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step, places)
         return account
 
+    def _hand_out(self, batch: Any, seconds: Mapping[str, float], asked_at: float) -> Any:
+        """Count a batch, and make the last of it."""
+        self._meter.handed(batch, seconds, self.micro_batch, asked_at)
+        whole_step = self._cursor.number % self._options.micro_batches == 0
+        if self._on_metrics is not None and whole_step and self.step % self._metrics_every == 0:
+            self._on_metrics(self.metrics())
+        return batch if self._finish is None else self._finish(batch)
+
     def _checked(self, step: int) -> int:
         step = operator.index(step)
         if step < 0 or runs.stretch_of(self._history, step).consumed_at(step) >= runs.LIMIT:
@@ -270,6 +309,9 @@ class Loader:
             return LaneTask(
                 options.data, first, options.world, options.micro_batch, options.micro_batches, begun, options.collate
             )
+        border = mixed_border(options.data, consumed, options.global_batch)
+        if border is not None:
+            _log.warning("the stage that begins at position %d does so inside a batch, which holds both stages", border)
         one_pass = options.tail is not None
         return ReadTask(
             data=options.data,
@@ -302,6 +344,7 @@ class Cursor:
         ended: an iterator has come to the end of the pass.
         places: where the rank's lanes are at batch `number`; None for what has positions.
         step_places: where they were when the last whole step had been handed out.
+        running: what reads ahead now.
     """
 
     task: ReadTask | LaneTask
@@ -309,6 +352,7 @@ class Cursor:
     ended: bool = False
     places: lanes.Places | None = field(init=False)
     step_places: lanes.Places | None = field(init=False)
+    running: Pipeline | None = None
 
     def __post_init__(self) -> None:
         self.move(self.task)
@@ -322,24 +366,26 @@ class Cursor:
         """The task as it is read from batch `number` on."""
         return self.task if self.places is None or isinstance(self.task, ReadTask) else self.task.at(self.places)
 
-    def advance(self, handed: Any) -> Any:
-        """Count a batch, and hand it out."""
+    def advance(self, places: lanes.Places | None) -> None:
+        """Count a batch."""
         self.number += 1
-        if self.places is None or isinstance(self.task, ReadTask):
-            return handed
-        batch, places = handed
+        if self.places is None or places is None or isinstance(self.task, ReadTask):
+            return
         self.places = {**self.places, **places}
         if self.number % self.task.micro_batches == 0:
             self.step_places = self.places
-        return batch
+
+    def ready(self) -> int:
+        """Results that wait to be taken from the pipeline that ran last."""
+        return 0 if self.running is None else self.running.ready()
 
 
 class Batches(Iterator[Any]):
     """An iterator over a loader's batches; it follows the loader wherever that goes."""
 
-    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, finish: Callable[[Any], Any] | None) -> None:
+    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, hand_out: HandOut) -> None:
         self._cursor = cursor
-        self._finish = finish
+        self._hand_out = hand_out
         self._factory = pipeline
         self._running: Pipeline | None = None
         # What the running pipeline gives next, and to which process.
@@ -360,19 +406,22 @@ class Batches(Iterator[Any]):
         running = self._running
         if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
             running = self._restart()
+        asked_at = time.perf_counter()
         try:
-            handed = next(running)
+            batch, seconds, places = next(running)
         except BaseException:
             # The loader stays where it is, so that the same batch can be asked for again.
             self.close()
             raise
-        batch = cursor.advance(handed)
+        cursor.advance(places)
         self._number = cursor.number
-        return batch if self._finish is None else self._finish(batch)
+        return self._hand_out(batch, seconds, asked_at)
 
     def close(self) -> None:
         """End the threads; the next batch would start new ones."""
         running, self._running = self._running, None
+        if self._cursor.running is running:
+            self._cursor.running = None
         # After a fork, threads and their locks belong to the parent.
         if running is not None and self._pid == os.getpid():
             running.close()
@@ -383,7 +432,7 @@ class Batches(Iterator[Any]):
     def _restart(self) -> Pipeline:
         self.close()
         self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
-        self._running = self._factory(self._cursor.rest(), self._number)
+        self._running = self._cursor.running = self._factory(self._cursor.rest(), self._number)
         return self._running
 
 
@@ -395,12 +444,12 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
             found=f"workers={workers}, prefetch={prefetch}",
             expected="workers of 0 or more, prefetch of 1 or more",
         )
-    start = _starter(kind, prefetch, timeout_seconds)
+    start = _starter(kind, prefetch, timeout_seconds) if workers else lambda producer, _: NoWorkers(producer)
 
     def begin(task: ReadTask | LaneTask, first: int) -> Pipeline:
         if isinstance(task, LaneTask):
-            return LaneBatches(task, first, workers, start)
-        return ReadAhead(task, first, workers, start) if workers else read_batches(task, first, 1)
+            return LaneBatches(task, first, max(1, workers), start)
+        return ReadAhead(task, first, max(1, workers), start)
 
     return begin
 

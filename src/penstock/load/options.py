@@ -58,6 +58,12 @@ class Options:
         return self.global_batch // (self.world * self.micro_batch)
 
 
+def mixed_border(data: Any, consumed: int, global_batch: int) -> int | None:
+    """The first border of `Stages` that lies inside a batch when batches are cut from `consumed` on; None for none."""
+    borders: tuple[int, ...] = getattr(data, "borders", ())
+    return next((border for border in borders if border > consumed and (border - consumed) % global_batch), None)
+
+
 def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None) -> int:
     """`micro_batch`, or all of a rank's samples of a step where it is None.
 
