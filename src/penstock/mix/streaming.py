@@ -20,8 +20,8 @@ from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
 from penstock.order.compat_streaming import VERSION, StreamingRun
 from penstock.order.compat_streaming_epochs import StreamingEpochs, decode_state
-from penstock.order.compat_streaming_partition import Cluster, as_original
-from penstock.order.compat_streaming_sampling import Weight, shares_of
+from penstock.order.compat_streaming_partition import Cluster, as_original, padding_of
+from penstock.order.compat_streaming_sampling import Shares, Weight, shares_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, IntArray, Location, Sample, Schema
 
@@ -135,9 +135,14 @@ class StreamingOrder:
         return digest("streaming-order", VERSION, self._epochs.params(), self._source.fingerprint)
 
     @property
+    def shares(self) -> Shares:
+        """What an epoch draws of each source."""
+        return self._epochs.run.shares
+
+    @property
     def epoch_size(self) -> int:
         """Samples that an epoch draws, before they are dealt to ranks."""
-        return self._epochs.run.shares.epoch_size
+        return self.shares.epoch_size
 
     def __getitem__(self, position: int, /) -> Sample:
         return self._source[self._epochs.order_one(position)]
@@ -187,6 +192,20 @@ class StreamingOrder:
         copies = ids.reshape(ranks, *ids.shape[2:]).repeat(self._copies, axis=0)
         nodes = ranks * self._copies // self._ranks_per_node
         return copies.reshape(nodes, self._ranks_per_node, *ids.shape[2:])
+
+    def worker_ids(self, *, epoch: int, rank: int, worker: int = 0) -> IntArray:
+        """int64[k]: global ids that one worker of a rank reads in an epoch, in its order, without padding.
+
+        Args:
+            epoch: from 0. In that of a loaded state, samples read before are left out.
+            rank: over all nodes.
+            worker: of the rank.
+        """
+        cluster = self._epochs.run.cluster
+        grid = self._epochs.grid(operator.index(epoch), self._epochs.drop_first if epoch == self._epochs.epoch else 0)
+        of_rank = grid[:, rank // self._copies].reshape(-1, cluster.workers, cluster.batch)
+        ids = of_rank[:, worker].reshape(-1)
+        return ids[ids != padding_of(ids.dtype)].astype(np.int64)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the original was when it gave `state`: position 0 is the next sample of that run.

@@ -1,0 +1,115 @@
+"""Which epoch an iteration reads, for all workers of a DataLoader, without shared memory that has a name.
+
+A dataset is copied into worker processes, by fork or by pickling, and what they change the main process does not see.
+So the number of the next epoch, and a state to go on from, stand in an unlinked temporary file that all copies hold
+open: it is gone with the last of them, however they end. Locks on it end with their process, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The DataLoader worker that iterates.
+
+    Attributes:
+        session: the same for all workers of one DataLoader iterator; None in a process that iterates by itself.
+        number: of the worker.
+        count: workers.
+        round: iterations of this process in this session before: persistent workers make several.
+    """
+
+    session: int | None = None
+    number: int = 0
+    count: int = 1
+    round: int = 0
+
+
+class Epochs:
+    """Counts epochs, and keeps the state that the next one goes on from."""
+
+    def __init__(self) -> None:
+        self._file = _new_file()
+        self._write({"next": 0, "now": 0, "session": None, "started": [], "state": None, "used": None})
+
+    def begin(self, worker: Worker) -> tuple[int, Mapping[str, Any] | None]:
+        """The epoch that `worker` is to read now, and the last state that the run went on from.
+
+        All workers of one iterator get the same answer; the first of them counts. A loaded state of an epoch that has
+        passed is left alone.
+        """
+        with self._locked() as record:
+            session = None if worker.session is None else f"{worker.session}-{worker.round}"
+            # A worker that has begun already is one of a new iterator: seeds may be equal.
+            if session is None or session != record["session"] or worker.number in record["started"]:
+                state, epoch = record["state"], record["next"]
+                if state is not None and state["epoch"] >= epoch:
+                    epoch, record["used"] = state["epoch"], state
+                record.update(next=epoch + 1, session=session, started=[], now=epoch)
+            record["started"].append(worker.number)
+            return record["now"], record["used"]
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the original, once the next epoch begins."""
+        with self._locked() as record:
+            record["state"] = dict(state)
+
+    def running(self) -> tuple[int, int, Mapping[str, Any] | None]:
+        """The epoch begun last, or that of a state that waits; the samples read before; and the state that counts."""
+        with self._locked() as record:
+            state, epoch = record["state"], record["next"] - 1
+            if state is not None and state["epoch"] >= epoch:
+                return state["epoch"], state["sample_in_epoch"], state
+            return epoch, 0, record["used"]
+
+    @contextmanager
+    def _locked(self) -> Generator[dict[str, Any]]:
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            record = json.loads(os.pread(self._file, _MOST_BYTES, 0))
+            before = json.dumps(record)
+            yield record
+            if json.dumps(record) != before:
+                self._write(record)
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        data = json.dumps(record).encode()
+        os.pwrite(self._file, data, 0)
+        os.ftruncate(self._file, len(data))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:  # on its way into a worker: the same file
+            return {"file": reduction.DupFd(self._file)}
+        with self._locked() as record:
+            return {"record": record}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "file" in state:
+            self._file = state["file"].detach()
+        else:
+            self._file = _new_file()
+            self._write(state["record"])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+
+def _new_file() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,109 @@
+"""`Stream`: one of the datasets that a StreamingDataset draws from, with its weight."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.formats import open_source
+
+_log = logging.getLogger("penstock")
+
+_REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_WEIGHTS = ("proportion", "repeat", "choose")
+
+
+class Stream:
+    """Where a dataset is, and how much of it an epoch takes.
+
+    A whole dataset in `local` is read from there. Otherwise it is read from `remote`, through Penstock's cache folder:
+    nothing is written into `local`.
+
+    Args:
+        remote: folder or URL that the dataset comes from.
+        local: folder that has it.
+        split: folder inside both.
+        proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
+        download_retry, download_timeout, keep_zip: taken, without effect: the cache decides.
+        validate_hash: taken, without effect: what is fetched is always checked by the hashes in its index.
+
+    Raises:
+        ConfigError: several weights, a negative one, or neither `remote` nor `local`.
+    """
+
+    def __init__(
+        self,
+        *,
+        remote: str | None = None,
+        local: str | None = None,
+        split: str | None = None,
+        proportion: float | None = None,
+        repeat: float | None = None,
+        choose: int | None = None,
+        download_retry: int | None = None,
+        download_timeout: float | None = None,
+        validate_hash: str | None = None,
+        keep_zip: bool | None = None,
+    ) -> None:
+        given = dict(zip(_WEIGHTS, (proportion, repeat, choose), strict=True))
+        weight = {name: value for name, value in given.items() if value is not None}
+        if len(weight) > 1 or any(value < 0 for value in weight.values()):
+            raise ConfigError("a stream takes one weight, 0 or more", found=str(weight))
+        if not (remote or local):
+            raise ConfigError("a stream needs remote= or local=", found="neither")
+        self.remote = remote
+        self.local = local
+        self.split = split or ""
+        self.weight: dict[str, Any] = weight
+        # What the original derives from the weights; a dataset fills them in.
+        self.proportion, self.repeat, self.choose = proportion, repeat, choose
+        del download_retry, download_timeout, validate_hash, keep_zip
+
+    def open(self, split: str | None = None, *, trust: bool = False) -> Any:
+        """The source of this stream, which has `block_starts`.
+
+        Args:
+            split: where the stream names none.
+            trust: decode `pkl` columns.
+
+        Raises:
+            NotFound: there is no index.
+            ConfigError: it is no dataset of shards.
+        """
+        name = self.split or split or None
+        local = None if self.local is None else os.path.expanduser(self.local)
+        if self.remote is None or (local is not None and _is_whole(local, name, trust)):
+            where = local or self.remote
+        else:
+            where = self.remote
+        source: Any = open_source(str(where), split=name, trust=trust)
+        if not hasattr(source, "block_starts"):
+            raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
+        return source
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether samples may have to be fetched."""
+        return bool(self.remote and _REMOTE.match(self.remote) and not self.remote.startswith("file://"))
+
+    def __repr__(self) -> str:
+        weight = "".join(f", {name}={value}" for name, value in self.weight.items())
+        return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+
+
+def _is_whole(local: str, split: str | None, trust: bool) -> bool:
+    """Whether a folder has an index and each shard that it names, raw or compressed."""
+    folder = os.path.join(local, split or "")
+    if not os.path.exists(os.path.join(folder, "index.json")):
+        return False
+    source: Any = open_source(folder, trust=trust)
+    for shard in source.shards:
+        for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+            names = [one.basename for one in (raw, zipped) if one is not None]
+            if names and not any(os.path.exists(os.path.join(folder, name)) for name in names):
+                _log.info("%s is not whole: it lacks %s", folder, names[0])
+                return False
+    return True

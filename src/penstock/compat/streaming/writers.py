@@ -1,0 +1,195 @@
+"""The original's writers over `penstock.create`: nothing is visible before it is whole.
+
+They differ from the original where it loses data: leaving a `with` block by an exception publishes nothing, and
+`exist_ok=True` replaces the old folder in one step, once the new one is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.errors import ConfigError
+from penstock.formats import create
+from penstock.store.resolve import resolve
+from penstock.types import Sample
+
+Out = str | tuple[str, str]
+
+_COPY_BYTES = 1 << 24
+
+
+class Writer:
+    """What all of the original's writers can do; made by the classes below.
+
+    Attributes:
+        local: folder that the dataset is written to; None where it goes to `remote` alone.
+        remote: URL or folder that it goes to; None where it stays.
+    """
+
+    def __init__(
+        self, kind: str, out: Out, options: Mapping[str, Any], keep_local: bool, more: Mapping[str, Any]
+    ) -> None:
+        unknown = sorted(set(more) - {"progress_bar", "max_workers", "retry", "exist_ok"})
+        if unknown:
+            raise ConfigError("unknown arguments of a writer", found=", ".join(unknown))
+        local, remote = (out, None) if isinstance(out, str) else out
+        if remote is None and "://" in local:
+            local, remote = None, local
+        self.remote = remote
+        # Without a wish for a local copy, samples go to the remote folder at once.
+        self.local = os.path.expanduser(local) if local is not None and (remote is None or keep_local) else None
+        target = self.local or self.remote or ""
+        overwrite = bool(more.get("exist_ok", False))
+        if self.local is not None and not overwrite and os.path.isdir(self.local) and os.listdir(self.local):
+            raise FileExistsError(f"{self.local} is there and not empty; exist_ok=True replaces it")
+        self._writer = create(target, format=kind, overwrite=overwrite, **options)
+        self._finished = False
+
+    def write(self, sample: Sample) -> None:
+        """Add one sample."""
+        self._writer.write(sample)
+
+    def finish(self) -> None:
+        """Make the dataset visible; in `remote` last, and its index last of all."""
+        self._writer.commit()
+        self._finished = True
+        if self.local is not None and self.remote is not None:
+            _copy(self.local, self.remote)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._writer.abort()
+        elif not self._finished:
+            self.finish()
+
+
+class MDSWriter(Writer):
+    """Writes MDS.
+
+    Args:
+        columns: name → encoding.
+        out: folder, URL, or (folder, URL).
+        keep_local: with a URL: keep the folder, too.
+        compression: such as `"zstd:7"`.
+        hashes: names of algorithms, sorted.
+        size_limit: of a shard, in bytes or as text such as `"64mb"`; None for one shard.
+        kwargs: `exist_ok`; `progress_bar`, `max_workers` and `retry` have no effect.
+
+    Raises:
+        FileExistsError: the folder has files in it.
+        ConfigError: an argument that can't work.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        out: Out,
+        keep_local: bool = False,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+        size_limit: int | str | None = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        options = _options(columns, compression, hashes, size_limit)
+        super().__init__("mds", out, options, keep_local, kwargs)
+
+
+class XSVWriter(Writer):
+    """Writes text with a separator; arguments as `MDSWriter`, and:
+
+    Args:
+        separator: between columns.
+        newline: after each row.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        separator: str,
+        out: Out,
+        keep_local: bool = False,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+        size_limit: int | str | None = 1 << 26,
+        newline: str = "\n",
+        **kwargs: Any,
+    ) -> None:
+        options = _options(columns, compression, hashes, size_limit)
+        super().__init__("xsv", out, {**options, "separator": separator, "newline": newline}, keep_local, kwargs)
+
+
+class _TextWriter(Writer):
+    kind: str
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        out: Out,
+        keep_local: bool = False,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+        size_limit: int | str | None = 1 << 26,
+        newline: str = "\n",
+        **kwargs: Any,
+    ) -> None:
+        options = _options(columns, compression, hashes, size_limit)
+        super().__init__(self.kind, out, {**options, "newline": newline}, keep_local, kwargs)
+
+
+class CSVWriter(_TextWriter):
+    """Writes CSV; arguments as `XSVWriter`, but for the separator."""
+
+    kind = "csv"
+
+
+class TSVWriter(_TextWriter):
+    """Writes TSV; arguments as `XSVWriter`, but for the separator."""
+
+    kind = "tsv"
+
+
+class JSONWriter(_TextWriter):
+    """Writes JSON lines; arguments as `XSVWriter`, but for the separator."""
+
+    kind = "json-shards"
+
+
+def _options(
+    columns: Mapping[str, str], compression: str | None, hashes: Sequence[str] | None, size_limit: int | str | None
+) -> dict[str, Any]:
+    return {
+        "columns": dict(columns),
+        "compression": compression or None,
+        "hashes": list(hashes or []),
+        "size_limit": size_limit or None,
+    }
+
+
+def _copy(folder: str, target: str) -> None:
+    """Copy the files of a finished dataset into another store, the index last."""
+    store, root = resolve(target)
+    names = sorted(os.listdir(folder), key=lambda name: (name == "index.json", name))
+    staged = [store.stage(f"{root}/{name}", overwrite=True) for name in names]
+    try:
+        for name, one in zip(names, staged, strict=True):
+            with open(os.path.join(folder, name), "rb") as file:
+                while chunk := file.read(_COPY_BYTES):
+                    one.write(chunk)
+        store.commit(staged)
+    finally:
+        for one in staged:
+            one.abort()
+
+
+__all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "Writer", "XSVWriter"]

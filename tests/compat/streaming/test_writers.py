@@ -1,0 +1,113 @@
+"""The original's writers: their arguments, over one `create`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.compat.streaming import (
+    CSVWriter,
+    JSONWriter,
+    MDSWriter,
+    StreamingDataset,
+    TSVWriter,
+    XSVWriter,
+    clean_stale_shared_memory,
+)
+from penstock.errors import ConfigError
+
+COLUMNS = {"id": "int", "text": "str"}
+SAMPLES = [{"id": number, "text": f"text {number}"} for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("writer", "more", "kind"),
+    [
+        (MDSWriter, {"size_limit": 300, "compression": "zstd:3", "hashes": ["sha1", "xxh64"]}, "mds"),
+        (CSVWriter, {"size_limit": "1kb"}, "csv"),
+        (TSVWriter, {"newline": "\r\n"}, "tsv"),
+        (XSVWriter, {"separator": "|", "size_limit": None}, "xsv"),
+        (JSONWriter, {"hashes": None}, "json"),
+    ],
+)
+def test_what_is_written_is_read(writer: Any, more: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    options = {"progress_bar": True, "max_workers": 3, "retry": 1}
+    with writer(columns=COLUMNS, out=str(tmp_path / "a"), **more, **options) as out:
+        for sample in SAMPLES:
+            out.write(sample)
+    assert list(StreamingDataset(local=str(tmp_path / "a"))[:]) == SAMPLES
+    index = json.loads((tmp_path / "a" / "index.json").read_text())
+    assert {shard["format"] for shard in index["shards"]} == {kind}
+    assert index["shards"][0]["compression"] == more.get("compression")
+    assert index["shards"][0]["hashes"] == (more.get("hashes") or [])
+
+
+def write(writer: Any, count: int = 5) -> None:
+    for sample in SAMPLES[:count]:
+        writer.write(sample)
+
+
+def write_and_fail(writer: Any) -> None:
+    write(writer)
+    raise KeyError
+
+
+def test_finish_makes_it_visible(tmp_path: Path) -> None:
+    out = MDSWriter(columns=COLUMNS, out=str(tmp_path / "a"))
+    write(out)
+    assert not (tmp_path / "a" / "index.json").exists()
+    out.finish()
+    assert len(ps.open(tmp_path / "a")) == 5
+    with pytest.raises(ConfigError):
+        out.write(SAMPLES[0])
+
+
+def test_an_exception_publishes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), MDSWriter(columns=COLUMNS, out=str(tmp_path / "a")) as out:
+        write_and_fail(out)
+    assert not (tmp_path / "a").exists()
+
+
+def test_folders_that_are_there(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.mkdir()
+    with MDSWriter(columns=COLUMNS, out=str(target)) as out:
+        write(out)
+    (target / "foreign.txt").write_text("old")
+    with pytest.raises(FileExistsError):
+        MDSWriter(columns=COLUMNS, out=str(target))
+    with pytest.raises(KeyError), MDSWriter(columns=COLUMNS, out=str(target), exist_ok=True) as out:
+        write_and_fail(out)
+    assert len(ps.open(target)) == 5
+    with MDSWriter(columns=COLUMNS, out=str(target), exist_ok=True) as out:
+        write(out, 7)
+    assert len(ps.open(target)) == 7
+    assert not (target / "foreign.txt").exists()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_local_and_a_remote_folder(keep: bool, tmp_path: Path) -> None:
+    local, remote = tmp_path / "local", tmp_path / "remote"
+    with MDSWriter(columns=COLUMNS, out=(str(local), f"file://{remote}"), keep_local=keep, size_limit=60) as out:
+        write(out, 20)
+    assert list(StreamingDataset(local=str(remote))[:]) == SAMPLES[:20]
+    assert local.exists() == keep
+    if keep:
+        names = sorted(file.name for file in local.iterdir())
+        assert names == sorted(file.name for file in remote.iterdir())
+        assert all((local / name).read_bytes() == (remote / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize("more", [{"color": 1}, {"columns": {"a": "nothing"}}, {"compression": "zip"}])
+def test_arguments_that_cannot_be(more: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        MDSWriter(**{"columns": COLUMNS, "out": str(tmp_path / "a"), **more})
+    assert not (tmp_path / "a").exists()
+
+
+def test_there_is_nothing_to_clean() -> None:
+    assert clean_stale_shared_memory() is None
