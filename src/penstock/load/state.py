@@ -5,8 +5,8 @@
  "recipe": "41d0…", "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]], "reads": [246400, 572800]}
 ```
 A history entry is `[first_step, consumed, global_batch, world]`. `reads` says how far each child was read, by the order
-of their sorted names, null where that is not known; it stands there where there are several. Differences that were
-accepted are kept under `accepted` as `[consumed, what, old digest, new digest]`.
+of their sorted names, null where that is not known; it stands there for several children. Differences that were accepted
+are kept under `accepted` as `[consumed, what, old digest, new digest]`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def encode(description: Description, consumed: int, history: History, accepted: 
         "recipe": description.recipe,
         "history": [list(stretch) for stretch in history],
     }
-    if len(description.children) > 1:
+    if len(description.children) > 1 and description.reads:
         state["reads"] = [description.reads.get(name) for name in sorted(description.children)]
     if taken := [list(entry) for entry in accepted]:
         state["accepted"] = taken
