@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from penstock.formats.webdataset.nvmeta import (
     SQLITE,
     Info,
     Splits,
+    document,
     meta_path,
     read_info,
     read_splits,
@@ -96,8 +98,20 @@ def _check_splits(store: Store, root: str, info: Info) -> Iterator[Problem]:
     if splits.name is None:
         what = "no splits: all shards are opened as one"
         yield Problem("webdataset.splits", Corrupt, path, what, f"Give it splits: {_PREPARE}", severity="warning")
+    elif (empty := _empty_value(document(store, meta_path(root, splits.name)))) is not None:
+        what = f"nothing stands after `{empty}:`, which Energon can't read"
+        fix = "Write [] there, or what got lost"
+        yield Problem("webdataset.splits", Corrupt, meta_path(root, splits.name), what, fix)
     yield from _check_each_split(root, info, splits)
     return splits
+
+
+def _empty_value(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return "split_parts"
+    parts = value.get("split_parts")
+    named = {**value, **(parts if isinstance(parts, dict) else {})}
+    return next((name for name, one in named.items() if one is None), None)
 
 
 def _check_each_split(root: str, info: Info, splits: Splits) -> Iterator[Problem]:

@@ -85,7 +85,7 @@ def read_info(store: Store, root: str) -> Info:
     for name in (INFO_JSON, INFO_YAML):
         path = meta_path(root, name)
         if store.exists(path):
-            return _as_info(_document(store, path), name, path)
+            return _as_info(document(store, path), name, path)
     raise unprepared(store, root)
 
 
@@ -98,7 +98,7 @@ def read_splits(store: Store, root: str, names: Sequence[str] = (SPLIT_YAML, SPL
     for name in names:
         path = meta_path(root, name)
         if store.exists(path):
-            return _as_splits(_document(store, path), name, path)
+            return _as_splits(document(store, path), name, path)
     return Splits({})
 
 
@@ -199,7 +199,12 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
     )  # fmt: skip
 
 
-def _document(store: Store, path: str) -> Any:
+def document(store: Store, path: str) -> Any:
+    """What a file of `.nv-meta` says, as plain data.
+
+    Raises:
+        FormatError: not the YAML or JSON that its name promises.
+    """
     size_bytes = store.size(path)
     if size_bytes > _MOST_BYTES:
         raise TooLarge("this file is too large", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_BYTES}")
