@@ -7,6 +7,7 @@ import time
 import pytest
 
 from penstock.abc import SupportsMmap
+from penstock.errors import Unreachable
 from penstock.store.memory import MemoryStore
 from penstock.testing.counting import CountingStore, LatencyStore
 from penstock.testing.stores import StoreSuite
@@ -52,3 +53,15 @@ def test_every_call_that_reads_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(store.list("f")) == ["f/a"]
     assert waits == [0.25] * 4
     assert store.reads == 3
+
+
+def test_bandwidth_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    store = LatencyStore(MemoryStore({"f/a": b"0123456789"}), 0.25, bytes_per_s=5, failures=2)
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="f/a"):
+            store.get_ranges("f/a", [(0, 1)])
+    assert store.get("f/a", 0, 5) == b"01234"
+    assert store.get_ranges("f/a", [(0, 1), (1, 5)]) == [b"0", b"1234"]
+    assert waits == [0.25, 0.25, 0.25, 1.0, 0.25, 1.0]

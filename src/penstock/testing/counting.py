@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from penstock.abc import Staged, Store
+from penstock.errors import Unreachable
 
 
 class CountingStore:
@@ -67,28 +68,48 @@ class CountingStore:
 
 
 class LatencyStore(CountingStore):
-    """A store that is far away: every call that reads waits `delay_s` first. It counts as `CountingStore` does."""
+    """A store that is far away; it counts as `CountingStore` does.
 
-    def __init__(self, store: Store, delay_s: float) -> None:
+    Args:
+        store: where the files are.
+        delay_s: what every call that reads waits first.
+        bytes_per_s: what is read then comes at this rate, where given.
+        failures: how many of the next reads fail, each after its delay; may be set later.
+    """
+
+    def __init__(self, store: Store, delay_s: float, *, bytes_per_s: float | None = None, failures: int = 0) -> None:
         super().__init__(store)
         self.delay_s = delay_s
+        self.bytes_per_s = bytes_per_s
+        self.failures = failures
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """As `Store.get`, after the delay."""
-        time.sleep(self.delay_s)
-        return super().get(path, start_bytes, length_bytes)
+        self._wait(path)
+        return self._pass([super().get(path, start_bytes, length_bytes)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """As `Store.get_ranges`, after one delay."""
-        time.sleep(self.delay_s)
-        return super().get_ranges(path, ranges)
+        self._wait(path)
+        return self._pass(super().get_ranges(path, ranges))
 
     def size(self, path: str) -> int:
         """As `Store.size`, after the delay."""
-        time.sleep(self.delay_s)
+        self._wait(path)
         return super().size(path)
 
     def list(self, prefix: str) -> Iterator[str]:
         """As `Store.list`, after the delay."""
-        time.sleep(self.delay_s)
+        self._wait(prefix)
         return super().list(prefix)
+
+    def _wait(self, path: str) -> None:
+        time.sleep(self.delay_s)
+        if self.failures > 0:
+            self.failures -= 1
+            raise Unreachable("the store does not answer, as it was told", path=path)
+
+    def _pass(self, found: list[bytes]) -> list[bytes]:
+        if self.bytes_per_s is not None:
+            time.sleep(sum(map(len, found)) / self.bytes_per_s)
+        return found
