@@ -5,7 +5,7 @@
  "recipe": "41d0…", "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]], "reads": [246400, 572800]}
 ```
 A history entry is `[first_step, consumed, global_batch, world]`. `reads` says how far each child was read, by the order
-of their sorted names, null where that is not known; it stands there for several children. Differences that were accepted
+of their sorted names, null where that is not known; it stands there for several children. Accepted differences
 are kept under `accepted` as `[consumed, what, old digest, new digest]`.
 """
 
