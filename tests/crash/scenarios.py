@@ -180,6 +180,16 @@ def see_parts(folder: Path) -> Any:
     return parts if len(parts) == 2 else None
 
 
+def write_shards(folder: Path, count: int, *, overwrite: bool = False, **options: Any) -> None:
+    with penstock.create(folder / "set", overwrite=overwrite, size_limit=300, hashes=["sha1"], **options) as writer:
+        for number in range(count):
+            writer.write({"id": number, "text": f"row {number}" * 3})
+
+
+MDS: dict[str, Any] = {"format": "mds", "columns": {"id": "int", "text": "str"}, "compression": "zstd"}
+CSV: dict[str, Any] = {"format": "csv", "columns": {"id": "int", "text": "str"}}
+
+
 SCENARIOS = [
     Scenario(
         "pbin writer",
@@ -267,6 +277,20 @@ SCENARIOS = [
     Scenario("filter", write_two, verb("filter", min_tokens=10), see("out.pbin"), write_old_pbin),
     Scenario("chunk", write_two, verb("chunk", chunk_id=0, num_chunks=2), see("out.pbin"), write_old_pbin),
     Scenario("split", write_two, split, see_parts),
+    Scenario(
+        "mds writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_shards(folder, 12, overwrite=overwrite, **MDS),
+        see("set"),
+        lambda folder: write_shards(folder, 3, **MDS),
+    ),
+    Scenario(
+        "csv writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_shards(folder, 24, overwrite=overwrite, **CSV),
+        see("set"),
+        lambda folder: write_shards(folder, 3, **CSV),
+    ),
     Scenario(
         "repair",
         golden_packed("merged.pbin"),

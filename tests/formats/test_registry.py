@@ -120,9 +120,9 @@ def test_fitting_suffix_is_asked_first(plug_in: PlugIn, monkeypatch: pytest.Monk
     for name in formats.format_names():
         kind = type(formats.get_format(name))
 
-        def watch(self: Any, store: Any, path: str, name: str = name) -> Sniff:
-            asked.append(name)
-            return Sniff(False, f"{name} says no")
+        def watch(self: Any, store: Any, path: str) -> Sniff:
+            asked.append(self.name)
+            return Sniff(False, f"{self.name} says no")
 
         monkeypatch.setattr(kind, "sniff", watch)
     with pytest.raises(Unsupported):
