@@ -104,6 +104,35 @@ def test_jsonl(upload: Upload, tmp_path: Path, indexed: bool) -> None:
     assert resolve(url)[0].exists(f"{url}/a.idx") == indexed, "opening wrote into the remote store"
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_mds(upload: Upload, tmp_path: Path, compression: str | None) -> None:
+    here = tmp_path / "data"
+    options = {"columns": {"n": "int", "tokens": "ndarray:uint16"}, "size_limit": 1 << 12, "hashes": ["sha1"]}
+    with ps.create(here, format="mds", compression=compression, **options) as writer:
+        for n in range(300):
+            writer.write({"n": n, "tokens": np.arange(20, dtype=np.uint16) + n})
+    local, far = ps.open(here), ps.open(upload(files_of(here)))
+    assert far.fingerprint == local.fingerprint
+    chosen = [299, 0, 17, 150, 151]
+    assert same(far.get_batch(chosen), local.get_batch(chosen))
+    assert same(far[42], local[42])
+
+
+def test_a_missing_shard_is_named(web: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with ps.create(tmp_path / "d", format="mds", columns={"n": "int"}, size_limit=1 << 10) as writer:
+        for n in range(300):
+            writer.write({"n": n})
+    web.files.update({f"d/{name}": data for name, data in files_of(tmp_path / "d").items()})
+    del web.files["d/shard.00001.mds"]
+    source = ps.open(f"{web.url}/d")
+    assert source[0]["n"] == 0
+    loader = ps.Loader(ps.Sequential(source), global_batch=10)
+    with pytest.raises(NotFound, match=r"shard\.00001\.mds"):
+        for _ in zip(range(60), loader, strict=False):
+            pass
+
+
 def test_info(upload: Upload, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
         for tokens in DOCS:
