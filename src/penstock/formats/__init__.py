@@ -31,6 +31,7 @@ BUILT_IN: dict[str, str] = {
     "xsv": "penstock.formats.xsv:XSV",
     "json-shards": "penstock.formats.json_shards:FORMAT",
     "webdataset": "penstock.formats.webdataset:FORMAT",
+    "folder": "penstock.formats.folder:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -45,6 +46,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "xsv": (),
     "json-shards": (),
     "webdataset": (),
+    "folder": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 

@@ -1,0 +1,96 @@
+"""The files of a folder dataset, by their paths in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, NotFound, UnsafeData
+from penstock.store.local import LocalStore, is_staged_name
+
+NV_META = ".nv-meta"
+INDEX = f"{NV_META}/index.sqlite"
+SIDE_SUFFIX = ".penstock"
+
+
+def list_files(store: Store, root: str) -> list[str]:
+    """Paths of all files below a folder, in byte order; links are followed. Memory: about 100 bytes a file.
+
+    What Energon and we keep beside the data is left out: `.nv-meta`, side files, and staged files.
+
+    Raises:
+        NotFound: no such folder.
+    """
+    if not store.is_folder(root):
+        raise NotFound("no such folder", path=root, hint="Check the path")
+    names = _local(root) if isinstance(store, LocalStore) else _stored(store, root)
+    return sorted((name for name in names if not _is_ours(name)), key=os.fsencode)
+
+
+def path_of(root: str, name: str) -> str:
+    """Path of a file by its name in the dataset.
+
+    Raises:
+        UnsafeData: the name leaves the folder.
+    """
+    pieces = name.split("/")
+    if name.startswith("/") or ".." in pieces or "\0" in name:
+        raise UnsafeData("the name of a file leaves its folder", path=root, found=repr(name[:200]))
+    return f"{root}/{name}"
+
+
+def require_name(name: str, root: str) -> str:
+    """A name that a file of a dataset may have, for writing; raises `ConfigError`."""
+    pieces = name.split("/")
+    if (
+        not name
+        or any(piece in ("", ".", "..") for piece in pieces)
+        or "\0" in name
+        or not is_text(name)
+        or max(map(len, map(os.fsencode, pieces))) > 255
+        or _is_ours(name)
+    ):
+        raise ConfigError(
+            "no name for a file of a dataset", path=root, found=repr(name[:200]), expected="such as a/b.png"
+        )
+    return name
+
+
+def part_of(name: str) -> str:
+    """The part that a file is, by the rule of tars: what follows the first dot of its last component."""
+    return name.rpartition("/")[2].partition(".")[2]
+
+
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8, so that files which hold names can hold it."""
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _is_ours(name: str) -> bool:
+    return (
+        name.startswith(f"{NV_META}/")
+        or name.endswith(SIDE_SUFFIX)
+        or any(is_staged_name(piece) for piece in name.split("/"))
+    )
+
+
+def _stored(store: Store, root: str) -> Iterator[str]:
+    start = len(root.rstrip("/")) + 1
+    return (path[start:] for path in store.list(root))
+
+
+def _local(root: str) -> Iterator[str]:
+    # With the folders above each, so that a link to one of them does not lead in circles.
+    waiting: list[tuple[str, frozenset[str]]] = [("", frozenset((os.path.realpath(root),)))]
+    while waiting:
+        folder, above = waiting.pop()
+        with os.scandir(os.path.join(root, folder)) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_file():
+                    yield name
+                elif entry.is_dir():
+                    real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                    if real not in above:
+                        waiting.append((name, above | {real}))
