@@ -13,6 +13,7 @@ from penstock._columns import scatter
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
+from penstock._resolved import samples_of
 from penstock._tree import line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
@@ -96,6 +97,17 @@ class ConcatSource:
             within = indices[at] - self._starts[child]
             parts.append((at, self.sources[child].get_batch(within)))
         return parts[0][1] if len(parts) == 1 else scatter(parts, len(indices))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order. One call to each source that has some."""
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        samples: list[Any] = [None] * len(indices)
+        for child in np.unique(owner).tolist():
+            at = np.flatnonzero(owner == child)
+            read = samples_of(self.sources[child], indices[at] - self._starts[child])
+            for place, sample in zip(at.tolist(), read, strict=True):
+                samples[place] = sample
+        return samples
 
     def place_of(self, index: int, /) -> Place:
         """What the sample's own source knows of it; document numbers are that source's."""

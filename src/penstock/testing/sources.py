@@ -22,7 +22,17 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from penstock.abc import Source, SupportsDocumentFlags, SupportsExtents, SupportsKeys, SupportsTokenExtents, TokenSource
+from penstock.abc import (
+    Source,
+    SupportsDocumentFlags,
+    SupportsExcluded,
+    SupportsExtents,
+    SupportsKeyRuns,
+    SupportsKeys,
+    SupportsSamples,
+    SupportsTokenExtents,
+    TokenSource,
+)
 from penstock.errors import NotFound
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
 from penstock.testing.equality import row_matches, same, same_samples
@@ -146,6 +156,14 @@ class SourceLaws:
             assert [source.index_of(source.key_of(index)) for index in range(count)] == list(range(count))
             with pytest.raises(NotFound):
                 source.index_of("no such key \0")
+        if isinstance(source, SupportsKeys) and isinstance(source, SupportsKeyRuns):
+            assert source.key_run(1, count) == [source.key_of(index) for index in range(1, count)]
+        if isinstance(source, SupportsSamples):
+            assert same_samples(source.get_samples(np.array([2, 0, 2])), [expected[2], expected[0], expected[2]])
+        if isinstance(source, SupportsExcluded):
+            kept = [source.kept_before(place) for place in range(source.split_size + 1)]
+            assert (kept[0], kept[-1]) == (0, count)
+            assert set(np.diff(kept).tolist()) <= {0, 1}
         if isinstance(source, SupportsExtents):
             for extent in map(source.extent, range(count)):
                 assert extent.offset_bytes >= 0

@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.abc import Source, Stream, SupportsHorizon, SupportsResolve, SupportsSubstitutes, is_stream
+from penstock.abc import (
+    Source,
+    Stream,
+    SupportsHorizon,
+    SupportsResolve,
+    SupportsResolvedSamples,
+    SupportsSeed,
+    SupportsSubstitutes,
+    is_stream,
+)
 from penstock.errors import ConfigError
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
-from penstock.testing.equality import row_matches, same
+from penstock.testing.equality import row_matches, same, same_samples
 from penstock.testing.sources import FINGERPRINT, SCREEN_LINES
 from penstock.testing.strategies import for_all, positions
 from penstock.types import Batch, IntArray, Location
@@ -147,6 +156,13 @@ class StreamLaws:
             for part in (slice(0, 64), slice(0, 1), slice(5, 40)):
                 assert batches_equal(stream.get_resolved(tickets[part]), stream.get_batch(asked[part]))
 
+    def test_samples_by_ticket(self) -> None:
+        stream = self.make()
+        if isinstance(stream, SupportsResolvedSamples):
+            asked = np.random.default_rng(1).integers(0, 10**6, 20)
+            samples = stream.get_resolved_samples(stream.resolve(asked))
+            assert same_samples(samples, [stream[position] for position in asked.tolist()])
+
     def test_horizon(self) -> None:
         stream = self.make()
         if isinstance(stream, SupportsHorizon):
@@ -155,6 +171,16 @@ class StreamLaws:
                 assert json.loads(json.dumps(params, allow_nan=False)) == params
                 assert children.keys() <= stream.children().keys()
                 assert all(below >= 0 for below in children.values())
+
+    def test_seeds_that_are_filled_in(self) -> None:
+        stream = self.make()
+        if isinstance(stream, SupportsSeed):
+            filled, other = stream.seeded(5), stream.seeded(6)
+            assert filled.fingerprint == stream.seeded(5).fingerprint
+            # Nothing is open in it any more.
+            again: Any = filled
+            assert again.seeded(7).fingerprint == filled.fingerprint
+            assert (other.fingerprint == filled.fingerprint) == (filled.fingerprint == stream.fingerprint)
 
     def test_substitutes(self) -> None:
         stream, twin = self.make(), self.make()
