@@ -49,5 +49,6 @@ def describe(written: Written) -> str:
     """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`."""
     size = human_bytes(written.size_bytes)
     if written.tokens is None:
-        return f"{written.path}: {written.samples:,} lines, {size}"
+        unit = "lines" if written.format == "jsonl" else "samples"
+        return f"{written.path}: {written.samples:,} {unit}, {size}"
     return f"{written.path}: {written.samples:,} documents, {written.tokens:,} tokens, {size}"

@@ -23,7 +23,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @token_bytes_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
-    """Keep the documents or lines that fit all conditions, in their order."""
+    """Keep the documents, lines or samples that fit all conditions, in their order."""
     import msgspec
 
     from penstock.reshape.filter import filter

@@ -15,10 +15,22 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @click.option("-o", "--output", required=True, help="Where the merged dataset goes.")
 @token_bytes_option
 @click.option("--mix-tokenizers", is_flag=True, help="Take sources of different tokenizers or EOS ids.")
+@click.option(
+    "--no-copy",
+    is_flag=True,
+    help="Shards of samples stay where they are, below the output: only one index over all of them is written.",
+)
 @whole_options
-def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
-    """Join datasets of documents, or JSONL files, in the order given."""
+def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
+    """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
     import msgspec
+
+    if no_copy:
+        from penstock.formats._shard_merge import merge_index
+
+        shards = merge_index(output, sources, overwrite=options["overwrite"])
+        emit({"path": output, "shards": shards}, as_json=as_json, text=f"{output}: an index of {shards:,} shards")
+        return
 
     from penstock.reshape.merge import merge
 

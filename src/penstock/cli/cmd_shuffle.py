@@ -20,7 +20,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 )
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
-    """Write documents or lines in a random order, in bounded memory; data may be larger than memory."""
+    """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory."""
     import msgspec
 
     from penstock.reshape.shuffle import shuffle

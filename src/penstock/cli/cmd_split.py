@@ -25,7 +25,7 @@ from penstock.cli._whole import describe, known, whole_options
 )
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
-    """Deal documents or lines to parts: each goes to exactly one, and keeps its order there."""
+    """Deal documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
     import msgspec
 
     from penstock.errors import ConfigError

@@ -195,7 +195,7 @@ class ShardWriter:
         while at < len(lengths):
             before = int(counts[at - 1]) if at else 0
             stop = int(np.searchsorted(counts, before + self._limit - self._counted, side="right"))
-            if stop == at:
+            if stop <= at:  # the shard may be beyond the limit already, with one long row
                 self._counted = self._next_shard(int(lengths[at]), len(self._parts))
                 stop = at + 1
             else:

@@ -18,7 +18,7 @@ from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.rows import AnyRows, LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.resolve import resolve
 from penstock.types import IntArray
 
@@ -72,9 +72,9 @@ def filter(
         target: dataset to make.
         min_tokens: least length of a document, its EOS token counted; token sources only.
         max_tokens: greatest length; token sources only.
-        match: regular expression that is searched in `field`; a line whose field is no text does not fit. JSONL only.
+        match: regular expression that is searched in `field`; what has no text there does not fit. Lines and samples.
         field: key, or keys joined by dots.
-        where: expression on the fields of a line; see `penstock.reshape.expression`. JSONL only.
+        where: expression on the fields; see `penstock.reshape.expression`. Lines and samples.
         indices: those to keep, from 0, in any order; or a file with one a line, or a `.npy` file of integers.
         invert: keep what does not fit instead.
         to: format of the target; by default that of its suffix, else that of the source.
@@ -115,7 +115,7 @@ def _all_of(conditions: Sequence[Keep], invert: bool) -> Keep:
 
 
 def write_kept(
-    rows: TokenRows | LineRows,
+    rows: AnyRows,
     keep: Keep,
     output: Output,
     made_by: Mapping[str, Any],
@@ -137,7 +137,7 @@ def write_kept(
 # --- conditions ----------------------------------------------------------------------------------------------------
 
 
-def _by_length(rows: TokenRows | LineRows, least: int | None, most: int | None) -> Keep:
+def _by_length(rows: AnyRows, least: int | None, most: int | None) -> Keep:
     if not isinstance(rows, TokenRows):
         raise ConfigError(
             "lines have no tokens", path=rows.path, hint="Filter by an expression: --where 'len(text) > 200'"
@@ -147,8 +147,8 @@ def _by_length(rows: TokenRows | LineRows, least: int | None, most: int | None) 
     return lambda first, stop, data, lengths: (lengths >= low) & (lengths <= high)
 
 
-def _by_content(rows: TokenRows | LineRows, match: str | None, field: str, where: str | None) -> Keep:
-    if not isinstance(rows, LineRows):
+def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None) -> Keep:
+    if isinstance(rows, TokenRows):
         raise ConfigError(
             "documents of tokens have no fields",
             path=rows.path,
@@ -165,7 +165,10 @@ def _by_content(rows: TokenRows | LineRows, match: str | None, field: str, where
         fits = np.empty(len(lengths), np.bool_)
         start = 0
         for row, end in enumerate(np.cumsum(lengths).tolist()):
-            fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
+            if isinstance(rows, LineRows):
+                fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
+            else:
+                fields = rows.decode(view[start:end])
             fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
             start = end
         return fits
@@ -203,7 +206,7 @@ def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) ->
         ) from None
 
 
-def _by_index(rows: TokenRows | LineRows, indices: Sequence[int] | IntArray | Path) -> Keep:
+def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     where = indices if isinstance(indices, str | os.PathLike) else None
     chosen = _read_indices(os.fspath(where)) if where is not None else np.asarray(indices)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.abc import Store
-from penstock.errors import ConfigError
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, append_rows, open_writer
+from penstock.errors import ConfigError, Unsupported
+from penstock.formats._shard_merge import copy_shards
+from penstock.reshape.rewrite import (
+    Counter,
+    Output,
+    Path,
+    Progress,
+    Written,
+    append_rows,
+    open_writer,
+    require_other_path,
+)
 from penstock.reshape.rows import open_rows
+from penstock.reshape.samples import SampleRows
 from penstock.store.resolve import resolve
 
 
@@ -42,7 +53,7 @@ def merge(
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
-    end gets one. Memory: 64 MiB, and 8 bytes a document.
+    end gets one. Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
 
     Args:
         sources: datasets of documents, of any token formats, or JSONL files.
@@ -64,6 +75,9 @@ def merge(
         raise ConfigError("nothing to merge", expected="at least one dataset")
     opened = [open_rows(path, format=format, store=store, **options) for path in sources]
     output = Output(target, to, overwrite, token_bytes, mix_tokenizers, store)
+    samples = [rows for rows in opened if isinstance(rows, SampleRows)]
+    if len(samples) == len(opened):
+        return _merge_samples(samples, output)
     width = token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)
     with open_writer(output, opened, {"command": "merge"}) as writer:
@@ -72,3 +86,22 @@ def merge(
         manifest = writer.commit()
     inputs = tuple((rows.path, len(rows)) for rows in opened)
     return MergeReport(Written.of(resolve(target)[1], manifest), inputs)
+
+
+def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport:
+    """The shards of all sources in one folder, under one index."""
+    store, path = resolve(output.path)
+    require_other_path([rows.path for rows in sources], path)
+    if output.to not in (None, sources[0].format):
+        what = f"shards of {sources[0].format} are copied as they are"
+        raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")
+    manifest = copy_shards(
+        [rows.part for rows in sources],
+        output.store or store,
+        path.rstrip("/") or path,
+        name=sources[0].format,
+        options={"command": "merge"},
+        overwrite=output.overwrite,
+    )
+    inputs = tuple((rows.path, len(rows)) for rows in sources)
+    return MergeReport(Written.of(path, manifest), inputs)

@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsDocumentRuns, SupportsLineRuns, SupportsTokenParts, Writer
+from penstock.abc import (
+    Store,
+    SupportsDocumentRuns,
+    SupportsLineRuns,
+    SupportsSampleRuns,
+    SupportsTokenParts,
+    Writer,
+)
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import format_names, get_format
-from penstock.reshape.rows import LineRows, TokenRows, read_run, runs
+from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
+from penstock.reshape.samples import SampleRows
 from penstock.store.resolve import resolve
 from penstock.types import IntArray, Manifest
 
@@ -86,7 +94,7 @@ class Output:
     store: Store | None = None
 
 
-def open_writer(output: Output, sources: Sequence[TokenRows | LineRows], made_by: Mapping[str, Any]) -> Writer:
+def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
     """A writer for rows of `sources`.
 
     Args:
@@ -99,13 +107,15 @@ def open_writer(output: Output, sources: Sequence[TokenRows | LineRows], made_by
         Unsupported: the format can't hold these rows.
     """
     store, path = resolve(output.path)
-    for rows in sources:
-        if _same_file(rows.path, path):
-            raise ConfigError("the output would replace an input", path=path, hint="Name another output")
+    require_other_path([rows.path for rows in sources], path)
+    other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
+    if other is not None:
+        what = f"{sources[0].format} and {other.format} don't mix"
+        raise ConfigError(what, path=other.path, hint="Convert or pack one of them first")
+    samples = [rows for rows in sources if isinstance(rows, SampleRows)]
+    if samples:
+        return _sample_writer(output, output.store or store, path, samples, made_by)
     documents = [rows for rows in sources if isinstance(rows, TokenRows)]
-    if len(documents) not in (0, len(sources)):
-        lines = next(rows for rows in sources if isinstance(rows, LineRows))
-        raise ConfigError("documents and lines don't mix", path=lines.path, found=lines.format, hint="Pack it first")
     chosen = get_format(output.to or _format_of(path, is_tokens=bool(documents)) or sources[0].format)
     if not chosen.traits.write or chosen.traits.tokens != bool(documents):
         what = "documents of tokens" if documents else "lines"
@@ -116,8 +126,29 @@ def open_writer(output: Output, sources: Sequence[TokenRows | LineRows], made_by
     return chosen.create(output.store or store, path, options, overwrite=output.overwrite)
 
 
+def require_other_path(inputs: Sequence[str], path: str) -> None:
+    """Refuse an output that is one of the inputs; raises `ConfigError`."""
+    if any(_same_file(one, path) for one in inputs):
+        raise ConfigError("the output would replace an input", path=path, hint="Name another output")
+
+
+def _sample_writer(
+    output: Output, store: Store, path: str, sources: Sequence[SampleRows], made_by: Mapping[str, Any]
+) -> Writer:
+    """A writer of the same format, columns and options as the sources have."""
+    first = sources[0]
+    for rows in sources:
+        if (rows.format, rows.writer_options()["columns"]) != (first.format, first.writer_options()["columns"]):
+            raise ConfigError("samples of different columns", path=rows.path, hint="Convert one of them first")
+    if output.to not in (None, first.format):
+        what = f"samples of {first.format} are written as they are stored"
+        raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")
+    options = first.writer_options() | {"options": dict(made_by)}
+    return get_format(first.format).create(store, path, options, overwrite=output.overwrite)
+
+
 def append_rows(
-    writer: Writer, rows: TokenRows | LineRows, first: int, stop: int, width: int, advance: Callable[[int], None]
+    writer: Writer, rows: AnyRows, first: int, stop: int, width: int, advance: Callable[[int], None]
 ) -> None:
     """Append rows `[first, stop)`: by the kernel where the tokens lie in a file as the writer would put them there.
 
@@ -167,6 +198,8 @@ def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str)
                 hint=f"Make it again: `penstock index {path} --overwrite`",
             )
         writer.write_lines(data, lengths - 1)
+    elif isinstance(writer, SupportsSampleRuns):
+        writer.write_samples(data, lengths)
     elif isinstance(writer, SupportsDocumentRuns):
         writer.write_documents(data, lengths)
     else:

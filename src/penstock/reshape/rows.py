@@ -1,14 +1,15 @@
 """Documents or lines of a dataset as rows of units, for work on whole datasets.
 
-A unit is a token id of a document, or a byte of a line, its line end included. Rows are read in runs of some MB, back
-to back, as a writer takes them. So `merge`, `shuffle`, `split`, `filter` and `chunk` are each written once.
+A unit is a token id of a document, a byte of a line, its line end included, or a byte of a stored sample. Rows are read
+in runs of some MB, back to back, as a writer takes them. So `merge`, `shuffle`, `split`, `filter` and `chunk` are each
+written once.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import get_format, sniff
+from penstock.formats._shard_source import ShardSource
+from penstock.reshape.samples import SampleRows
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
@@ -181,6 +184,10 @@ class LineRows:
             self._map.release()
 
 
+AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
+"""What a dataset may be for the verbs."""
+
+
 class JoinedRows:
     """Ranges of rows of several datasets, one after another.
 
@@ -244,8 +251,8 @@ class JoinedRows:
 
 def open_rows(
     path: str | os.PathLike[str], *, format: str | None = None, store: Store | None = None, **options: Any
-) -> TokenRows | LineRows:
-    """The documents or lines of a dataset.
+) -> AnyRows:
+    """The documents, lines or samples of a dataset.
 
     Args:
         path: file, folder or URL.
@@ -255,19 +262,22 @@ def open_rows(
 
     Raises:
         NotFound: nothing is there.
-        Unsupported: a format of neither documents nor lines.
+        Unsupported: a format of neither documents, lines nor samples in shards.
     """
     found, root = resolve(path)
     store = store or found
     chosen = get_format(format) if format else sniff(store, root)
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    source = chosen.open(store, root, OpenOptions(read="pread", **options))
+    given = OpenOptions(read="pread", **options)
+    source = chosen.open(store, root, given)
     if is_token_source(source):
         return TokenRows(source, root, chosen.name)
     if isinstance(source, SupportsLines):
         return LineRows(source.line_ranges(), store, root, chosen.name)
+    if isinstance(source, ShardSource):
+        return SampleRows(source, store, root, chosen.name, given, PIECE_UNITS)
     raise Unsupported(
-        f"the format {chosen.name!r} has neither documents of tokens nor lines",
+        f"the format {chosen.name!r} has neither documents of tokens, nor lines, nor samples in shards",
         path=root,
         hint="Make one that has: penstock convert, or penstock pack",
     )

@@ -20,7 +20,7 @@ from penstock.formats import get_format
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows, read_run, runs, total_units
+from penstock.reshape.rows import AnyRows, Rows, TokenRows, open_rows, read_run, runs, total_units
 from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest
@@ -39,7 +39,7 @@ class _Mark:
 
     __slots__ = ("_path", "_store", "_what")
 
-    def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: TokenRows | LineRows) -> None:
+    def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: AnyRows) -> None:
         self._store = store
         self._path = path
         source = {"source": os.path.abspath(rows.path), "rows": len(rows), "units": total_units(rows)}
@@ -126,7 +126,7 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
     return counts
 
 
-def _paths(rows: TokenRows | LineRows, folder: str, names: Sequence[str], to: str | None) -> list[str]:
+def _paths(rows: AnyRows, folder: str, names: Sequence[str], to: str | None) -> list[str]:
     stem, suffix = os.path.splitext(os.path.basename(rows.path.rstrip("/")))
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")
@@ -134,7 +134,7 @@ def _paths(rows: TokenRows | LineRows, folder: str, names: Sequence[str], to: st
 
 
 def _deal(
-    rows: TokenRows | LineRows,
+    rows: AnyRows,
     parts: Parts,
     outputs: Sequence[Output],
     made_by: dict[str, Any],
@@ -172,7 +172,7 @@ def _by_content(shares: Sequence[float], seed: int, rows: Rows) -> Parts:
     sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
     borders = np.array([min(int(one / total * _HASH_SPACE), _HASH_SPACE - 1) for one in sums], np.uint64)
     # As 4-byte ids, so that the width of the tokens decides nothing.
-    hashed = "<u1" if isinstance(rows, LineRows) else "<u4"
+    hashed = "<u4" if isinstance(rows, TokenRows) else "<u1"
 
     def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
         view = byte_view(data.astype(hashed, copy=False))

@@ -1,0 +1,150 @@
+"""Samples of shards as rows of bytes, as they are stored: nothing is decoded, so nothing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.fields import mds_field
+from penstock.errors import ConfigError
+from penstock.formats._shard_codecs import CODECS
+from penstock.formats._shard_files import Folder, offset_table, read_whole
+from penstock.formats._shard_merge import Part, common_layout
+from penstock.formats._shard_source import ShardSource, index_folder
+from penstock.store.local import LocalStore
+from penstock.store.network import on_network
+from penstock.types import IntArray, OpenOptions, Sample
+
+
+class SampleRows:
+    """The samples of a folder of shards; their units are bytes.
+
+    Each shard begins at a multiple of `piece_bytes` in the space of all. Memory: 16 bytes a sample, and one shard where
+    it is compressed or not on a local disk.
+
+    Args:
+        source: of the samples.
+        store: where it is.
+        path: as it was named.
+        format: of the source.
+        options: that it was opened with.
+        piece_bytes: see above.
+
+    Raises:
+        ConfigError: shards of different columns, or no shard.
+        FormatError: a shard is damaged.
+    """
+
+    __slots__ = (
+        *("_bases", "_borders", "_decode", "_folder", "_held", "_lengths", "_shards", "_starts", "dtype", "format"),
+        *("_viewable", "layout", "path"),
+    )
+
+    def __init__(
+        self, source: ShardSource, store: Store, path: str, format: str, options: OpenOptions, piece_bytes: int
+    ) -> None:
+        self.path = path
+        self.format = format
+        self.dtype = np.dtype(np.uint8)
+        self._shards = source.shards
+        self.layout = common_layout(self._shards, path)
+        folder = index_folder(store, path, options.split)
+        self._folder = Folder(store, folder, isinstance(store, SupportsMmap), options.trust)
+        self._decode = CODECS[self.layout.format](self.layout, options).decode
+        self._held: tuple[int, NDArray[np.uint8]] | None = None
+        local = isinstance(store, LocalStore) and not on_network(folder)
+        self._viewable = local and all(shard.zip_data is None for shard in self._shards)
+        sizes = [-(-shard.raw_data.size_bytes // piece_bytes) * piece_bytes for shard in self._shards]
+        self._bases = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._borders: list[int] = source.block_starts.tolist()
+        self._starts = np.empty(len(source), np.int64)
+        self._lengths = np.empty(len(source), np.int64)
+        for number, first in enumerate(self._borders[:-1]):
+            table = self._table(number)
+            self._starts[first : first + len(table) - 1] = table[:-1] + self._bases[number]
+            self._lengths[first : first + len(table) - 1] = np.diff(table)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def part(self) -> Part:
+        """Where the shards are."""
+        return Part(self._folder.store, self._folder.path, self._folder.trust)
+
+    def writer_options(self) -> dict[str, Any]:
+        """Options of a writer of the same columns, compression and hashes as the first shard has.
+
+        Raises:
+            ConfigError: a writer would store these columns otherwise.
+        """
+        layout = self.layout
+        sizes = tuple(mds_field(one).size_bytes for one in layout.column_encodings) if layout.format == "mds" else None
+        if layout.column_sizes != sizes or (
+            layout.format != "json" and list(layout.column_names) != sorted(layout.column_names)
+        ):
+            hint = "Write them anew with `penstock convert`"
+            what = "a writer would store these columns in another order or with other sizes"
+            raise ConfigError(what, path=self.path, found=", ".join(layout.column_names), hint=hint)
+        options: dict[str, Any] = {
+            "columns": dict(zip(layout.column_names, layout.column_encodings, strict=True)),
+            "size_limit": layout.size_limit,
+            "compression": layout.compression,
+            "hashes": list(dict.fromkeys(layout.hashes)),
+        }
+        if layout.newline is not None:
+            options["newline"] = layout.newline
+        if layout.format == "xsv":
+            options["separator"] = layout.separator
+        return options
+
+    def borders(self) -> list[int]:
+        """Where one shard ends and the next begins."""
+        return self._borders
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first byte in the space of all shards, bytes) of samples."""
+        return self._starts[rows], self._lengths[rows]
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """uint8[stop - start]: bytes of one shard."""
+        number = int(np.searchsorted(self._bases, start, side="right")) - 1
+        if self._held is None or self._held[0] != number:
+            self._held = None  # one shard at a time
+            self._held = (number, self._data(number))
+        base = int(self._bases[number])
+        return self._held[1][start - base : stop - base]
+
+    def can_view(self) -> bool:
+        """Whether all shards are raw files on a local disk."""
+        return self._viewable
+
+    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """The same, mapped where `can_view`."""
+        return self.read(start, stop)
+
+    def release(self) -> None:
+        """Give back the pages of a shard that is mapped; nothing else would be cheap to read again."""
+        if self._viewable:
+            self._held = None
+
+    def decode(self, row: memoryview) -> Sample:
+        """The sample of one row; raises what its columns raise."""
+        return self._decode(row, 0, len(row))
+
+    def _data(self, number: int) -> NDArray[np.uint8]:
+        shard = self._shards[number]
+        return read_whole(self._folder, shard, shard.raw_data, shard.zip_data)[0]
+
+    def _table(self, number: int) -> IntArray:
+        """int64[n + 1]: the places of the samples of a shard in its data file."""
+        shard, folder = self._shards[number], self._folder
+        if shard.raw_meta is None:
+            head, path, floor_bytes = self._data(number), folder.place(shard.raw_data), 4 * (shard.samples + 2)
+        else:
+            head = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0]
+            path, floor_bytes = folder.place(shard.raw_meta), 0
+        return offset_table(head, shard.samples, floor_bytes, shard.raw_data.size_bytes, path).astype(np.int64)
