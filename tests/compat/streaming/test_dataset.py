@@ -218,7 +218,6 @@ def test_a_missing_shard_is_an_error(small: Path) -> None:
     [
         {},
         {"streams": [Stream(local=MAIN)], "local": MAIN},
-        {"local": MAIN, "stream_name": "mine"},
         {"local": MAIN, "batch_size": 4, "shuffle_algo": "py1b"},
         {"local": MAIN, "epoch_size": "many"},
         {"local": MAIN, "stream_config": {"repeat": 1.0}, "epoch_size": 5},

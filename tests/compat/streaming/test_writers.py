@@ -17,6 +17,7 @@ from penstock.compat.streaming import (
     TSVWriter,
     XSVWriter,
     clean_stale_shared_memory,
+    merge_index,
 )
 from penstock.errors import ConfigError
 
@@ -107,6 +108,28 @@ def test_arguments_that_cannot_be(more: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         MDSWriter(**{"columns": COLUMNS, "out": str(tmp_path / "a"), **more})
     assert not (tmp_path / "a").exists()
+
+
+def test_merge_index(tmp_path: Path) -> None:
+    for part in (0, 1, 2, 10):
+        with MDSWriter(columns=COLUMNS, out=str(tmp_path / "a" / str(part))) as out:
+            out.write({"id": part, "text": ""})
+    root = tmp_path / "a"
+    merge_index(str(root))
+    assert [sample["id"] for sample in StreamingDataset(local=str(root))[:]] == [0, 1, 2, 10]
+    (root / "index.json").unlink()
+    parts = [str(root / "10" / "index.json"), (str(root / "0" / "index.json"), "s3://nowhere/0/index.json")]
+    merge_index(parts, str(root))
+    assert [sample["id"] for sample in StreamingDataset(local=str(root))[:]] == [10, 0]
+    (root / "index.json").unlink()
+    (tmp_path / "b").mkdir()
+    merge_index(parts, (str(root), f"file://{tmp_path}/b"), keep_local=False)
+    assert not (root / "index.json").exists()
+    assert len(json.loads((tmp_path / "b" / "index.json").read_text())["shards"]) == 2
+    with pytest.raises(ConfigError, match="below"):
+        merge_index(parts, str(tmp_path / "b"))
+    with pytest.raises(ConfigError, match="takes a folder"):
+        merge_index(parts)  # pyright: ignore
 
 
 def test_there_is_nothing_to_clean() -> None:

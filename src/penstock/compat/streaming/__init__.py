@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.compat.streaming.local import LocalDataset as LocalDataset
     from penstock.compat.streaming.streams import Stream as Stream
     from penstock.compat.streaming.util import clean_stale_shared_memory as clean_stale_shared_memory
+    from penstock.compat.streaming.util import merge_index as merge_index
     from penstock.compat.streaming.writers import CSVWriter as CSVWriter
     from penstock.compat.streaming.writers import JSONWriter as JSONWriter
     from penstock.compat.streaming.writers import MDSWriter as MDSWriter
@@ -32,6 +33,7 @@ _WHERE = {
     "TSVWriter": "writers",
     "XSVWriter": "writers",
     "clean_stale_shared_memory": "util",
+    "merge_index": "util",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "TSVWriter",
     "XSVWriter",
     "clean_stale_shared_memory",
+    "merge_index",
 ]
 
 

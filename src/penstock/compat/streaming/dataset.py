@@ -43,7 +43,7 @@ class StreamingDataset(IterableDataset):
         predownload: samples fetched ahead from remote data; by default 8 batches, or 64.
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
-        stream_name: only `"stream"`.
+        stream_name: taken, without effect: there is one kind of stream.
         download_retry, download_timeout, validate_hash, keep_zip, cache_limit: taken, without effect: the cache folder
             has its own budget, and what is fetched is always checked.
 
@@ -81,22 +81,13 @@ class StreamingDataset(IterableDataset):
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
-        del download_retry, download_timeout, validate_hash, keep_zip, cache_limit
-        if bool(streams) == bool(remote or local):
-            raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=")
-        if stream_name != "stream":
-            raise ConfigError("no such kind of stream", found=repr(stream_name), expected="'stream'")
-        if not streams:
-            streams = [Stream(remote=remote, local=local, split=split, **(stream_config or {}))]
-        self.streams = list(streams)
+        del download_retry, download_timeout, validate_hash, keep_zip, cache_limit, stream_name
+        if streams and (remote or local):
+            raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
+        self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **(stream_config or {}))])
         self.batch_size = batch_size
-        self.shuffle = shuffle
         self.replication = replication
         self.predownload = (8 * batch_size if batch_size else 64) if predownload is None else predownload
-        self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
-        self.source: Any = self._sources[0] if len(self._sources) == 1 else ConcatSource(tuple(self._sources))
-        self.num_samples = len(self.source)
-        self._remote = any(stream.is_remote for stream in self.streams)
         self._options: dict[str, Any] = {
             "epoch_size": epoch_size,
             "sampling_method": sampling_method,
@@ -110,19 +101,14 @@ class StreamingDataset(IterableDataset):
             "batching_method": batching_method,
             "replication": replication,
         }
-        self._epochs = Epochs()
-        self._rounds: dict[int, int] = {}
-        sizes = np.array([len(source) for source in self._sources])
-        weights = [Weight(**stream.weight) for stream in self.streams]
-        shares = shares_of(sizes, weights, number_of(epoch_size), shuffle_seed)
-        self.epoch_size = shares.epoch_size
+        self._epochs, self._rounds = Epochs(), dict[int, int]()
+        self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
+        self._remote = any(stream.is_remote for stream in self.streams)
+        self.source: Any = self._sources[0] if len(self._sources) == 1 else ConcatSource(tuple(self._sources))
+        self.num_samples, self.epoch_size = len(self.source), self._weigh()
         self.length = -(-self.epoch_size // max(1, _ranks() // (replication or 1)))
         if batch_size is not None:
             self.order()  # arguments that don't fit are refused here
-        for stream, source, choose, share in zip(
-            self.streams, self._sources, shares.choose.tolist(), shares.proportions.tolist(), strict=True
-        ):
-            stream.choose, stream.proportion, stream.repeat = choose, share, choose / len(source)
 
     @property
     def size(self) -> int:
@@ -189,6 +175,17 @@ class StreamingDataset(IterableDataset):
         """
         loaded = decode_state(obj)
         self._epochs.load(asdict(loaded))
+
+    def _weigh(self) -> int:
+        """Samples of an epoch; streams are told their shares of it."""
+        sizes = np.array([len(source) for source in self._sources])
+        weights = [Weight(**stream.weight) for stream in self.streams]
+        shares = shares_of(sizes, weights, number_of(self._options["epoch_size"]), self._options["shuffle_seed"])
+        for stream, size, choose, share in zip(
+            self.streams, sizes.tolist(), shares.choose.tolist(), shares.proportions.tolist(), strict=True
+        ):
+            stream.choose, stream.proportion, stream.repeat = choose, share, choose / size
+        return shares.epoch_size
 
     def _worker(self) -> Worker:
         info = worker_info()

@@ -3,10 +3,73 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Sequence
+from typing import overload
+
+from penstock.errors import ConfigError
+from penstock.formats import _shard_merge as shards
+from penstock.store.resolve import resolve
 
 _log = logging.getLogger("penstock")
+
+Place = str | tuple[str, str]
+
+
+@overload
+def merge_index(out: Place, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
+@overload
+def merge_index(
+    index_file_urls: Sequence[Place], out: Place, /, keep_local: bool = True, download_timeout: int = 60
+) -> None: ...
+def merge_index(
+    first: Place | Sequence[Place], out: Place | None = None, /, keep_local: bool = True, download_timeout: int = 60
+) -> None:
+    """Write one `index.json` over the shards of datasets below a folder.
+
+    Without a list, all datasets below it are taken, at any nesting, in numeric order: folder 2 before 10.
+
+    Args:
+        first: the list of index files, each a path, a URL, or (path, URL); or else the folder.
+        out: with a list: the folder, a path, a URL, or (path, URL), where the index goes to both.
+        keep_local: with (path, URL): keep the merged index at the path; nothing else is ever removed.
+        download_timeout: taken, without effect.
+
+    Raises:
+        NotFound: a dataset has no index, or there is none.
+        ConfigError: a dataset that is not below the folder, or another index is there already.
+    """
+    del download_timeout
+    if out is None:
+        if not isinstance(first, (str, tuple)):
+            raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(first))
+        out, parts = first if isinstance(first, str) else (str(first[0]), str(first[1])), None
+    else:
+        parts = [_present(part) for part in first]
+    local, remote = (out, None) if isinstance(out, str) else out
+    shards.merge_index(local, parts)
+    if remote is None:
+        return
+    index = os.path.join(local, "index.json")
+    store, root = resolve(remote)
+    staged = store.stage(f"{root}/index.json", overwrite=True)
+    try:
+        with open(index, "rb") as file:
+            staged.write(file.read())
+        staged.commit()
+    finally:
+        staged.abort()
+    if not keep_local:
+        os.unlink(index)
 
 
 def clean_stale_shared_memory() -> None:
     """Do nothing: datasets here make no shared memory, so a killed run leaves none behind."""
     _log.info("there is no shared memory to clean")
+
+
+def _present(part: Place) -> str:
+    if isinstance(part, str):
+        return part
+    local, remote = part
+    return local if os.path.exists(local) else remote
