@@ -133,7 +133,7 @@ def test_it_is_what_the_definition_says(slow_blend: Any, weights: list[int], lan
         assert blend.locate(position).path == (name,)
         assert blend[position] == children[name][place]
         assert blend._places.split_one(position) == (int(name), place)
-        assert blend._places.position_of(int(name), place) == position
+        assert blend.position_of(name, place) == position
 
 
 def test_each_child_is_read_in_its_own_order() -> None:
@@ -221,6 +221,11 @@ def test_lanes_must_agree() -> None:
 def test_names_that_do_not_fit(children: Any, weights: Any) -> None:
     with pytest.raises(ConfigError):
         Blend(children, weights, 1)
+
+
+def test_what_has_no_samples_by_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'a' is neither"):
+        Blend({"a": object()}, {"a": 1}, 1)  # type: ignore[dict-item]
 
 
 def test_tokenizers_are_not_mixed_unless_asked() -> None:

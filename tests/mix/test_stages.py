@@ -59,6 +59,8 @@ def test_each_stage_is_its_stream_from_the_beginning() -> None:
         ("2",),
     ]
     assert stages.locate(65).position == 65
+    assert [stages.position_of(name, 24) for name in "012"] == [24, 64, 89]
+    assert [stages.position_of(name, 40) for name in "012"] == [None, None, 105]
 
 
 def test_stand_ins_stay_in_their_stage() -> None:

@@ -43,7 +43,7 @@ def test_what_is_left_is_in_order(ranges: list[tuple[int, int]]) -> None:
     assert skip.inner(np.arange(80)).tolist() == expected
     assert [skip.inner_one(position) for position in range(80)] == expected
     reached = {inner: outer for outer, inner in enumerate(expected)}
-    assert [skip._outer(position) for position in range(expected[-1])] == [
+    assert [skip.position_of(position) for position in range(expected[-1])] == [
         reached.get(position) for position in range(expected[-1])
     ]
 

@@ -116,6 +116,10 @@ class Blend:
         owner, inner = self._places.split(as_positions(positions))
         return owner.astype(np.int64), inner
 
+    def position_of(self, name: str, inner: int, /) -> int:
+        """The position at which position `inner` of the child `name` comes."""
+        return self._places.position_of(self._names.index(name), as_position(inner))
+
     def locate(self, position: int, /) -> Location:
         """Where position comes from; reads no data, only indexes."""
         child, inner = self._places.split_one(as_position(position))
@@ -183,6 +187,12 @@ class Blend:
         seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them
         if is_stream(child):
             return seeded(child, seed)
+        if not hasattr(type(child), "__len__"):
+            raise ConfigError(
+                f"{name!r} is neither a stream nor a source",
+                found=f"a {type(child).__name__}",
+                expected="something with addressable samples",
+            )
         return Shuffle(cast(Source[Any], child), seed, lanes=self._lanes)
 
     def _params(self) -> dict[str, Any]:

@@ -92,6 +92,12 @@ class Stages:
         """The samples that the tickets stand for."""
         return self._branches.resolved_samples(tickets)
 
+    def position_of(self, name: str, inner: int, /) -> int | None:
+        """The position at which position `inner` of the stage `name` comes; None where the stage ends before it."""
+        stage = list(self._streams).index(name)
+        inside = stage == len(self._lengths) or as_position(inner) < self._lengths[stage]
+        return int(self._starts[stage]) + inner if inside else None
+
     def locate(self, position: int, /) -> Location:
         """Where position comes from; reads no data, only indexes."""
         stage, inner = self._split_one(as_position(position))
@@ -105,13 +111,12 @@ class Stages:
         """
         stage, inner = self._split_one(as_position(position))
         stream = self._branches.substitutes(stage)
-        length = self._lengths[stage] if stage < len(self._lengths) else MAX_SIZE
         passed = -1
         for tried in range(_MOST_TRIES + attempt):
-            other = stream.substitute(inner, tried)
-            passed += other < length
-            if passed == attempt:
-                return int(self._starts[stage]) + other
+            other = self.position_of(str(stage), stream.substitute(inner, tried))
+            passed += other is not None
+            if other is not None and passed == attempt:
+                return other
         raise ConfigError("no sample of this stage is left that could stand in", found=f"attempt {attempt}")
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:

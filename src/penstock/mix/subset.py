@@ -93,13 +93,10 @@ def _narrowed(chosen: Chosen, bounds: Sequence[Bound]) -> Chosen:
 
 
 def _absolute(chosen: Chosen, start: int, stop: int | None) -> Chosen:
-    if stop is not None and not 0 <= start <= stop:
+    if stop is not None and start > stop:
         raise ConfigError("a range begins before it ends", found=[start, stop])
-    if chosen.stop is not None and (stop is None or chosen.start + stop <= chosen.stop):
-        end = chosen.stop if stop is None else chosen.start + stop
-    elif chosen.stop is None:
-        end = None if stop is None else chosen.start + stop
-    else:
+    end = chosen.stop if stop is None else chosen.start + stop
+    if chosen.stop is not None and end is not None and end > chosen.stop:
         raise ConfigError(
             "the range is not inside the part",
             found=f"[{start}, {stop})",

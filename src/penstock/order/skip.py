@@ -104,7 +104,7 @@ class Skip(Generic[T]):
         inner = self.inner_one(position)
         tried = passed = 0
         while True:
-            other = self._outer(self.stream.substitute(inner, tried))
+            other = self.position_of(self.stream.substitute(inner, tried))
             tried += 1
             if other is None:
                 continue
@@ -140,8 +140,9 @@ class Skip(Generic[T]):
     def __str__(self) -> str:
         return tree(self)
 
-    def _outer(self, position: int) -> int | None:
-        """The position at which the stream's `position` comes; None if it is left out."""
+    def position_of(self, inner: int, /) -> int | None:
+        """The position at which the stream's position `inner` comes; None if it is left out."""
+        position = as_position(inner)
         before = int(np.searchsorted(self._moves + self._lost[:-1], position, side="right"))
         if before and position < self.ranges[before - 1][1]:
             return None
