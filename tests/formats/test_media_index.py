@@ -36,7 +36,7 @@ def test_schema_and_rows_are_those_of_the_original() -> None:
     create_tables(connection)
     put_rows(connection, [MediaRow(name, decode_metadata(kind, text)) for name, kind, text in ROWS["by_header"]])
     add_filters(connection, [(MediaFilter("EXTENSION"), "2025-01-01 12:00:00"), (MediaFilter("HEADER"), "later")])
-    add_filters(connection, [(MediaFilter("EXTENSION"), "again"), (MediaFilter("GLOB", "*.a,*.b"), "last")])
+    add_filters(connection, [(MediaFilter("EXTENSION"), "again"), (MediaFilter("GLOB", "*.a,*.b"), "last")] * 2)
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql > ''"
     schema = [list(row) for row in connection.execute(query)]
     assert schema == ROWS["schema"]

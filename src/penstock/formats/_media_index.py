@@ -163,11 +163,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 def add_filters(connection: sqlite3.Connection, filters: Iterable[tuple[MediaFilter, str]]) -> None:
     """Add filters, each with when; one that is there stays as it is."""
-    known = {
-        (how, what) for how, what in connection.execute("SELECT strategy, patterns FROM media_filters")
-    }  # "INSERT OR IGNORE" would use up a number
+    # "INSERT OR IGNORE" would use up a number.
+    known = {(how, what) for how, what in connection.execute("SELECT strategy, patterns FROM media_filters")}
     for one, created_at in filters:
         if (one.strategy, one.patterns) not in known:
+            known.add((one.strategy, one.patterns))
             connection.execute(
                 "INSERT INTO media_filters (strategy, patterns, created_at_utc) VALUES (?, ?, ?)",
                 (one.strategy, one.patterns, created_at),

@@ -123,7 +123,7 @@ def read_rows(
         heads = [(file.start_bytes, file.start_bytes + min(file.size_bytes, HEAD_BYTES)) for file in some]
         try:
             found = store.get_ranges(path, heads)
-        except PenstockError as error:
+        except (PenstockError, PermissionError) as error:
             yield from (MediaProblem(file.name, str(error)) for file in some)
             continue
         for file, head in zip(some, found, strict=True):
