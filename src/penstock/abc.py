@@ -419,6 +419,15 @@ class SupportsFiles(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsDetails(Protocol):
+    """A source that has more to tell of how it is stored than counts and a schema."""
+
+    def details(self) -> dict[str, Any]:
+        """What `info` shows: name → number, text, list of texts, or dict of texts."""
+        ...
+
+
 class Stream(Protocol[T_co]):
     """An endless, addressable run of samples.
 
@@ -727,7 +736,7 @@ class SupportsLineRuns(Protocol):
 
 @runtime_checkable
 class SupportsSampleRuns(Protocol):
-    """A writer that takes many samples as a source of the same columns stores them: the way of `shuffle` and `split`."""
+    """A writer that takes many samples as they are stored under the same columns: the way of `shuffle` and `split`."""
 
     def write_samples(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
         """Append samples, whose bytes are not looked at.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.abc import Source, Store, TokenSource, is_token_source
+from penstock.abc import Source, Store, SupportsDetails, TokenSource, is_token_source
 from penstock.check.verify import find_format, open_options
 from penstock.errors import ConfigError
 from penstock.types import IntArray, Manifest, Sample
@@ -21,9 +21,10 @@ _SAMPLED_DOCS = 1024
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
     """What a dataset is, as plain JSON values.
 
-    Keys: `path, format, size_bytes, samples, schema, fingerprint`; and `manifest`, what the side file says, or None.
-    For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and `lengths`, see `length_summary`. `samples`
-    and `lengths` are None where nothing says where documents begin. Memory: 16 bytes a document.
+    Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, what the side file says, or None; and
+    `details`, where the format tells more. For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and
+    `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
+    16 bytes a document.
 
     Raises:
         NotFound: nothing is at `path`.
@@ -44,6 +45,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         found |= _tokens(source, manifest, options.get("eos_id"))
     else:
         found["samples"] = len(source)
+    if isinstance(source, SupportsDetails):
+        found["details"] = source.details()
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 
 

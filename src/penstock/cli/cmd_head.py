@@ -19,17 +19,31 @@ _JSON_TOKENS = 4096
 @click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
 @click.option("--split", help="Split of a dataset that has several.")
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@click.option("--columns", help="Only these fields, comma between them.")
+@click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
 @json_option
 def command(
-    path: str, count: int, format_name: str | None, tokenizer: str | None, as_json: bool, **options: Any
+    path: str,
+    count: int,
+    format_name: str | None,
+    columns: str | None,
+    tokenizer: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Show the first samples."""
     from penstock.formats import open_source
 
+    options["columns"] = None if columns is None else columns.split(",")
     source = open_source(path, format=format_name, **options)
+    left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
+    if left_out:
+        options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
+        source = open_source(path, format=format_name, **options)
+    pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
     decode = _decoder(tokenizer)
-    samples = [{"index": i} | _plain(source[i], decode) for i in range(min(count, len(source)))]
+    samples = [{"index": i} | _plain(source[i], decode) | pickled for i in range(min(count, len(source)))]
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
     emit({"path": path, "samples": samples}, as_json=as_json, text=lines or f"{path}: no samples")
 
@@ -55,6 +69,10 @@ def _plain_value(value: Any) -> Any:
         return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
     if isinstance(value, (bytes, bytearray)):
         return f"<{len(value)} bytes>"
+    if hasattr(value, "mode") and hasattr(value, "tobytes"):
+        return f"<{value.mode} image, {value.width} x {value.height}>"
+    if isinstance(value, list):
+        return [_plain_value(one) for one in value]
     return value
 
 

@@ -36,7 +36,10 @@ def _text(found: dict[str, Any]) -> str:
         recorded = "not recorded" if largest is None else f"{largest:,}"
         rows += [("tokens", f"{found['tokens']:,}"), ("token width", f"{found['token_bytes']} bytes")]
         rows += [("largest id", recorded), ("EOS", found["eos_rule"])]
-    rows += [("fields", ", ".join(f"{field['name']} ({field['kind']})" for field in found["schema"]) or "as each line")]
+    rows += _details(found.get("details", {}))
+    if "columns" not in found.get("details", {}):
+        fields = ", ".join(f"{field['name']} ({field['kind']})" for field in found["schema"])
+        rows += [("fields", fields or "as each line")]
     rows += [("fingerprint", found["fingerprint"])]
     for name in ("tokenizer", "digest", "tool"):
         value = (found["manifest"] or {}).get(name)
@@ -47,6 +50,24 @@ def _text(found: dict[str, Any]) -> str:
     if found.get("lengths"):
         lines += ["", *_lengths(found["lengths"])]
     return "\n".join(lines)
+
+
+def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows of what a format tells beyond counts."""
+    rows: list[tuple[str, str]] = []
+    for name, value in details.items():
+        label, _, unit = name.replace("_", " ").rpartition(" ")
+        if unit == "bytes":
+            rows.append((label, human_bytes(value)))
+        elif isinstance(value, str):
+            rows.append((name.replace("_", " "), value))
+        elif isinstance(value, int):
+            rows.append((label, f"{value:,} {unit}") if label else (unit, f"{value:,}"))
+        elif isinstance(value, dict):
+            rows.append((name.replace("_", " "), ", ".join(f"{one} ({text})" for one, text in value.items())))
+        else:
+            rows.append((name.replace("_", " "), ", ".join(value) or "none"))
+    return rows
 
 
 def _lengths(lengths: dict[str, Any]) -> list[str]:

@@ -129,6 +129,31 @@ class ShardSource:
         """int64[n_shards + 1]: first sample of each shard, and `len` at the end."""
         return self._starts
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all shards and meta files as they are stored, by what the index says."""
+        pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]
+        metas = [(shard.raw_meta, shard.zip_meta) for shard in self._shards if shard.raw_meta is not None]
+        return sum((zipped or raw).size_bytes for raw, zipped in (*pairs, *metas))
+
+    def details(self) -> dict[str, Any]:
+        """Shards, columns with their encodings, compressions and hashes."""
+        layouts = list(self._codecs)
+        columns: dict[str, list[str]] = {}
+        for layout in layouts:
+            for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True):
+                columns.setdefault(name, []).append(encoding)
+        counts = np.diff(self._starts)
+        return {
+            "shards": len(self._shards),
+            "shard_formats": sorted({layout.format for layout in layouts}),
+            "samples_per_shard": f"{counts.min(initial=self._size):,} to {counts.max(initial=0):,}",
+            "largest_shard_bytes": max((shard.raw_data.size_bytes for shard in self._shards), default=0),
+            "columns": {name: " or ".join(dict.fromkeys(found)) for name, found in columns.items()},
+            "compression": sorted({layout.compression or "none" for layout in layouts}),
+            "hashes": sorted({name for layout in layouts for name in layout.hashes}),
+        }
+
     def __len__(self) -> int:
         return self._size
 
