@@ -27,6 +27,7 @@ LAYERS: dict[str, int] = {
     "_columns": 0,
     "_index": 0,
     "_places": 0,
+    "_stages": 0,
     "_resolved": 0,
     "store": 1,
     "codec": 1,
@@ -85,6 +86,7 @@ TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 
 MAY_UNPICKLE: dict[str, str] = {
+    "penstock.load.processes": "what a worker process of its own sends back",
     "penstock.codec.fields._pickled": "columns of pickles, written as the original does and read only with trust",
 }
 """Module → the reason."""

@@ -32,7 +32,7 @@ def test_batches_come_in_order_from_any_number_on(numbers: Any, workers: int, pr
     task = task_of(numbers(160))
     expected = [batch["id"].tolist() for batch in read_batches(task, 3, 1)]
     pipe = Threads(task, 3, workers, prefetch)
-    assert [next(pipe)["id"].tolist() for _ in range(37)] == expected
+    assert [next(pipe)[0]["id"].tolist() for _ in range(37)] == expected
     pipe.close()
     assert not loader_threads()
 
@@ -59,7 +59,7 @@ def test_an_error_comes_in_its_place(numbers: Any) -> None:
             raise Corrupt("bad", path="x.bin", offset_bytes=21)
 
     pipe = Threads(task_of(numbers(160, fail=fail)), 0, 3, 2)
-    assert [next(pipe)["id"][0] for _ in range(5)] == [0, 4, 8, 12, 16]
+    assert [next(pipe)[0]["id"][0] for _ in range(5)] == [0, 4, 8, 12, 16]
     with pytest.raises(Corrupt) as caught:
         next(pipe)
     assert (caught.value.path, caught.value.offset_bytes) == ("x.bin", 21)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from penstock._columns import stack
+from penstock._stages import collecting
 from penstock.abc import LaneStream
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load.collate import Collate
-from penstock.load.workers import Wait, WorkersFactory
+from penstock.load.workers import Handed, Wait, WorkersFactory
 
 Places: TypeAlias = Mapping[int, tuple[int, int]]
 """Lane → (window, offset): the window that its next output is looked for in, and the outputs of it handed out."""
@@ -57,11 +59,12 @@ class LaneTask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one worker has for a batch: samples, their rows in it, and where it left the lanes."""
+    """What one worker has for a batch: samples, their rows, where the lanes are after it, and stage → seconds."""
 
     rows: list[int]
     samples: list[Any]
     places: dict[int, tuple[int, int]]
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,17 @@ class LaneShares:
         walks = {lane: walk(task.data, lane, *task.places[lane], wait) for lane in own}
         number = self.first
         while True:
-            part = Part([], [], {})
-            for row in range(task.batch_size):
-                lane = (task.first_position + task.stride * (number * task.batch_size + row)) % lanes
-                if lane in walks:
-                    sample, place = next(walks[lane])
-                    part.rows.append(row)
-                    part.samples.append(sample)
-                    part.places[lane] = place
+            part = Part([], [], {}, {})
+            began = time.perf_counter()
+            with collecting(part.seconds):
+                for row in range(task.batch_size):
+                    lane = (task.first_position + task.stride * (number * task.batch_size + row)) % lanes
+                    if lane in walks:
+                        sample, place = next(walks[lane])
+                        part.rows.append(row)
+                        part.samples.append(sample)
+                        part.places[lane] = place
+            part.seconds["read"] = time.perf_counter() - began - sum(part.seconds.values())
             yield part
             number += 1
 
@@ -99,43 +105,35 @@ class LaneBatches:
     Args:
         task: what to read.
         first: number of the first batch.
-        workers: how many there are; 0 reads in the calling thread.
+        workers: how many there are, 1 or more; no more than the rank has lanes are started.
         start: starts them.
     """
 
     def __init__(self, task: LaneTask, first: int, workers: int, start: WorkersFactory) -> None:
         self._task = task
         count = min(workers, len(task.places))
-        shares = LaneShares(task, first, max(count, 1))
-        self._workers = start(shares, count) if count else _Here(shares(0, time.sleep))
-        self._turns = range(max(count, 1))
+        self._workers = start(LaneShares(task, first, count), count)
+        self._turns = range(count)
 
-    def __next__(self) -> tuple[Any, Places]:
+    def __next__(self) -> Handed:
         parts: list[Part] = [self._workers.take(worker) for worker in self._turns]
         samples: list[Any] = [None] * self._task.batch_size
         places: dict[int, tuple[int, int]] = {}
+        seconds: Counter[str] = Counter()
         for part in parts:
             places.update(part.places)
+            seconds.update(part.seconds)
             for row, sample in zip(part.rows, part.samples, strict=True):
                 samples[row] = sample
-        return self._task.collate(stack(samples)), places
+        return self._task.collate(stack(samples)), dict(seconds), places
+
+    def ready(self) -> int:
+        """Parts of batches that wait to be taken."""
+        return self._workers.ready()
 
     def close(self) -> None:
         """Stop the workers."""
         self._workers.close()
-
-
-class _Here:
-    """A worker that is the calling thread itself."""
-
-    def __init__(self, made: Generator[Any]) -> None:
-        self._made = made
-
-    def take(self, _worker: int, /) -> Any:
-        return next(self._made)
-
-    def close(self) -> None:
-        self._made.close()
 
 
 def walk(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +14,7 @@ from penstock.errors import ConfigError
 from penstock.load import history as runs
 from penstock.load import lanes
 from penstock.load import state as states
+from penstock.load.batches import Batches, Cursor
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
 from penstock.load.lanes import LaneBatches, LaneTask
@@ -25,13 +23,10 @@ from penstock.load.options import Options, Tail, mixed_border, samples_per_itera
 from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
 from penstock.load.ranks import data_parallel
 from penstock.load.read import OnError, ReadTask
-from penstock.load.workers import NoWorkers, ThreadWorkers, WorkerKind, WorkersFactory
+from penstock.load.workers import NoWorkers, Producer, ThreadWorkers, WorkerKind, Workers, WorkersFactory
 from penstock.types import IntArray
 
 _log = logging.getLogger("penstock")
-
-HandOut: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
-"""Batch, stage → seconds spent on it, and when it was asked for → what the caller gets."""
 
 
 class Loader:
@@ -334,108 +329,6 @@ class Loader:
             )
 
 
-@dataclass(slots=True)
-class Cursor:
-    """The loader's place, shared by its iterators.
-
-    Attributes:
-        task: what is read since the loader was last moved; another object after each move.
-        number: of the next batch in it.
-        ended: an iterator has come to the end of the pass.
-        places: where the rank's lanes are at batch `number`; None for what has positions.
-        step_places: where they were when the last whole step had been handed out.
-        running: what reads ahead now.
-    """
-
-    task: ReadTask | LaneTask
-    number: int = 0
-    ended: bool = False
-    places: lanes.Places | None = field(init=False)
-    step_places: lanes.Places | None = field(init=False)
-    running: Pipeline | None = None
-
-    def __post_init__(self) -> None:
-        self.move(self.task)
-
-    def move(self, task: ReadTask | LaneTask) -> None:
-        """Begin a task."""
-        self.task, self.number, self.ended = task, 0, False
-        self.places = self.step_places = task.places if isinstance(task, LaneTask) else None
-
-    def rest(self) -> ReadTask | LaneTask:
-        """The task as it is read from batch `number` on."""
-        return self.task if self.places is None or isinstance(self.task, ReadTask) else self.task.at(self.places)
-
-    def advance(self, places: lanes.Places | None) -> None:
-        """Count a batch."""
-        self.number += 1
-        if self.places is None or places is None or isinstance(self.task, ReadTask):
-            return
-        self.places = {**self.places, **places}
-        if self.number % self.task.micro_batches == 0:
-            self.step_places = self.places
-
-    def ready(self) -> int:
-        """Results that wait to be taken from the pipeline that ran last."""
-        return 0 if self.running is None else self.running.ready()
-
-
-class Batches(Iterator[Any]):
-    """An iterator over a loader's batches; it follows the loader wherever that goes."""
-
-    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, hand_out: HandOut) -> None:
-        self._cursor = cursor
-        self._hand_out = hand_out
-        self._factory = pipeline
-        self._running: Pipeline | None = None
-        # What the running pipeline gives next, and to which process.
-        self._task: ReadTask | LaneTask | None = None
-        self._number = 0
-        self._pid = 0
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        cursor = self._cursor
-        task = cursor.task
-        if task.num_batches is not None and cursor.number >= task.num_batches:
-            self.close()
-            cursor.ended = True
-            raise StopIteration
-        running = self._running
-        if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
-            running = self._restart()
-        asked_at = time.perf_counter()
-        try:
-            batch, seconds, places = next(running)
-        except BaseException:
-            # The loader stays where it is, so that the same batch can be asked for again.
-            self.close()
-            raise
-        cursor.advance(places)
-        self._number = cursor.number
-        return self._hand_out(batch, seconds, asked_at)
-
-    def close(self) -> None:
-        """End the threads; the next batch would start new ones."""
-        running, self._running = self._running, None
-        if self._cursor.running is running:
-            self._cursor.running = None
-        # After a fork, threads and their locks belong to the parent.
-        if running is not None and self._pid == os.getpid():
-            running.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _restart(self) -> Pipeline:
-        self.close()
-        self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
-        self._running = self._cursor.running = self._factory(self._cursor.rest(), self._number)
-        return self._running
-
-
 def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: float | None) -> PipelineFactory:
     workers, prefetch = operator.index(workers), operator.index(prefetch)
     if workers < 0 or prefetch < 1:
@@ -444,7 +337,7 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
             found=f"workers={workers}, prefetch={prefetch}",
             expected="workers of 0 or more, prefetch of 1 or more",
         )
-    start = _starter(kind, prefetch, timeout_seconds) if workers else lambda producer, _: NoWorkers(producer)
+    start = _starter(kind, prefetch, timeout_seconds) if workers else _in_the_calling_thread
 
     def begin(task: ReadTask | LaneTask, first: int) -> Pipeline:
         if isinstance(task, LaneTask):
@@ -462,3 +355,7 @@ def _starter(kind: WorkerKind, prefetch: int, timeout_seconds: float | None) -> 
     from penstock.load.processes import ProcessWorkers  # most runs need no processes
 
     return lambda producer, workers: ProcessWorkers(producer, workers, prefetch, timeout_seconds)
+
+
+def _in_the_calling_thread(producer: Producer, _workers: int, /) -> Workers:
+    return NoWorkers(producer)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.load.lanes import LaneTask
 from penstock.load.read import ReadTask, read_batches
-from penstock.load.workers import Wait, WorkersFactory
+from penstock.load.workers import Handed, Wait, WorkersFactory
 
 
 class Pipeline(Protocol):
     """Batches of a task in order, from one number on, without end: whoever asks knows how many there are."""
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Handed:
         """The next batch; raises in its place what reading it raised."""
+        ...
+
+    def ready(self) -> int:
+        """Batches, or parts of them, that wait to be taken, about."""
         ...
 
     def close(self) -> None:
@@ -39,9 +43,12 @@ class Shares:
     first: int
     workers: int
 
-    def __call__(self, worker: int, wait: Wait, /) -> Generator[Any]:
-        """The batches of worker number `worker`."""
-        return read_batches(self.task, self.first + worker, self.workers, wait)
+    def __call__(self, worker: int, wait: Wait, /) -> Generator[Handed]:
+        """The batches of worker number `worker`, each with the seconds spent on it."""
+        seconds: dict[str, float] = {}
+        for batch in read_batches(self.task, self.first + worker, self.workers, wait, seconds):
+            yield batch, dict(seconds), None
+            seconds.clear()
 
 
 class ReadAhead:
@@ -61,10 +68,14 @@ class ReadAhead:
         self._num_workers = workers
         self._workers = start(Shares(task, first, workers), workers)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Handed:
         batch = self._workers.take(self._turn)
         self._turn = (self._turn + 1) % self._num_workers
         return batch
+
+    def ready(self) -> int:
+        """Batches that wait to be taken."""
+        return self._workers.ready()
 
     def close(self) -> None:
         """Stop the workers."""

@@ -89,6 +89,10 @@ class ProcessWorkers:
             self._pipes[worker].send_bytes(b"+")
         return value
 
+    def ready(self) -> int:
+        """Workers whose next result waits to be taken."""
+        return len(wait(list(self._pipes), 0))
+
     def close(self) -> None:
         """End the processes: at once, since nothing of theirs is worth keeping."""
         if self._pid != os.getpid():

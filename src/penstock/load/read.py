@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock._stages import collecting
 from penstock.abc import SupportsResolve
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
@@ -55,7 +56,13 @@ class ReadTask:
     substitute_limit: float
 
 
-def read_batches(task: ReadTask, first: int, step: int, wait: Callable[[float], object] = time.sleep) -> Generator[Any]:
+def read_batches(
+    task: ReadTask,
+    first: int,
+    step: int,
+    wait: Callable[[float], object] = time.sleep,
+    seconds: dict[str, float] | None = None,
+) -> Generator[Any]:
     """Batches number `first, first + step, …` of the task; memory: 1 MiB of orders and one batch.
 
     Each batch is a new array. The allocator hands the memory of dropped ones back without page faults, so this costs
@@ -66,8 +73,10 @@ def read_batches(task: ReadTask, first: int, step: int, wait: Callable[[float], 
         first: number of the first batch.
         step: number of workers that share the task.
         wait: sleeps for so many seconds; where it returns true, nothing is tried again.
+        seconds: stage → seconds spent in it, added up here: `order`, `read`, `collate`, and functions by their names.
     """
-    batch_of = _reader(task, wait)
+    seconds = {} if seconds is None else seconds
+    batch_of = _reader(task, wait, seconds)
     resolve = task.data.resolve if isinstance(task.data, SupportsResolve) else None
     within = np.arange(task.batch_size, dtype=np.int64)
     ahead = _FIRST_AHEAD
@@ -78,40 +87,61 @@ def read_batches(task: ReadTask, first: int, step: int, wait: Callable[[float], 
             count = min(count, -(-(task.num_batches - number) // step))
         numbers = number + step * np.arange(count, dtype=np.int64)
         positions = task.first_position + task.stride * (numbers[:, None] * task.batch_size + within)
+        began = time.perf_counter()
         tickets = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
+        _add(seconds, "order", time.perf_counter() - began)
         for row in range(count):
             yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)
             number += step
         ahead = min(ahead * 2, _MOST_AHEAD)
 
 
-def _reader(task: ReadTask, wait: Callable[[float], object]) -> Callable[[IntArray, IntArray, int], Any]:
+def _reader(
+    task: ReadTask, wait: Callable[[float], object], seconds: dict[str, float]
+) -> Callable[[IntArray, IntArray, int], Any]:
     """A function of a batch's positions, what they resolve to, and the number of samples read before."""
-    collate = task.collate
+    columns_of = _columns_reader(task, wait)
+
+    def timed(positions: IntArray, tickets: IntArray, num_read: int) -> Any:
+        functions: dict[str, float] = {}
+        began = time.perf_counter()
+        with collecting(functions):
+            columns = columns_of(positions, tickets, num_read)
+        read = time.perf_counter()
+        batch = task.collate(columns)
+        _add(seconds, "read", read - began - sum(functions.values()))
+        _add(seconds, "collate", time.perf_counter() - read)
+        for name, spent in functions.items():
+            _add(seconds, name, spent)
+        return batch
+
+    return timed
+
+
+def _add(seconds: dict[str, float], stage: str, spent: float) -> None:
+    seconds[stage] = seconds.get(stage, 0.0) + spent
+
+
+def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable[[IntArray, IntArray, int], Batch]:
     read = _retrying(task.data.get_batch, wait)
     if task.num_samples is not None:
         num_samples = task.num_samples
 
-        def of_source(positions: IntArray, _tickets: IntArray, _num_read: int) -> Any:
-            batch = read(positions % num_samples)
-            return collate(_with(batch, "valid", positions < num_samples))
+        def of_source(positions: IntArray, _tickets: IntArray, _num_read: int) -> Batch:
+            return _with(read(positions % num_samples), "valid", positions < num_samples)
 
         return of_source
     read_resolved = _retrying(task.data.get_resolved, wait) if isinstance(task.data, SupportsResolve) else read
     if task.on_error == "raise":
-
-        def of_stream(_positions: IntArray, tickets: IntArray, _num_read: int) -> Any:
-            return collate(read_resolved(tickets))
-
-        return of_stream
+        return lambda _positions, tickets, _num_read: read_resolved(tickets)
     substitutions = Substitutions(task.data, task.substitute_limit)
 
-    def mended(positions: IntArray, tickets: IntArray, num_read: int) -> Any:
+    def mended(positions: IntArray, tickets: IntArray, num_read: int) -> Batch:
         try:
             batch, replaced = read_resolved(tickets), np.zeros(positions.shape, np.bool_)
         except FormatError:
             batch, replaced = substitutions.mend(positions, read, num_read)
-        return collate(_with(batch, "substituted", replaced))
+        return _with(batch, "substituted", replaced)
 
     return mended
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -18,6 +18,9 @@ _CLOSE_WAIT_S = 1.0
 
 WorkerKind: TypeAlias = Literal["threads", "processes"]
 
+Handed: TypeAlias = tuple[Any, dict[str, float], Any]
+"""A batch; stage → seconds spent on it in the workers; and where the rank's lanes are after it, or None."""
+
 Wait = Callable[[float], object]
 """Sleeps for so many seconds; a true result means that nothing is wanted any more."""
 
@@ -25,7 +28,7 @@ Wait = Callable[[float], object]
 class Producer(Protocol):
     """Makes the results of one worker, in order; picklable where it is to run in a process."""
 
-    def __call__(self, worker: int, wait: Wait, /) -> Iterator[Any]:
+    def __call__(self, worker: int, wait: Wait, /) -> Generator[Any]:
         """The results of worker number `worker`."""
         ...
 
@@ -35,6 +38,10 @@ class Workers(Protocol):
 
     def take(self, worker: int, /) -> Any:
         """The next result of that worker; raises in its place what making it raised."""
+        ...
+
+    def ready(self) -> int:
+        """Results that wait to be taken, about."""
         ...
 
     def close(self) -> None:
@@ -48,6 +55,25 @@ class WorkersFactory(Protocol):
     def __call__(self, producer: Producer, workers: int, /) -> Workers:
         """So many workers, at work."""
         ...
+
+
+class NoWorkers:
+    """The calling thread itself makes what it takes."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._made = producer(0, time.sleep)
+
+    def take(self, _worker: int, /) -> Any:
+        """The next result."""
+        return next(self._made)
+
+    def ready(self) -> int:
+        """Nothing is made ahead."""
+        return 0
+
+    def close(self) -> None:
+        """Let go of what is half made."""
+        self._made.close()
 
 
 class ThreadWorkers:
@@ -88,6 +114,10 @@ class ThreadWorkers:
             raise error
         self._credits[worker].put(True)
         return result
+
+    def ready(self) -> int:
+        """Results that wait to be taken."""
+        return sum(results.qsize() for results in self._results)
 
     def close(self) -> None:
         """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""

@@ -1,0 +1,165 @@
+"""What a loader did so far: where the time went, and how far each source was read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import SupportsHorizon, is_token_source
+
+_STARVING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """How far one source was read, over all ranks.
+
+    Attributes:
+        samples: of it handed out so far.
+        epochs: the same in passes over it.
+        tokens: in those samples, where each has as many; None where that is not known.
+    """
+
+    samples: int
+    epochs: float
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """A loader's figures since it was made; seconds and bytes of this rank.
+
+    Attributes:
+        step: steps handed out whole.
+        consumed: global samples of these.
+        batches: iterations.
+        samples: of this rank.
+        size_bytes: of the arrays and bytes in the batches.
+        substituted: samples that others stood in for.
+        waiting_seconds: that the caller waited for batches.
+        training_seconds: between batches.
+        ready: batches, or parts of them, that wait to be taken now.
+        stages: stage → seconds in the workers: `order`, `read`, `collate`, and functions by their names.
+        workers: how many there are.
+        sources: place in the tree → how far it was read; only where that is known without reading data.
+    """
+
+    step: int
+    consumed: int
+    batches: int
+    samples: int
+    size_bytes: int
+    substituted: int
+    waiting_seconds: float
+    training_seconds: float
+    ready: int
+    stages: Mapping[str, float]
+    workers: int
+    sources: Mapping[str, SourceMetrics]
+
+    def profile(self) -> str:
+        """A table that says which stage starves the training, if one does."""
+        total = self.waiting_seconds + self.training_seconds
+        share = self.waiting_seconds / total if total else 0.0
+        busy = sum(self.stages.values())
+        available = max(busy, total * max(1, self.workers), 1e-9)
+        rows = sorted(self.stages.items(), key=lambda item: -item[1])
+        rows.append(("idle", max(0.0, available - busy)))
+        width = max(len(name) for name, _ in rows)
+        lines = [
+            f"{self.batches:,} batches in {total:.2f} s: {self.waiting_seconds:.2f} s ({share:.0%}) waiting, "
+            f"{self.training_seconds:.2f} s training",
+            f"{self.workers} workers:",
+            *(
+                f"  {name:<{width}}  {seconds:8.2f} s  {seconds / available if available else 0:4.0%}"
+                for name, seconds in rows
+            ),
+        ]
+        if share <= _STARVING or not busy:
+            lines.append("Training does not wait for data.")
+        else:
+            lines.append(f"Training waits; most of the workers' time goes to: {rows[0][0]}")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts as batches pass."""
+
+    batches: int = 0
+    samples: int = 0
+    size_bytes: int = 0
+    substituted: int = 0
+    waiting_seconds: float = 0.0
+    training_seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict[str, float])
+    _handed_at: float | None = None
+
+    def handed(self, batch: Any, seconds: Mapping[str, float], samples: int, asked_at: float) -> None:
+        """A batch goes out."""
+        if self._handed_at is not None:
+            self.training_seconds += asked_at - self._handed_at
+        self._handed_at = time.perf_counter()
+        self.waiting_seconds += self._handed_at - asked_at
+        self.batches += 1
+        self.samples += samples
+        for stage, spent in seconds.items():
+            self.stages[stage] = self.stages.get(stage, 0.0) + spent
+        if isinstance(batch, dict):
+            columns: dict[str, Any] = batch
+            self.size_bytes += sum(map(_size_bytes, columns.values()))
+            replaced = columns.get("substituted")
+            if replaced is not None:
+                self.substituted += int(replaced.sum())
+
+
+def sources_so_far(data: Any, consumed: int) -> dict[str, SourceMetrics]:
+    """How far each source below `data` was read after `consumed` samples, where the stages on the way can tell."""
+    found: dict[str, SourceMetrics] = {}
+    _walk(data, "source", consumed, None, found)
+    return found
+
+
+def _walk(node: Any, place: str, reads: int, tokens: int | None, found: dict[str, SourceMetrics]) -> None:
+    if tokens is None:
+        tokens = _tokens_of_sample(node)
+    children: Mapping[str, Any] = node.children()
+    if isinstance(node, SupportsHorizon):
+        reached = node.horizon(reads)[1] if reads else dict.fromkeys(children, 0)
+        several = len(children) > 1
+        for name, count in reached.items():
+            _walk(children[name], _below(place, name) if several else place, count, tokens, found)
+    elif hasattr(type(node), "__len__"):
+        length = len(node)
+        found[place] = SourceMetrics(
+            reads, reads / length if length else 0.0, None if tokens is None else tokens * reads
+        )
+
+
+def _below(place: str, name: str) -> str:
+    return name if place == "source" else f"{place}/{name}"
+
+
+def _tokens_of_sample(node: Any) -> int | None:
+    """Tokens in each sample, where the schema says so."""
+    if is_token_source(node):
+        return None
+    for one in node.schema.fields:
+        if one.kind == "tokens" and one.shape is not None and len(one.shape) == 1:
+            return one.shape[0]
+    return None
+
+
+def _size_bytes(value: Any) -> int:
+    if isinstance(value, np.ndarray) or hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, (bytes, bytearray)):
+        return len(value)
+    if isinstance(value, list):
+        items: list[Any] = value
+        return sum(map(_size_bytes, items))
+    return 0
