@@ -190,6 +190,42 @@ MDS: dict[str, Any] = {"format": "mds", "columns": {"id": "int", "text": "str"},
 CSV: dict[str, Any] = {"format": "csv", "columns": {"id": "int", "text": "str"}}
 
 
+def write_webdataset(folder: Path, count: int, *, overwrite: bool = False) -> None:
+    with penstock.create(folder / "set", format="webdataset", maxcount=2, overwrite=overwrite) as writer:
+        for number in range(count):
+            writer.write({"__key__": f"k{number}", "bin": b"x" * number * 300})
+
+
+def write_tars(folder: Path) -> None:
+    """The shards of a WebDataset, and nothing that was made from them."""
+    write_webdataset(folder, 3)
+    for path in sorted((folder / "set").rglob("*")):
+        if path.is_file() and path.suffix != ".tar":
+            path.unlink()
+        elif path.is_file():
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+    (folder / "set" / ".nv-meta").rmdir()
+
+
+def prepare(folder: Path, overwrite: bool) -> None:
+    energon = importlib.import_module("penstock.prepare.energon")
+    options = energon.DatasetOptions(sample_type="CrudeWebdataset")
+    energon.prepare_webdataset(
+        folder / "set", split_ratio=(1, 0, 0), dataset=options, executor="inline", overwrite=overwrite
+    )
+
+
+def see_prepared(folder: Path) -> Any:
+    """The samples of a dataset that is prepared; None before that."""
+    return see("set", raw=True)(folder) if (folder / "set" / ".nv-meta" / ".info.json").exists() else None
+
+
+def prepare_otherwise(folder: Path) -> None:
+    importlib.import_module("penstock.prepare.energon").prepare_webdataset(
+        folder / "set", split_ratio=(1, 1, 0), executor="inline"
+    )
+
+
 SCENARIOS = [
     Scenario(
         "pbin writer",
@@ -291,6 +327,14 @@ SCENARIOS = [
         see("set"),
         lambda folder: write_shards(folder, 3, **CSV),
     ),
+    Scenario(
+        "webdataset writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_webdataset(folder, 5, overwrite=overwrite),
+        see("set", raw=True),
+        lambda folder: write_webdataset(folder, 2),
+    ),
+    Scenario("prepare", write_tars, prepare, see_prepared, prepare_otherwise, again="is refused"),
     Scenario(
         "repair",
         golden_packed("merged.pbin"),
