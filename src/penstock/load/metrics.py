@@ -135,9 +135,10 @@ def _walk(node: Any, place: str, reads: int, tokens: int | None, found: dict[str
             _walk(children[name], _below(place, name) if several else place, count, tokens, found)
     elif hasattr(type(node), "__len__"):
         length = len(node)
-        found[place] = SourceMetrics(
-            reads, reads / length if length else 0.0, None if tokens is None else tokens * reads
-        )
+        in_all = None if tokens is None else tokens * reads
+        found[place] = SourceMetrics(reads, reads / length if length else 0.0, in_all)
+    elif len(children) == 1:
+        _walk(*children.values(), place, reads, tokens, found)
 
 
 def _below(place: str, name: str) -> str:
