@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from penstock.types import Depth, Finding, OpenOptions
 _SAMPLED_SHARDS = 64
 _SAMPLED_ROWS = 4
 _ROWS_AT_ONCE = 1024
+_BYTES_AT_ONCE = 1 << 24
 _WRITERS_OWN = ("compression", "hashes", "size_limit")
 
 _REBUILD = "`penstock repair` rebuilds the index from the shards"
@@ -189,9 +190,9 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         return
     yield from _check_config(folder, number, shard, opened, stored)
     places = range(shard.samples)
-    if check.depth != "full":
-        places = sorted({0, *np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()} & set(places))
-    for error in _undecodable(opened, places, whole=check.depth == "full"):
+    if check.depth != "full" and shard.samples > _SAMPLED_ROWS:
+        places = np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()
+    for error in _undecodable(opened, places, shard.raw_data.size_bytes):
         packed = "" if stored == error.path else " (its place is counted in the decompressed data)"
         problem = _problem("shards.sample", error, stored, _RESTORE)
         yield replace(problem, path=stored, what=error.what + packed)
@@ -214,16 +215,14 @@ def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
     return CODECS[layout.format](layout, replace(options, columns=columns, trust=False))
 
 
-def _undecodable(shard: OpenShard, places: Iterable[int], *, whole: bool) -> Iterator[PenstockError]:
-    """The errors of those samples that do not decode."""
-    chosen = list(places)
-    many = shard.codec.decode_many if whole and shard.codec.arrays and isinstance(shard, WholeShard) else None
-    for first in range(0, len(chosen), _ROWS_AT_ONCE):
-        block = chosen[first : first + _ROWS_AT_ONCE]
-        if many is not None and isinstance(shard, WholeShard):
-            borders = shard.table[block[0] : block[-1] + 2].astype(np.int64)
-            if many(shard.array, borders[:-1], borders[1:]) is not None:
-                continue
+def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> Iterator[PenstockError]:
+    """The errors of those samples that do not decode; many are decoded at once, but for images, which grow."""
+    grow = any(field.kind in ("image", "images") for field in shard.codec.fields)
+    step = 1 if grow else max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * len(places) // max(1, size_bytes)))
+    for first in range(0, len(places), step):
+        block = places[first : first + step]
+        if step > 1 and _all_decode(shard, block):
+            continue
         for place in block:
             try:
                 shard.sample(place)
@@ -231,6 +230,16 @@ def _undecodable(shard: OpenShard, places: Iterable[int], *, whole: bool) -> Ite
                 raise
             except PenstockError as error:
                 yield error
+
+
+def _all_decode(shard: OpenShard, places: Sequence[int]) -> bool:
+    try:
+        shard.codec.decode_rows(shard.rows(list(places)))
+    except MissingExtra:
+        raise
+    except Exception:  # whatever it is, decoding them one by one says which one and why
+        return False
+    return True
 
 
 def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem]:
