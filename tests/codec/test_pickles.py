@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.codec.pickles import EMPTY_LIST, PairListEncoder, decode_pairs, ends_like_pickle, first_pair
+from penstock.codec.pickles import EMPTY_LIST, PairListEncoder, decode_pairs, ends_like_pickle, feed_pairs, first_pair
 from penstock.errors import Corrupt, FormatError, TooLarge, Truncated, UnsafeData
 
 NUMBERS = st.one_of(
@@ -214,3 +214,22 @@ class TestPeeks:
         assert ends_like_pickle(EMPTY_LIST)
         assert not ends_like_pickle(b"tokens, not a pickle")
         assert not ends_like_pickle(b"")
+
+
+class TestRuns:
+    @pytest.mark.parametrize("count", [0, 1, 1000, 70_000, 140_000])
+    def test_the_same_pairs_in_runs(self, count):
+        pairs = contiguous(count, np.arange(count) % 700 * 101)
+        runs = [np.empty((0, 2), np.int64)]
+        assert feed_pairs(np.frombuffer(pickled(pairs), np.uint8), lambda run: runs.append(run.copy()), path="a.idx")
+        assert np.array_equal(np.concatenate(runs), pairs)
+        assert max(map(len, runs)) <= 1 << 16
+
+    def test_a_tuple_that_stands_there_twice(self):
+        again = (300, 7)
+        data = np.frombuffer(pickle.dumps([(1, 2), again, again], 4), np.uint8)
+        assert not feed_pairs(data, lambda run: None, path="a.idx")
+
+    def test_what_is_no_list(self):
+        with pytest.raises(UnsafeData):
+            feed_pairs(np.frombuffer(pickle.dumps([print], 2), np.uint8), lambda run: None, path="a.idx")

@@ -25,15 +25,26 @@ from penstock.store.side_file import file_binding, read_side_file
 from penstock.types import Manifest
 
 
-@given(st.lists(st.binary(max_size=6000), max_size=6), st.binary(min_size=1, max_size=12))
+@given(
+    st.lists(st.binary(max_size=6000), max_size=6),
+    st.binary(min_size=1, max_size=12),
+    st.booleans(),
+    st.sampled_from([64, 5000, 1 << 26]),
+)
 @settings(deadline=None, max_examples=40)
-def test_digests_are_those_of_the_file(pieces: list[bytes], header: bytes) -> None:
-    digests = FileDigests()
-    for piece in (bytes(len(header)), *pieces):
+def test_digests_are_those_of_the_file(pieces: list[bytes], header: bytes, late: bool, block_bytes: int) -> None:
+    store = MemoryStore({})
+    staged = store.stage("a")
+    digests = FileDigests(staged, len(header) if late else 0, block_bytes=block_bytes)
+    for piece in (bytes(len(header)) if late else header, *pieces):
+        staged.write(piece)
         digests.update(piece)
+    if late:
+        staged.write_at(0, header)
+    found = digests.finish()
+    staged.commit()
     data = header + b"".join(pieces)
-    store = MemoryStore({"a": data})
-    assert digests.finish(header) == (hash_blocks(np.frombuffer(data, np.uint8)), file_binding(store, "a"))
+    assert found == (hash_blocks(np.frombuffer(data, np.uint8), block_bytes), file_binding(store, "a"))
 
 
 def test_tally() -> None:

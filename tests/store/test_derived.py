@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.store.derived import DerivedCache, cache_folder
+from penstock.store.derived import DerivedCache, Put, cache_folder
 from penstock.store.local import LocalStore
 from penstock.testing.faults import FaultyOs, faults_everywhere
 from penstock.types import IntArray
@@ -71,6 +71,33 @@ def test_error_of_the_builder_is_raised_and_leaves_nothing(tmp_path: Path) -> No
         cache.array("key", "int64", never)
     assert os.listdir(tmp_path / "derived") == []
     assert cache.array("key", "int64", lambda: np.arange(2)).tolist() == [0, 1]
+
+
+def test_an_array_in_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def feed(put: Put) -> None:
+        run = np.empty(3, np.int64)
+        for first in range(0, 9, 3):
+            run[:] = range(first, first + 3)
+            put(run)  # and it is written over
+
+    for count in range(2):
+        found = DerivedCache(str(tmp_path)).fed("key", "int32", feed if count == 0 else lambda put: never())
+        assert found.tolist() == list(range(9))
+        assert found.dtype == np.int32
+    (tmp_path / "file").write_bytes(b"")
+    with caplog.at_level(logging.WARNING, logger="penstock"):
+        assert DerivedCache(str(tmp_path / "file")).fed("key", "int64", feed).tolist() == list(range(9))
+    assert DerivedCache(str(tmp_path)).fed("none", "int64", lambda put: None).shape == (0,)
+
+
+def test_what_a_feeder_raises_leaves_nothing(tmp_path: Path) -> None:
+    def feed(put: Put) -> None:
+        put(np.arange(3))
+        raise Built
+
+    with pytest.raises(Built):
+        DerivedCache(str(tmp_path)).fed("key", "int64", feed)
+    assert os.listdir(tmp_path / "derived") == []
 
 
 @pytest.mark.parametrize("key", ["", "a/b", "../up", "a\0b", "x" * 201])

@@ -16,171 +16,60 @@ needs and refuses every other one, so that no file can run code.
 
 Also read: `71` u8 and `72` u32 (memo puts of protocols 2 and 3), tuples without a memo put, and `68` u8 and `6a` u32
 (a tuple that stands in the list twice). Written bytes equal those of CPython 3.8 to 3.13.
+
+Files: `_pickle_opcodes` · `_pickle_writer` · reading is here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import struct
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.codec._pickle_opcodes import (
+    APPEND,
+    APPENDS,
+    BINGET,
+    BININT,
+    BINPUT,
+    EMPTY_LIST,
+    FRAME,
+    FRAME_BYTES,
+    KIND,
+    LIST,
+    LONG1,
+    LONG_BINGET,
+    LONG_BINPUT,
+    MARK,
+    MAX,
+    MEMOIZE,
+    PAYLOAD_BYTES,
+    PROTO,
+    SIGN_BIT,
+    SKIP_BYTES,
+    STOP,
+    TUPLE2,
+    VALUE_MASK,
+)
+from penstock.codec._pickle_writer import PairListEncoder
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge, Truncated, UnsafeData
 from penstock.types import IntArray
 
-EMPTY_LIST = b"\x80\x04]\x94."
-"""The pickle of `[]`."""
+__all__ = ["EMPTY_LIST", "PairListEncoder", "decode_pairs", "ends_like_pickle", "feed_pairs", "first_pair"]
 
-_FRAME_BYTES = 1 << 16
-_BATCH = 1000
-_SLICE = 1 << 13
-_WINDOW_BYTES = _FRAME_BYTES + 128
+_WINDOW_BYTES = FRAME_BYTES + 128
 _PAD_BYTES = 64
 _SHORT_RUN = 32
 _SLOW_PAIRS = 64
+_TAKEN_PAIRS = 1 << 16
 _REPEAT = -1
-_MAX = (1 << 63) - 1
-_PROTO, _FRAME, _LIST, _MEMOIZE, _TUPLE2, _STOP = 0x80, 0x95, 0x5D, 0x94, 0x86, 0x2E
-_MARK, _APPENDS, _APPEND = 0x28, 0x65, 0x61
-_BININT1, _BININT2, _BININT, _LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
-_BINPUT, _LONG_BINPUT, _BINGET, _LONG_BINGET = 0x71, 0x72, 0x68, 0x6A
 _RUNS_CODE = {
     **{ord("c"): "GLOBAL", 0x93: "STACK_GLOBAL", ord("R"): "REDUCE", ord("b"): "BUILD", ord("i"): "INST"},
     **{ord("o"): "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4"},
     **{ord("P"): "PERSID", ord("Q"): "BINPERSID"},
 }
-
-# A number's kind: 1 to 3 for BININT1, BININT2, BININT, and 3 + n for LONG1 of n bytes; 0 for none of these.
-_KIND = np.zeros(256, np.int64)
-_KIND[[_BININT1, _BININT2, _BININT]] = 1, 2, 3
-_PAYLOAD_BYTES = np.array([0, 1, 2, 4, *range(1, 9)], np.int64)
-_SKIP_BYTES = np.array([0, 1, 1, 1, *[2] * 8], np.int64)
-_HEADS = np.array([0, _BININT1, _BININT2, _BININT, *[_LONG1 | size << 8 for size in range(1, 9)]], "<u8")
-_KIND_STARTS = np.array([1 << 8, 1 << 16, 1 << 31, 1 << 39, 1 << 47, 1 << 55], np.int64)
-_VALUE_MASK = np.array([(1 << 8 * int(size)) - 1 for size in _PAYLOAD_BYTES], np.uint64)
-_SIGN_BIT = np.array([0, 0, 0, 1 << 31, *[1 << 8 * size - 1 for size in range(1, 9)]], np.uint64)
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
-class PairListEncoder:
-    """Streams the pickle of a list of pairs; what `encode` and `finish` give, joined, is the whole pickle.
-
-    Memory: about 2 MB, and the bytes returned.
-    """
-
-    __slots__ = ("_first", "_num_pairs", "_open_frame", "_started")
-
-    def __init__(self) -> None:
-        self._num_pairs = 0
-        self._first: IntArray | None = None
-        self._started = False
-        self._open_frame = b"]\x94"
-
-    def encode(self, pairs: IntArray) -> bytes:
-        """The next bytes of the pickle.
-
-        Args:
-            pairs: int64[k, 2], each number in `[0, 2^63)`.
-
-        Raises:
-            TooLarge: a number is negative, or 2^63 or more.
-        """
-        pairs = _checked(pairs)
-        if self._first is not None and len(pairs):
-            pairs, self._first = np.concatenate([self._first, pairs]), None
-        elif self._num_pairs == 0 and len(pairs) == 1:
-            # Whether one pair is the whole list decides how it is written.
-            self._first = pairs.copy()
-            return b""
-        out: list[bytes] = []
-        for start in range(0, len(pairs), _SLICE):
-            out += self._encode_slice(pairs[start : start + _SLICE])
-        return b"".join(out)
-
-    def finish(self) -> bytes:
-        """The last bytes."""
-        if self._first is not None:
-            content = self._open_frame + _encode_pairs(self._first, -1)[0] + b"a."
-        elif self._num_pairs == 0:
-            return EMPTY_LIST
-        else:
-            content = self._open_frame + b"e."
-        return self._start() + _framed(content)
-
-    def _start(self) -> bytes:
-        started, self._started = self._started, True
-        return b"" if started else b"\x80\x04"
-
-    def _encode_slice(self, pairs: IntArray) -> list[bytes]:
-        body, borders = _encode_pairs(pairs, self._num_pairs)
-        self._num_pairs += len(pairs)
-        content = self._open_frame + body
-        borders += len(self._open_frame)
-        out = [self._start()]
-        start = 0
-        while (place := int(np.searchsorted(borders, start + _FRAME_BYTES))) < len(borders):
-            stop = int(borders[place])
-            out.append(_framed(content[start:stop]))
-            start = stop
-        self._open_frame = content[start:]
-        return out
-
-
-def _checked(pairs: NDArray[Any]) -> IntArray:
-    pairs = np.asarray(pairs)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or (pairs.size and pairs.dtype.kind not in "iu"):
-        raise TypeError(f"expected integers of shape [k, 2], found {pairs.dtype} of shape {pairs.shape}")
-    if pairs.size:
-        low, high = int(pairs.min()), int(pairs.max())
-        if low < 0 or high > _MAX:
-            raise TooLarge(
-                "a number does not fit the index", found=low if low < 0 else high, expected="0 to 9223372036854775807"
-            )
-    return pairs.astype(np.int64, copy=False)
-
-
-def _framed(content: bytes) -> bytes:
-    return b"\x95" + struct.pack("<Q", len(content)) + content
-
-
-def _encode_pairs(pairs: IntArray, num_before: int) -> tuple[bytes, IntArray]:
-    """Opcodes of the pairs, and int64[2 k]: where in them each number begins.
-
-    `num_before` is the number of pairs already written, or -1 for a list of one pair, which has no MARK.
-    """
-    kinds = np.searchsorted(_KIND_STARTS, pairs.reshape(-1), "right") + 1
-    kinds[kinds > 3] += 4  # LONG1 holds five bytes or more
-    skips, payloads = _SKIP_BYTES[kinds], _PAYLOAD_BYTES[kinds]
-    sizes = skips + payloads
-    sizes[1::2] += 2
-    batches = np.arange(-num_before % _BATCH if num_before >= 0 else len(pairs), len(pairs), _BATCH)
-    sizes[2 * batches] += 2
-    starts = np.cumsum(sizes) - sizes
-    total_bytes = int(starts[-1] + sizes[-1])
-    starts[2 * batches] += 2
-
-    # Five words a pair, put down in order: each covers what the one before it wrote beyond its own bytes.
-    places = np.empty((len(pairs), 5), np.int64)
-    words = np.empty(places.shape, "<u8")
-    places[:, 0:4:2] = starts.reshape(-1, 2)
-    places[:, 1:4:2] = (starts + skips).reshape(-1, 2)
-    places[:, 4] = (starts + skips + payloads)[1::2]
-    words[:, 0:4:2] = _HEADS[kinds].reshape(-1, 2)
-    words[:, 1:4:2] = pairs
-    words[:, 4] = _TUPLE2 | _MEMOIZE << 8
-    out = np.empty(total_bytes + 8, np.uint8)
-    np.ndarray((total_bytes + 1,), "<u8", out.data, 0, (1,))[places.reshape(-1)] = words.reshape(-1)
-    marks = starts[2 * batches]
-    out[marks - 2], out[marks - 1] = _APPENDS, _MARK
-    begin = int(num_before == 0)  # nothing is appended before the first MARK
-    return out[begin:total_bytes].tobytes(), starts - begin
-
-
-# --- reading -----------------------------------------------------------------------------------------------------
 
 
 def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0, limit: int | None = None) -> IntArray:
@@ -205,6 +94,25 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0,
     return reader.pairs()
 
 
+def feed_pairs(
+    buffer: NDArray[np.uint8], take: Callable[[IntArray], None], *, path: str, offset_bytes: int = 0
+) -> bool:
+    """Hand over what `decode_pairs` gives in runs of int64[k, 2], which are written over after each; raises the same.
+
+    Memory: a few MB.
+
+    Returns:
+        False where the list holds a tuple twice: then not all was handed over, and only `decode_pairs` reads it.
+    """
+    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, None, take)
+    try:
+        reader.read_list()
+    except _RepeatedTuple:
+        return False
+    take(reader.pairs())
+    return True
+
+
 def first_pair(head: bytes) -> tuple[int, int] | None:
     """The first pair of a list, from the first 64 bytes of its pickle; None where they hold none."""
     # The first frame, and whatever stands behind the first pair, may be cut off here.
@@ -220,23 +128,36 @@ def ends_like_pickle(tail: bytes) -> bool:
     return tail.endswith((b"e.", b"a.", b"]\x94.", b"]."))
 
 
+class _RepeatedTuple(Exception):
+    """A tuple that stands in the list again."""
+
+
 class _Reader:
     """Runs of plain pairs by numpy; whatever stands between them opcode by opcode."""
 
     __slots__ = (
         "_base_bytes", "_buffer", "_count", "_list_memos", "_memos", "_most", "_pairs", "_path",
-        "_place", "_repeats", "_size", "_slow_pairs", "_view",
+        "_place", "_repeats", "_size", "_slow_pairs", "_take", "_taken", "_view",
     )  # fmt: skip
 
-    def __init__(self, buffer: NDArray[np.uint8], path: str, offset_bytes: int, limit: int | None) -> None:
+    def __init__(
+        self,
+        buffer: NDArray[np.uint8],
+        path: str,
+        offset_bytes: int,
+        limit: int | None,
+        take: Callable[[IntArray], None] | None = None,
+    ) -> None:
         self._buffer = buffer
         self._view = buffer.data
         self._size = len(buffer)
         self._path = path
         self._base_bytes = offset_bytes
-        self._most = _MAX if limit is None else limit
+        self._most = MAX if limit is None else limit
+        self._take = take
+        self._taken = 0
         # Each tuple ends in a TUPLE2 and takes five bytes or more.
-        most_tuples = min(self._most, _count_byte(buffer, _TUPLE2), self._size // 5)
+        most_tuples = min(self._most, self._size // 5, _TAKEN_PAIRS if take else _count_byte(buffer, TUPLE2))
         self._pairs = np.empty((most_tuples, 2), np.int64)
         self._count = 0
         self._repeats = 0
@@ -247,29 +168,29 @@ class _Reader:
 
     def pairs(self) -> IntArray:
         """What was read so far, with tuples that stand there again put in."""
-        pairs = self._pairs[: self._count]
+        pairs = self._pairs[: self._count - self._taken]
         if self._repeats:
             again = np.flatnonzero(pairs[:, 1] == _REPEAT)
             pairs[again] = pairs[pairs[:, 1] != _REPEAT][pairs[again, 0]]
         return pairs
 
     def read_list(self) -> None:
-        if self._byte() != _PROTO or not 2 <= self._byte() <= 5:
+        if self._byte() != PROTO or not 2 <= self._byte() <= 5:
             raise self._corrupt("this is no pickle of protocol 2 to 5", 0)
-        if (opcode := self._opcode()) != _LIST:
+        if (opcode := self._opcode()) != LIST:
             raise self._refusal(opcode, "a list")
         self._list_memos = int(self._memo_put())
         while self._count < self._most:
             opcode = self._opcode()
-            if opcode == _STOP:
+            if opcode == STOP:
                 if self._place != self._size:
                     raise self._corrupt("bytes follow the end of the pickle", self._place)
                 return
-            if opcode == _MARK:
+            if opcode == MARK:
                 self._read_group()
             else:
                 self._read_pair(opcode)
-                if (opcode := self._opcode()) != _APPEND:
+                if (opcode := self._opcode()) != APPEND:
                     raise self._refusal(opcode, "APPEND")
 
     def _read_group(self) -> None:
@@ -280,7 +201,7 @@ class _Reader:
             else:
                 self._read_run()
             opcode = self._opcode()
-            if opcode == _APPENDS:
+            if opcode == APPENDS:
                 return
             self._read_pair(opcode)
 
@@ -292,23 +213,26 @@ class _Reader:
             self._slow_pairs = _SLOW_PAIRS
         pairs = pairs[: self._most - self._count]
         self._reserve(len(pairs))
-        self._pairs[self._count : self._count + len(pairs)] = pairs
+        held = self._count - self._taken
+        self._pairs[held : held + len(pairs)] = pairs
         self._count += len(pairs)
         self._memos += len(pairs)
         self._place += length_bytes
 
     def _read_pair(self, opcode: int) -> None:
         """One tuple whose first opcode is read already."""
-        if opcode in (_BINGET, _LONG_BINGET):
-            return self._read_repeat(1 if opcode == _BINGET else 4)
+        if opcode in (BINGET, LONG_BINGET):
+            return self._read_repeat(1 if opcode == BINGET else 4)
         first = self._read_number(opcode)
         second = self._read_number(self._opcode())
-        if (opcode := self._opcode()) != _TUPLE2:
+        if (opcode := self._opcode()) != TUPLE2:
             raise self._refusal(opcode, "a pair of numbers")
         self._memos += self._memo_put()
         self._add(first, second)
 
     def _read_repeat(self, size_bytes: int) -> None:
+        if self._take is not None:
+            raise _RepeatedTuple
         start = self._place - 1
         tuple_number = self._unsigned(size_bytes) - self._list_memos
         known = self._count - self._repeats
@@ -319,27 +243,31 @@ class _Reader:
 
     def _add(self, first: int, second: int) -> None:
         self._reserve(1)
-        self._pairs[self._count] = first, second
+        self._pairs[self._count - self._taken] = first, second
         self._count += 1
 
     def _reserve(self, more: int) -> None:
-        if self._count + more > len(self._pairs):
-            grown = np.empty((max(self._count + more, 2 * len(self._pairs)), 2), np.int64)
-            grown[: self._count] = self._pairs[: self._count]
+        if self._take is not None and self._count - self._taken + more > len(self._pairs):
+            self._take(self.pairs())
+            self._taken = self._count
+        if self._count - self._taken + more > len(self._pairs):
+            held = self._count - self._taken
+            grown = np.empty((max(held + more, 2 * len(self._pairs)), 2), np.int64)
+            grown[:held] = self._pairs[:held]
             self._pairs = grown
 
     def _read_number(self, opcode: int) -> int:
         start = self._place - 1
-        if opcode == _LONG1:
+        if opcode == LONG1:
             size_bytes = self._byte()
             value = int.from_bytes(self._bytes(size_bytes), "little", signed=True)
-        elif kind := int(_KIND[opcode]):
-            value = int.from_bytes(self._bytes(int(_PAYLOAD_BYTES[kind])), "little", signed=opcode == _BININT)
+        elif kind := int(KIND[opcode]):
+            value = int.from_bytes(self._bytes(int(PAYLOAD_BYTES[kind])), "little", signed=opcode == BININT)
         else:
             raise self._refusal(opcode, "a number")
         if value < 0:
             raise self._corrupt("a negative number in the index", start, found=value)
-        if value > _MAX:
+        if value > MAX:
             raise TooLarge(
                 "a number in the index is too large",
                 path=self._path,
@@ -354,11 +282,11 @@ class _Reader:
         if self._place >= self._size:
             return False
         opcode = self._view[self._place]
-        if opcode not in (_MEMOIZE, _BINPUT, _LONG_BINPUT):
+        if opcode not in (MEMOIZE, BINPUT, LONG_BINPUT):
             return False
         self._place += 1
-        if opcode != _MEMOIZE:
-            number = self._unsigned(1 if opcode == _BINPUT else 4)
+        if opcode != MEMOIZE:
+            number = self._unsigned(1 if opcode == BINPUT else 4)
             expected = self._list_memos + self._memos
             if number != expected:
                 raise self._corrupt("a memo number out of turn", self._place, found=number, expected=expected)
@@ -369,7 +297,7 @@ class _Reader:
     def _opcode(self) -> int:
         """The next opcode that is not a FRAME."""
         opcode = self._byte()
-        while opcode == _FRAME:
+        while opcode == FRAME:
             start = self._place - 1
             length_bytes = self._unsigned(8)
             if length_bytes > self._size - self._place:
@@ -436,14 +364,14 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, int]:
     """
     data = np.zeros(len(window) + _PAD_BYTES, np.uint8)
     data[: len(window)] = window
-    ends = np.flatnonzero((data[:-1] == _TUPLE2) & (data[1:] == _MEMOIZE))
+    ends = np.flatnonzero((data[:-1] == TUPLE2) & (data[1:] == MEMOIZE))
     if len(ends) == 0:
         return np.empty((0, 2), np.int64), 0
     starts = np.concatenate([np.zeros(1, np.int64), _after_separators(data, ends[:-1] + 2)])
     words = np.ndarray((len(data) - 7,), "<u8", data.data, 0, (1,))
     first, places, valid = _numbers_at(data, words, starts)
     second, places, second_valid = _numbers_at(data, words, places)
-    valid &= second_valid & (data[places] == _TUPLE2) & (data[places + 1] == _MEMOIZE)
+    valid &= second_valid & (data[places] == TUPLE2) & (data[places + 1] == MEMOIZE)
     stops = _after_separators(data, places + 2)
 
     jumps = valid[:-1] & (stops[:-1] > starts[1:])
@@ -460,7 +388,7 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, int]:
 
 def _after_separators(data: NDArray[np.uint8], places: IntArray) -> IntArray:
     """int64[k]: each place, moved behind the `APPENDS MARK` that may stand there."""
-    return places + 2 * ((data[places] == _APPENDS) & (data[places + 1] == _MARK))
+    return places + 2 * ((data[places] == APPENDS) & (data[places + 1] == MARK))
 
 
 def _numbers_at(
@@ -468,11 +396,11 @@ def _numbers_at(
 ) -> tuple[NDArray[np.uint64], IntArray, NDArray[np.bool_]]:
     """The numbers whose opcodes stand at `places`: their values, where they end, and whether they are numbers."""
     opcodes = data[places]
-    kinds = _KIND[opcodes]
-    long = np.flatnonzero(opcodes == _LONG1)
+    kinds = KIND[opcodes]
+    long = np.flatnonzero(opcodes == LONG1)
     if len(long):
         sizes = data[places[long] + 1]
         kinds[long] = np.where((sizes >= 1) & (sizes <= 8), sizes + 3, 0)
-    payload = places + _SKIP_BYTES[kinds]
-    values = words[payload] & _VALUE_MASK[kinds]
-    return values, payload + _PAYLOAD_BYTES[kinds], (kinds > 0) & ((values & _SIGN_BIT[kinds]) == 0)
+    payload = places + SKIP_BYTES[kinds]
+    values = words[payload] & VALUE_MASK[kinds]
+    return values, payload + PAYLOAD_BYTES[kinds], (kinds > 0) & ((values & SIGN_BIT[kinds]) == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +14,15 @@ from numpy.typing import NDArray
 import penstock
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged, Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest, hash_blocks
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest
 from penstock.codec.tokens import as_tokens
 from penstock.errors import ConfigError, PenstockError
 from penstock.store.local import output_exists
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest
 from penstock.types import Batch, IntArray, Manifest
+
+_READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +93,68 @@ class TokenTally:
 
 
 class FileDigests:
-    """Block digests and binding of a file as it is written, whose header is patched at the end.
+    """Block digests and binding of a file as it is written.
 
-    Memory: one block of 64 MiB, which can't be digested before its header is known.
+    Args:
+        staged: the file. Where its header is set at the end, its first block is read back from it.
+        header_bytes: so many bytes at its start are set at the end.
     """
 
-    __slots__ = ("_first", "_hasher", "_size_bytes", "_tail")
+    __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_size_bytes", "_staged")
 
-    def __init__(self) -> None:
-        self._first = bytearray()
-        self._hasher = BlockHasher()
+    def __init__(self, staged: Staged, header_bytes: int = 0, *, block_bytes: int = BLOCK_BYTES) -> None:
+        self._staged = staged
+        self._header_bytes = header_bytes
+        self._block_bytes = block_bytes
+        self._hasher = BlockHasher(block_bytes)
         self._size_bytes = 0
-        self._tail = b""
 
     def update(self, data: Buffer) -> None:
         """Add the next bytes of the file."""
         view = byte_view(data)
+        late_bytes = max(0, self._block_bytes - self._size_bytes) if self._header_bytes else 0
         self._size_bytes += len(view)
-        tail = bytes(view[-EDGE_BYTES:])
-        self._tail = (self._tail + tail)[-EDGE_BYTES:]
-        room_bytes = BLOCK_BYTES - len(self._first)
-        self._first += view[:room_bytes]
-        self._hasher.update(view[room_bytes:])
+        self._hasher.update(view[late_bytes:])
 
-    def finish(self, header: bytes) -> tuple[tuple[str, ...], str]:
-        """`(block digests, binding)` of the file that begins with `header` instead of what was fed there."""
-        self._first[: len(header)] = header
-        # A file smaller than its edges has the header in its tail too.
-        tail = bytes(self._first[-EDGE_BYTES:]) if self._size_bytes <= len(self._first) else self._tail
-        binding = edge_binding(self._size_bytes, self._first[:EDGE_BYTES], tail)
-        return hash_blocks(np.frombuffer(self._first, np.uint8)) + self._hasher.finish(), binding
+    def finish(self) -> tuple[tuple[str, ...], str]:
+        """`(block digests, binding)`, once everything is written."""
+        staged, size_bytes = self._staged, self._size_bytes
+        first = BlockHasher(self._block_bytes)
+        late_bytes = min(size_bytes, self._block_bytes) if self._header_bytes else 0
+        for start_bytes in range(0, late_bytes, _READ_BYTES):
+            first.update(staged.read_at(start_bytes, min(_READ_BYTES, late_bytes - start_bytes)))
+        head = staged.read_at(0, EDGE_BYTES)
+        tail = staged.read_at(max(0, size_bytes - EDGE_BYTES), EDGE_BYTES)
+        return first.finish() + self._hasher.finish(), edge_binding(size_bytes, head, tail)
+
+
+def append_part(
+    staged: Staged,
+    path: str,
+    start_bytes: int,
+    stored: NDArray[np.uint8],
+    dtype: np.dtype[Any],
+    digests: FileDigests,
+    tally: TokenTally,
+) -> None:
+    """Append tokens that lie in a local file, copied by the kernel, and digest them meanwhile.
+
+    Args:
+        staged: what they are appended to.
+        path: local file.
+        start_bytes: where they begin.
+        stored: uint8[n_bytes]: the same bytes, mapped.
+        dtype: of the tokens.
+        digests: of the file that is written.
+        tally: gets tokens, not lengths.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
+        for first in range(0, len(stored), _PIECE_BYTES):
+            piece = stored[first : first + _PIECE_BYTES]
+            digests.update(piece)
+            tally.add_tokens(piece.view(dtype))
+        copied.result()
 
 
 def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:

@@ -26,11 +26,15 @@ from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.types import IntArray
 
-MEMORY_BYTES = 3 << 24
+MEMORY_BYTES = 6 << 24
+_LEAST_MEMORY_BYTES = 3 << 24
+_ROW_BYTES = 12  # what an index of rows, an order's table and a writer's lengths hold of each
+
 T = TypeVar("T")
 
 _BLOCK_ROWS = 1 << 16
-_MOST_WINDOWS = 16
+_MOST_WINDOWS = 64  # more are not worth a look at all pieces for each
+_LONG_ROW_BYTES = 1024
 _MOST_BUCKETS = 1 << 14
 
 
@@ -99,7 +103,7 @@ class TableOrder:
 
 
 def reordered(
-    rows: Rows, order: RowOrder, *, scratch_folder: str, memory_bytes: int = MEMORY_BYTES
+    rows: Rows, order: RowOrder, *, scratch_folder: str, memory_bytes: int | None = None
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
 
@@ -111,13 +115,17 @@ def reordered(
         rows: the input.
         order: of as many rows.
         scratch_folder: where a scratch file may go, which has no name and leaves nothing behind.
-        memory_bytes: for the rows that are held at once.
+        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 96 MB.
     """
     # A third for rows as they come, two for rows in order: one run that is made, and one that is written.
+    if memory_bytes is None:
+        memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
     total_bytes = total_units(rows) * rows.dtype.itemsize
     window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
     windows = _windows(rows, order, window_bytes)
-    if len(windows) <= 1 or (rows.can_view() and len(windows) <= _most_windows(window_bytes)):
+    # Short rows cost a page each, at every window again: two passes over the bytes are cheaper then.
+    most = _MOST_WINDOWS if total_bytes >= _LONG_ROW_BYTES * len(rows) else _MOST_WINDOWS // 4
+    if len(windows) <= 1 or (rows.can_view() and len(windows) <= min(most, _windows_in_memory(window_bytes))):
         yield from ahead(_gathered(rows, order, windows))
         return
     with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
@@ -149,10 +157,10 @@ def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[_Window]:
     return [*windows, _Window(first, len(rows), total - opened)] if first < len(rows) else windows
 
 
-def _most_windows(window_bytes: int) -> int:
-    """How many windows are worth a look at all pieces for each: not more, and not where the data crowd the memory."""
+def _windows_in_memory(window_bytes: int) -> int:
+    """How many windows of data a quarter of the machine's memory holds: more of them are not all cached."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(_MOST_WINDOWS, memory_bytes // 4 // window_bytes)
+    return memory_bytes // 4 // window_bytes
 
 
 def _buffers(rows: Rows, windows: list[_Window], count: int) -> list[NDArray[Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.reshape.reorder import MEMORY_BYTES, RowOrder, SeededOrder, reordered
+from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import LineRows, Rows, TokenRows, open_rows
+from penstock.reshape.rows import AnyRows, Rows, open_rows
 from penstock.store.resolve import resolve
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -23,7 +24,7 @@ def shuffle(
     to: str | None = None,
     format: str | None = None,
     token_bytes: int | None = None,
-    memory_bytes: int = MEMORY_BYTES,
+    memory_bytes: int | None = None,
     overwrite: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
@@ -33,7 +34,7 @@ def shuffle(
 
     The order is the first epoch of `penstock.Shuffle` with the same seed, so it needs no table, and the bytes depend on
     source and seed alone. Data larger than memory go through a scratch file beside the target, which has no name and is
-    as large as the data. Memory: `memory_bytes`, 150 MB, and 12 bytes a document; or a few times the longest one.
+    as large as the data. Memory: `memory_bytes`, 100 MB, and 12 bytes a document; or a few times the longest one.
 
     Args:
         source: dataset of documents, or a JSONL file.
@@ -42,7 +43,8 @@ def shuffle(
         to: format of the target; by default that of its suffix, else that of the source.
         format: format of the source; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the source.
-        memory_bytes: for the rows held at once; more is faster for data larger than memory. No influence on the output.
+        memory_bytes: for the rows held at once, by default 48 to 96 MB; more is faster for data larger than memory. No
+            influence on the output.
         overwrite: replace the target.
         store: where all files are.
         progress: told after each run.
@@ -52,7 +54,7 @@ def shuffle(
         ConfigError: the output exists, or an option can't be.
         FormatError: the source is damaged.
     """
-    if memory_bytes < _LEAST_MEMORY_BYTES:
+    if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
         raise ConfigError(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
@@ -65,10 +67,10 @@ def shuffle(
 def write_in_order(
     rows: Rows,
     order: RowOrder | None,
-    sources: list[TokenRows | LineRows],
+    sources: Sequence[AnyRows],
     output: Output,
     made_by: dict[str, Any],
-    memory_bytes: int = MEMORY_BYTES,
+    memory_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Written:
     """Write all rows in an order.

@@ -75,6 +75,10 @@ class RemoteStaged:
         """Overwrite bytes already written."""
         self._open.write_at(offset_bytes, data)
 
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        return self._open.read_at(offset_bytes, length_bytes)
+
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file; raises `Truncated`."""
         return self._open.append_file(path, start_bytes, length_bytes)

@@ -21,6 +21,9 @@ from penstock.errors import ConfigError
 from penstock.store.local import LocalStore, hold_lock
 
 _log = logging.getLogger("penstock")
+Put = Callable[[NDArray[Any]], None]
+"""Takes any[k]: the next run of an array."""
+
 _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
 
 
@@ -47,6 +50,13 @@ class DerivedCache:
 
     def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The 1-d array under `key`, mapped read-only; built under a lock by one process where it is missing."""
+        return self.fed(key, dtype, lambda put: put(build()))
+
+    def fed(self, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any]:
+        """The same for an array that comes in runs, which are never all in memory: `feed(put)` puts one after another.
+
+        What `feed` raises is raised, and nothing is kept; it is called again where the folder can't be written.
+        """
         if not _KEY.match(key):
             raise ConfigError(f"not a key for a derived file: {key!r}")
         path = os.path.join(self.folder, f"{key}.npy")
@@ -57,38 +67,47 @@ class DerivedCache:
             with hold_lock(path + ".lock"):
                 found = _mapped(path, dtype)
                 if found is None:
-                    _publish(path, np.ascontiguousarray(_built(build, path + ".lock"), dtype))
+                    _publish(path, dtype, feed)
                     found = _mapped(path, dtype)
         except OSError as error:
             _log.warning("%s: cannot keep a derived file here (%s); computing it in memory", self.folder, error)
         if found is None:
-            found = np.ascontiguousarray(build(), dtype)
+            pieces: list[NDArray[Any]] = []
+            feed(lambda run: pieces.append(np.array(run, dtype)))
+            found = pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, dtype), *pieces])
             found.flags.writeable = False
         return found
 
 
-def _built(build: Callable[[], NDArray[Any]], lock_path: str) -> NDArray[Any]:
-    """What `build` gives; where it fails, the lock's file goes too, so that nothing is left behind."""
-    try:
-        return build()
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(lock_path)
-        raise
+def _publish(path: str, dtype: str, feed: Callable[[Put], None]) -> None:
+    """Write a derived file; where `feed` fails, the lock's file goes too, so that nothing is left behind."""
+    staged = LocalStore().stage(path, overwrite=True)
+    count = 0
 
+    def put(run: NDArray[Any]) -> None:
+        nonlocal count
+        staged.write(np.ascontiguousarray(run, dtype))
+        count += len(run)
 
-def _publish(path: str, array: NDArray[Any]) -> None:
-    store = LocalStore()
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    staged = store.stage(path, overwrite=True)
     try:
-        staged.write(header.getvalue())
-        staged.write(array)
-    except BaseException:
+        staged.write(_header(dtype, 0))
+        feed(put)
+        staged.write_at(0, _header(dtype, count))
+    except BaseException as error:
         staged.abort()
+        if not isinstance(error, OSError):
+            with contextlib.suppress(OSError):
+                os.unlink(path + ".lock")
         raise
     staged.commit()
+
+
+def _header(dtype: str, count: int) -> bytes:
+    """The first bytes of a `.npy` file, of one size for any count."""
+    header = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
 
 
 def _mapped(path: str, dtype: str) -> NDArray[Any] | None:

@@ -67,12 +67,12 @@ class LocalStore:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
         with self._opened(path) as fd:
             left_bytes = max(0, self._os.fstat(fd).st_size - start_bytes)
-            return self._pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
+            return self.pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """One bytes object for each `(start_bytes, stop_bytes)`, over one open file; raises `Truncated`."""
         with self._opened(path) as fd:
-            found = [self._pread(fd, start, stop - start) for start, stop in ranges]
+            found = [self.pread(fd, start, stop - start) for start, stop in ranges]
         for (start, stop), data in zip(ranges, found, strict=True):
             if len(data) != stop - start:
                 raise Truncated(
@@ -183,7 +183,8 @@ class LocalStore:
         finally:
             self._os.close(fd)
 
-    def _pread(self, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+    def pread(self, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes of an open file, fewer only at its end."""
         data: bytes = self._os.pread(fd, length_bytes, start_bytes)
         if len(data) == length_bytes or not data:
             return data
@@ -257,6 +258,11 @@ class LocalStaged:
         while view:
             written = self._os.pwrite(self._fd, view, offset_bytes)
             view, offset_bytes = view[written:], offset_bytes + written
+
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        self._flush()
+        return LocalStore(self._os).pread(self._fd, offset_bytes, length_bytes)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""

@@ -108,6 +108,10 @@ class MemoryStaged:
         view = byte_view(data)
         self._open[offset_bytes : offset_bytes + len(view)] = view
 
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        return bytes(self._open[offset_bytes : offset_bytes + length_bytes])
+
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, or of a file of this store; raises `Truncated`."""
         store = MemoryStore(self._files) if path in self._files else LocalStore()

@@ -136,6 +136,7 @@ class TestLittleIsRead:
             raise AssertionError("decoded again")
 
         monkeypatch.setattr(source_module, "read_index", refuse)
+        monkeypatch.setattr(source_module, "feed_starts", refuse)
         source = opened(path)
         assert source.derived is not None
         assert len(source) == 20_000

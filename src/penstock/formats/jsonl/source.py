@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,19 +16,20 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
 from penstock.formats._tokens import side_path, token_fingerprint
 from penstock.formats.jsonl.build import may_map
+from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.side_file import read_side_file
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
-FLAVORS: dict[str, Callable[[Store, str], IntArray]] = {"modalities": load_lines}
-"""Whose index tells where lines are → int64[k, 2] of start and length in bytes."""
+FLAVORS = ("modalities", "energon")
+"""Whose index tells where lines are, and what a sample is."""
 
 _FINGERPRINT_LINES = 64
 _UNREAD: Any = object()
 
 
-def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource:
+def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource | EnergonJsonlSource:
     """Open a JSONL file; nothing but its size is asked for.
 
     Raises:
@@ -37,7 +38,8 @@ def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource:
     """
     require_flavor(path, options.flavor)
     store.size(path)
-    return JsonlSource(store, path, options)
+    kind = EnergonJsonlSource if options.flavor == "energon" else JsonlSource
+    return kind(store, path, options)
 
 
 def require_flavor(path: str, flavor: str) -> None:
@@ -145,7 +147,7 @@ class JsonlSource:
         # Two threads may both come here: they read the same index, and one copy goes.
         if self._known_lines is None:
             self._size_bytes = self._store.size(self._path)
-            self._known_lines = FLAVORS[self._options.flavor](self._store, self._path)
+            self._known_lines = load_lines(self._store, self._path)
         return self._known_lines
 
     def _read(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:

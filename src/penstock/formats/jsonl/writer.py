@@ -59,7 +59,6 @@ class JsonlWriter:
         self._index_path = index_path_for(path)
         if not overwrite and store.exists(self._index_path):
             raise output_exists(self._index_path)
-        self._digests = FileDigests()
         self._encoder = PairListEncoder()
         self._lines: list[bytes] = []
         self._pending_bytes = 0
@@ -67,6 +66,7 @@ class JsonlWriter:
         self._num_lines = 0
         self._open = True
         self._staged = store.stage(path, overwrite=overwrite)
+        self._digests = FileDigests(self._staged)
         try:
             self._index = store.stage(self._index_path, overwrite=True)
         except BaseException:
@@ -177,7 +177,7 @@ class JsonlWriter:
         self._num_lines += len(line_lengths)
 
     def _manifest(self) -> Manifest:
-        block_digests, binding = self._digests.finish(b"")
+        block_digests, binding = self._digests.finish()
         return Manifest(
             format="jsonl",
             num_samples=self._num_lines,

@@ -17,6 +17,7 @@ from penstock.formats._token_writer import (
     FileDigests,
     TokenOptions,
     TokenTally,
+    append_part,
     check_lengths,
     document_run,
     token_manifest,
@@ -38,7 +39,6 @@ from penstock.types import Batch, IntArray, Manifest, Sample
 
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
 _STEP = 1 << 20
-_PART_BYTES = 1 << 24
 
 
 def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> MegatronWriter:
@@ -131,10 +131,10 @@ class MegatronWriter:
         self._given = given
         self._overwrite = overwrite
         self._tally = TokenTally()
-        self._digests = FileDigests()
         self._open = True
         # What stands there without an index was left by a killed writer: see `may_write`.
         self._bin = store.stage(bin_path(prefix), overwrite=overwrite or store.exists(bin_path(prefix)))
+        self._digests = FileDigests(self._bin)
         self._idx: Staged | None = None
 
     def write(self, sample: Sample, /) -> None:
@@ -199,14 +199,10 @@ class MegatronWriter:
             self.write_documents(stored.view(self._part_dtype), lengths)
             return
         try:
-            self._bin.append_file(path, start_bytes, length_bytes)
+            append_part(self._bin, path, start_bytes, stored, self._part_dtype, self._digests, self._tally)
         except BaseException:
             self.abort()
             raise
-        for first in range(0, length_bytes, _PART_BYTES):
-            piece = stored[first : first + _PART_BYTES]
-            self._digests.update(piece)
-            self._tally.add_tokens(piece.view(self._part_dtype))
         self._tally.add_lengths(lengths, max_token_id)
 
     def commit(self) -> Manifest:
@@ -216,7 +212,7 @@ class MegatronWriter:
         try:
             self._idx = self._store.stage(idx_path(self._prefix), overwrite=self._overwrite)
             index_digests, index_binding = self._write_index(self._idx)
-            block_digests, binding = self._digests.finish(b"")
+            block_digests, binding = self._digests.finish()
             manifest = token_manifest(
                 "megatron",
                 self._tally,
@@ -273,11 +269,11 @@ class MegatronWriter:
                 found=f"{len(self._modes)} modes",
                 expected=f"{count}",
             )
-        digests = FileDigests()
+        digests = FileDigests(staged)
         for piece in encode_index(self._kind, self._tally.lengths, count, self._modes):
             staged.write(piece)
             digests.update(piece)
-        return digests.finish(b"")
+        return digests.finish()
 
     def _require_open(self) -> None:
         if not self._open:

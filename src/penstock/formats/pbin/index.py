@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from penstock.abc import Store, SupportsMmap
-from penstock.codec.pickles import decode_pairs
+from penstock.codec.pickles import decode_pairs, feed_pairs
 from penstock.errors import Corrupt
 from penstock.formats.pbin.layout import Geometry, Problem
+from penstock.store.local import LocalStore
+from penstock.store.mapped import MappedFile
 from penstock.types import IntArray
 
 MOST_PROBLEMS = 20
@@ -35,6 +37,39 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
     if geometry.offset_base_bytes:
         pairs = pairs - np.array([geometry.offset_base_bytes, 0])
     return pairs
+
+
+class NotStraight(Exception):
+    """The documents do not plainly lie back to back: `doc_starts` reads what can be read, or says what is wrong."""
+
+
+def feed_starts(store: LocalStore, path: str, geometry: Geometry, put: Callable[[IntArray], None]) -> None:
+    """Put what `doc_starts` gives in runs, as the index is decoded. Memory: a few MB.
+
+    Raises:
+        NotStraight: entries that need a closer look.
+        FormatError: the index is no plain pickled list.
+    """
+    mapped = MappedFile(path)
+    end = 0
+
+    def take(pairs: IntArray) -> None:
+        nonlocal end
+        offsets, lengths = pairs[:, 0] - geometry.offset_base_bytes, pairs[:, 1]
+        if len(pairs) and int(lengths.max()) > geometry.data_bytes:
+            raise NotStraight
+        ends = np.cumsum(lengths) + end
+        if not np.array_equal(offsets, ends - lengths) or (lengths % geometry.token_bytes).any():
+            raise NotStraight
+        put(offsets // geometry.token_bytes)
+        end = int(ends[-1]) if len(ends) else end
+        mapped.release()
+
+    index = mapped.data[geometry.index_start_bytes : geometry.size_bytes]
+    whole = feed_pairs(index, take, path=path, offset_bytes=geometry.index_start_bytes)
+    if not whole or end != geometry.data_bytes:
+        raise NotStraight
+    put(np.array([geometry.num_tokens]))
 
 
 def doc_starts(pairs: IntArray, geometry: Geometry, path: str) -> IntArray:

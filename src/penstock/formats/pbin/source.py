@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,10 @@ from penstock.formats._tokens import (
     side_path,
     token_fingerprint,
 )
-from penstock.formats.pbin.index import doc_starts, read_index
+from penstock.formats.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache
+from penstock.store.local import LocalStore
 from penstock.store.side_file import read_side_file
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
 
@@ -120,7 +122,8 @@ class PbinSource:
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
 
-        Decoded at first use, in 3 times the memory of the index; once a host, and mapped, unless the index is small.
+        Decoded at first use, once a host, into a mapped file; in memory where the index is small. Takes 3 times the
+        memory of the index for a file that is not local, or is damaged.
 
         Raises:
             FormatError: the index is damaged; `tokens` and `gather` still work.
@@ -130,7 +133,7 @@ class PbinSource:
             if derived is None:
                 self._doc_starts = self._decode_starts()
             else:
-                self._doc_starts = derived.array(self._starts_key(), "int64", self._decode_starts)
+                self._doc_starts = self._derived_starts(derived)
         return self._doc_starts
 
     @property
@@ -202,6 +205,13 @@ class PbinSource:
             index = self._store.get(self._path, geometry.index_start_bytes, geometry.index_bytes)
             key += "-" + xxhash.xxh3_64_hexdigest(index)
         return key
+
+    def _derived_starts(self, derived: DerivedCache) -> IntArray:
+        store, key = self._store, self._starts_key()
+        if isinstance(store, LocalStore):
+            with contextlib.suppress(NotStraight):
+                return derived.fed(key, "int64", lambda put: feed_starts(store, self._path, self._geometry, put))
+        return derived.array(key, "int64", self._decode_starts)
 
     def _decode_starts(self) -> IntArray:
         starts = doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)

@@ -19,16 +19,16 @@ from penstock.formats._token_writer import (
     FileDigests,
     TokenOptions,
     TokenTally,
+    append_part,
     check_lengths,
     commit_with_side_file,
     document_run,
     token_manifest,
 )
 from penstock.formats._tokens import DATA, require_eos, side_path
+from penstock.formats.pbin.layout import HEADER_BYTES
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
-
-_PART_BYTES = 1 << 24
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
@@ -88,9 +88,9 @@ class PbinWriter:
         self._given = given
         self._overwrite = overwrite
         self._tally = TokenTally()
-        self._digests = FileDigests()
         self._open = True
         self._staged = store.stage(path, overwrite=overwrite)
+        self._digests = FileDigests(self._staged, header_bytes=HEADER_BYTES)
         self._append(encode_header(0, token_bytes))
 
     def write(self, sample: Sample, /) -> None:
@@ -149,14 +149,10 @@ class PbinWriter:
                 expected=f"{length_bytes} bytes",
             )
         try:
-            self._staged.append_file(path, start_bytes, length_bytes)
+            append_part(self._staged, path, start_bytes, stored, self._dtype, self._digests, self._tally)
         except BaseException:
             self.abort()
             raise
-        for first in range(0, length_bytes, _PART_BYTES):
-            piece = stored[first : first + _PART_BYTES]
-            self._digests.update(piece)
-            self._tally.add_tokens(piece.view(self._dtype))
         self._tally.add_lengths(lengths, max_token_id)
 
     def commit(self) -> Manifest:
@@ -168,7 +164,7 @@ class PbinWriter:
             data_bytes = self._tally.num_tokens * self._dtype.itemsize
             header = encode_header(data_bytes, self._dtype.itemsize)
             self._staged.write_at(0, header)
-            block_digests, binding = self._digests.finish(header)
+            block_digests, binding = self._digests.finish()
             manifest = token_manifest(
                 "pbin",
                 self._tally,
