@@ -10,7 +10,7 @@ import difflib
 import importlib
 import os
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from penstock.abc import Format, Source, Store, Writer
@@ -51,7 +51,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
 _MARKS = {"index.json": ("mds", "csv", "tsv", "xsv", "json-shards")}
-"""A file in a folder → the formats that have it there, in the order in which they are asked first."""
+"""A file in a folder → the formats that have it there: they are asked before others are imported."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -92,8 +92,7 @@ def sniff(store: Store, path: str) -> Format:
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons: list[str] = []
-    marked = [name for mark, names in _MARKS.items() if store.exists(f"{path}/{mark}") for name in names]
-    for name in _by_likelihood(path, marked):
+    for name in _by_likelihood(store, path):
         one = get_format(name)
         sniffed = one.sniff(store, path)
         if sniffed.matches:
@@ -178,15 +177,18 @@ def _built_in_of_name(path: str) -> list[str]:
     return [name for name, suffixes in SUFFIXES.items() if path.rstrip("/").endswith(suffixes)]
 
 
-def _by_likelihood(path: str, marked: list[str]) -> Iterator[str]:
-    """All names: those of a file in the folder, built-in formats and plug-ins whose suffix fits, the others."""
-    yield from marked
-    asked = set(marked)
-    for find in (_built_in_of_name, formats_of_name, _any_name):
+def _by_likelihood(store: Store, path: str) -> Iterator[str]:
+    """All names: built-in formats whose suffix fits, those of a file in the folder, plug-ins, the others."""
+    asked: set[str] = set()
+    for find in (_built_in_of_name, partial(_marked, store), formats_of_name, _any_name):
         for name in find(path):
             if name not in asked:
                 asked.add(name)
                 yield name
+
+
+def _marked(store: Store, path: str) -> list[str]:
+    return [name for mark, names in _MARKS.items() if store.exists(f"{path}/{mark}") for name in names]
 
 
 def _any_name(path: str) -> list[str]:

@@ -57,6 +57,7 @@ class ShardSource:
         index: its shards.
         options: of `penstock.open`.
         codec_of: by format name as it stands in an index.
+        reopen: function and arguments that open it again, in another process.
 
     Raises:
         ConfigError: a column that no shard has.

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from penstock._columns import stack
-from penstock.codec.fields import text_field
+from penstock.codec.fields import FieldCodec, text_field
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._index_json import Layout
 from penstock.formats._shard_files import RowCodec
@@ -26,6 +27,7 @@ from penstock.formats._shard_writer import RowEncoder, TextEncoder, encoded_colu
 from penstock.types import Field, OpenOptions, Sample, Traits
 
 _JSON_SPACE = " \t\r\n"
+_KINDS: dict[str, type] = {"str": str, "int": int, "float": float}
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -86,22 +88,27 @@ def json_encoder(options: Mapping[str, Any]) -> RowEncoder:
             "a newline that is not white space", found=repr(newline), expected="of \\n \\r \\t", hint=hint
         )
     layout = writer_layout("json", options, text_field, newline=newline)
-    fields = [
-        (name, text_field(encoding))
+    columns = [
+        (name, _KINDS[encoding], text_field(encoding))
         for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
     ]
-    end = newline.encode()
+    return TextEncoder(layout, b"", partial(_encode_line, columns, newline.encode()))
 
-    def encode(sample: Sample) -> bytes:
-        for name, codec in fields:
+
+def _encode_line(columns: list[tuple[str, type, FieldCodec]], newline: bytes, sample: Sample) -> bytes:
+    line: Sample = {}
+    for name, kind, codec in columns:  # in the order of their names
+        value = sample.get(name)
+        if type(value) is not kind:
             encoded_column(sample, name, codec)  # refuses what is not of the column's type
-        return json.dumps({name: _plain(sample[name]) for name, _ in fields}, sort_keys=True).encode() + end
-
-    return TextEncoder(layout, b"", encode)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float) else value.item()
+            value = value if isinstance(value, kind) else value.item()  # pyright: ignore (a number of numpy)
+        line[name] = value
+    try:
+        return json.dumps(line).encode() + newline
+    except ValueError:
+        for name, _, codec in columns:
+            encoded_column(sample, name, codec)  # refuses an int of more digits than Python reads back
+        raise
 
 
 FORMAT = ShardFormat(

@@ -162,6 +162,10 @@ def test_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         ("csv", {"newline": 3}, None),
         ("json-shards", {"newline": "--"}, None),
         ("json-shards", {"columns": {"x": "int"}}, {"x": True}),
+        ("json-shards", {"columns": {"x": "int"}}, {"x": 1.5}),
+        ("json-shards", {"columns": {"x": "float"}}, {"x": 1}),
+        ("json-shards", {}, {"x": b"bytes"}),
+        ("json-shards", {}, {"y": "no x"}),
         ("json-shards", {"columns": {"x": "bytes"}}, None),
         ("mds", {}, {"x": bytearray(b"a")}),
         ("mds", {}, {}),
@@ -197,6 +201,22 @@ def test_a_refused_sample_leaves_the_writer_whole(tmp_path: Path) -> None:
             writer.write_batch({"a": ["x"], "b": [1, 2]})
         writer.write({"a": "two", "b": 2})
     assert [sample["b"] for sample in ps.open(tmp_path / "a")] == [1, 2]
+
+
+def test_numbers_that_are_too_long() -> None:
+    for name in ("csv", "json-shards"):
+        assert isinstance(refusal([{"x": 10**5000}], format=name, columns={"x": "int"}), TooLarge)
+
+
+def test_numbers_of_numpy_in_lines(tmp_path: Path) -> None:
+    columns = {"i": "int", "f": "float", "s": "str"}
+    sample = {"i": np.int64(-3), "f": np.float64(0.1), "s": np.str_("é")}
+    for name, file in (("json-shards", "shard.00000.json"), ("csv", "shard.00000.csv")):
+        path = write(tmp_path / name, [sample], format=name, columns=columns)
+        assert (path / file).read_bytes().splitlines()[-1] in (
+            b'{"f": 0.1, "i": -3, "s": "\\u00e9"}',
+            "0.1,-3,é".encode(),
+        )
 
 
 def test_a_newline_across_cells_is_no_newline(tmp_path: Path) -> None:
