@@ -138,7 +138,8 @@ def _walk(node: Any, place: str, reads: int, tokens: int | None, found: dict[str
         in_all = None if tokens is None else tokens * reads
         found[place] = SourceMetrics(reads, reads / length if length else 0.0, in_all)
     elif len(children) == 1:
-        _walk(*children.values(), place, reads, tokens, found)
+        [child] = children.values()
+        _walk(child, place, reads, tokens, found)
 
 
 def _below(place: str, name: str) -> str:
