@@ -21,6 +21,7 @@ import penstock as ps
 from penstock.compat.streaming import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
+from penstock.testing import FileServer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
 MAIN = str(GOLDEN / "order_data" / "main")
@@ -319,3 +320,20 @@ def test_importing_compat_stays_cheap() -> None:
     script = "import sys, penstock.compat.streaming; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# --- remote ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_remote_dataset(small: Path, workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "predownload": 7}
+    with FileServer() as server:
+        for name in "ab":
+            server.files.update({f"{name}/{file.name}": file.read_bytes() for file in (small / name).iterdir()})
+        remote = StreamingDataset(streams=[Stream(remote=f"{server.url}/{name}") for name in "ab"], **options)
+        local = StreamingDataset(streams=[Stream(local=str(small / name)) for name in "ab"], **options)
+        loader = StreamingDataLoader(remote, batch_size=4, num_workers=workers)
+        assert [remote[index] for index in (0, 99)] == [local[index] for index in (0, 99)]
+        assert flat(ids_of(loader)) == [sample["id"] for sample in local]
