@@ -170,7 +170,7 @@ class StreamingOrder:
         place = place_of(self._source, index)
         return Location(position, (), epoch, index, place.key, place.documents, place.extents)
 
-    def epoch_ids(self, *, epoch: int, drop_first: int = 0) -> IntArray:
+    def epoch_ids(self, epoch: int, drop_first: int = 0) -> IntArray:
         """int64[nodes, ranks, workers, batches, batch]: global ids of a whole epoch, with -1 as padding.
 
         Ids count over all sources, one after another. With replication, ranks after one another have equal ids.
@@ -193,7 +193,7 @@ class StreamingOrder:
         nodes = ranks * self._copies // self._ranks_per_node
         return copies.reshape(nodes, self._ranks_per_node, *ids.shape[2:])
 
-    def worker_ids(self, *, epoch: int, rank: int, worker: int = 0) -> IntArray:
+    def worker_ids(self, epoch: int, rank: int, worker: int = 0) -> IntArray:
         """int64[k]: global ids that one worker of a rank reads in an epoch, in its order, without padding.
 
         Args:
