@@ -94,13 +94,13 @@ class WholeShard:
         array: uint8[size_bytes] of the data file, and `view` the same as a memoryview.
         offsets: table of n + 1 places in it, as a memoryview of Python ints; `table` the same as an array.
         codec: decodes its samples.
-        cost_bytes: memory that it holds.
+        held: the bytes are in memory of their own, not mapped; `cost_bytes` is how much that is.
         used: when it was used last, by `time.monotonic`.
     """
 
     __slots__ = (
-        *("_decode", "_number", "_path", "_stored", "array", "codec", "cost_bytes", "offsets", "table", "used"),
-        "view",
+        *("_decode", "_number", "_path", "_stored", "array", "codec", "cost_bytes", "held", "offsets", "table"),
+        *("used", "view"),
     )
 
     def __init__(
@@ -121,27 +121,30 @@ class WholeShard:
         self.table = table
         self.offsets = table.data
         self.codec = codec
-        self.cost_bytes = 0 if stored is None else array.nbytes + table.nbytes
+        self.held = stored is not None
+        self.cost_bytes = array.nbytes + table.nbytes if self.held else 0
         self.used = monotonic()
 
     def sample(self, place: int) -> Sample:
         """Sample `place` of the shard."""
         self.used = monotonic()
-        offsets = self.offsets
+        start, stop = self.offsets[place], self.offsets[place + 1]
         try:
-            return self._decode(self.view, offsets[place], offsets[place + 1])
+            return self._decode(*self.row(place)) if self.held else self._decode(self.view, start, stop)
         except FAULTS as error:
-            raise fault(error, self._path, self._number, place, 0, offsets[place]) from error
+            raise fault(error, self._path, self._number, place, start if self.held else 0, start) from error
+
+    def row(self, place: int) -> Row:
+        """Where sample `place` is: a copy where the shard is held, lest views of it keep all of the shard alive."""
+        start, stop = self.offsets[place], self.offsets[place + 1]
+        if self.held:
+            return memoryview(bytes(self.view[start:stop])), 0, stop - start
+        return self.view, start, stop
 
     def rows(self, places: list[int]) -> list[Row]:
-        """Where the samples at `places` are."""
+        """The same for many."""
         self.used = monotonic()
-        view, offsets = self.view, self.offsets
-        return [(view, offsets[place], offsets[place + 1]) for place in places]
-
-    def decode(self, place: int, row: Row) -> Sample:
-        """The sample at `place`, whose row is `row`."""
-        return self.sample(place)
+        return list(map(self.row, places))
 
     def extent(self, place: int) -> Extent:
         """Where sample `place` is stored; for a compressed shard that is all of it."""
@@ -182,21 +185,18 @@ class RangedShard:
 
     def sample(self, place: int) -> Sample:
         """Sample `place` of the shard."""
-        return self.decode(place, self.rows([place])[0])
+        row = self.rows([place])[0]
+        try:
+            return self.codec.decode(*row)
+        except FAULTS as error:
+            start = self._ranges([place])[0][0]
+            raise fault(error, self._path, self._number, place, start, start) from error
 
     def rows(self, places: list[int]) -> list[Row]:
         """The samples at `places`, in one call of the store."""
         self.used = monotonic()
         found = self._store.get_ranges(self._path, self._ranges(places))
         return [(memoryview(data), 0, len(data)) for data in found]
-
-    def decode(self, place: int, row: Row) -> Sample:
-        """The sample at `place`, whose row is `row`."""
-        try:
-            return self.codec.decode(*row)
-        except FAULTS as error:
-            start = self._ranges([place])[0][0]
-            raise fault(error, self._path, self._number, place, start, start) from error
 
     def extent(self, place: int) -> Extent:
         """Where sample `place` is stored."""

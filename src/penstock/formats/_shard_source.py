@@ -10,7 +10,7 @@ import contextlib
 import operator
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from time import monotonic
@@ -42,6 +42,7 @@ CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
 _MANY_ROWS = 8
 _FINGERPRINT_FILES = 16
 _FETCHERS = 16
+_UNPACKERS = 4
 _UNREAD: Any = object()
 
 
@@ -178,22 +179,25 @@ class ShardSource:
         batch = self._of_one_shard(numbers, places)
         if batch is not None:
             return batch
-        shards, rows = self._rows(numbers, places)
-        codec = shards[0].codec
-        if len(self._codecs) == 1 or all(shard.codec is codec for shard in shards):
-            with contextlib.suppress(*FAULTS):  # some row is irregular: below it is found
-                return codec.decode_rows(rows)
-        return stack(_decoded(shards, places, rows))
+        codecs, rows = self._rows(numbers, places)
+        try:
+            if all(codec is codecs[0] for codec in codecs):
+                return codecs[0].decode_rows(rows)
+            return stack([codec.decode(*row) for codec, row in zip(codecs, rows, strict=True)])
+        except FAULTS:
+            self._refuse(chosen)
+            raise
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
         chosen = as_indices(indices, self._size)
-        if self._folder.mapped:
-            return [self[index] for index in chosen.tolist()]
         numbers = np.searchsorted(self._starts, chosen, side="right") - 1
-        places = chosen - self._starts[numbers]
-        shards, rows = self._rows(numbers, places)
-        return _decoded(shards, places, rows)
+        codecs, rows = self._rows(numbers, chosen - self._starts[numbers])
+        try:
+            return [codec.decode(*row) for codec, row in zip(codecs, rows, strict=True)]
+        except FAULTS:
+            self._refuse(chosen)
+            raise
 
     def extent(self, index: int, /) -> Extent:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
@@ -232,18 +236,18 @@ class ShardSource:
         return self._open.get(number) or self._cache.open(number)
 
     def _of_one_shard(self, numbers: IntArray, places: IntArray) -> Batch | None:
-        """Columns of many samples that lie in one shard which is all here; None where it is not so."""
+        """Columns of many samples that lie in one mapped shard; None where it is not so."""
         if len(numbers) < _MANY_ROWS or not (numbers == numbers[0]).all():
             return None
         shard = self._shard(int(numbers[0]))
         many = shard.codec.decode_many
-        if many is None or not isinstance(shard, WholeShard):
+        if many is None or not isinstance(shard, WholeShard) or shard.held:
             return None
         shard.used = monotonic()
         return many(shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64))
 
-    def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
-        """For each sample its open shard and its row."""
+    def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
+        """For each sample its codec and its row."""
         shards = [self._open.get(number) for number in numbers.tolist()]
         if None in shards or not self._folder.mapped:
             return self._fetched_rows(numbers, places)
@@ -252,32 +256,42 @@ class ShardSource:
         for shard, place in zip(cast(list[WholeShard], shards), places.tolist(), strict=True):
             shard.used = now
             offsets = shard.offsets
-            rows.append((shard.view, offsets[place], offsets[place + 1]))
-        return cast(list[OpenShard], shards), rows
+            rows.append(shard.row(place) if shard.held else (shard.view, offsets[place], offsets[place + 1]))
+        return [shard.codec for shard in cast(list[WholeShard], shards)], rows
 
-    def _fetched_rows(self, numbers: IntArray, places: IntArray) -> tuple[list[OpenShard], list[Row]]:
-        """The same, shard by shard, each of them opened and read once."""
+    def _fetched_rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
+        """The same, shard by shard, each of them opened and read once, and held no longer than that."""
         order = np.argsort(numbers, kind="stable")
         borders = (np.flatnonzero(np.diff(numbers[order])) + 1).tolist()
         groups = [order[start:stop].tolist() for start, stop in pairwise([0, *borders, len(order)])]
         places_list = places.tolist()
 
-        def read(group: list[int]) -> tuple[OpenShard, list[Row]]:
+        def read(group: list[int]) -> tuple[RowCodec, list[Row]]:
             shard = self._shard(int(numbers[group[0]]))
-            return shard, shard.rows([places_list[row] for row in group])
+            return shard.codec, shard.rows([places_list[row] for row in group])
 
-        remote = not isinstance(self._folder.store, SupportsMmap)
-        if remote and len(groups) > 1:  # a wait for each of them, so together
-            with ThreadPoolExecutor(min(_FETCHERS, len(groups))) as pool:
-                found = list(pool.map(read, groups))
-        else:
-            found = map(read, groups)
-        shards: list[Any] = [None] * len(numbers)
+        codecs: list[Any] = [None] * len(numbers)
         rows: list[Any] = [None] * len(numbers)
-        for group, (shard, read_rows) in zip(groups, found, strict=True):
-            for at, row in zip(group, read_rows, strict=True):
-                shards[at], rows[at] = shard, row
-        return shards, rows
+        with self._readers(len(groups)) as run:
+            for group, (codec, found) in zip(groups, run(read, groups), strict=True):
+                for at, row in zip(group, found, strict=True):
+                    codecs[at], rows[at] = codec, row
+        return codecs, rows
+
+    @contextlib.contextmanager
+    def _readers(self, shards: int) -> Generator[Callable[..., Iterator[Any]]]:
+        """A `map` over shards: where each of them is a wait for the network, several at once."""
+        if shards == 1 or isinstance(self._folder.store, SupportsMmap):
+            yield map
+            return
+        zipped = any(layout.compression for layout in self._codecs)  # each of these is a shard in memory
+        with ThreadPoolExecutor(min(_UNPACKERS if zipped else _FETCHERS, shards)) as pool:
+            yield pool.map
+
+    def _refuse(self, indices: IntArray) -> None:
+        """Raise the error of the first sample that does not decode."""
+        for index in indices.tolist():
+            self[index]
 
     def _some_files(self) -> list[tuple[str, str]]:
         """(name, path) of the files that a fingerprint looks at, as they are stored."""
@@ -294,10 +308,6 @@ class ShardSource:
                 path = self._folder.place(raw)
             found.append((name, path))
         return found
-
-
-def _decoded(shards: list[OpenShard], places: IntArray, rows: list[Row]) -> list[Sample]:
-    return [shard.decode(place, row) for shard, place, row in zip(shards, places.tolist(), rows, strict=True)]
 
 
 def _codecs(

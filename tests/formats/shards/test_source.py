@@ -376,3 +376,34 @@ def test_lines_of_json_that_are_anything(tmp_path: Path) -> None:
     assert source[1] == {"value": [1, 2]}
     assert source[2] == {"a": int(str(1 << 70)[:16])}
     assert refused(tmp_path / "set", 3).path == str(file)
+
+
+# --- compressed shards in memory -----------------------------------------------------------------------------------
+
+
+def test_values_do_not_keep_a_decompressed_shard_alive(tmp_path: Path) -> None:
+    samples = write(tmp_path / "set", compression="zstd")
+    source: Any = ps.open(tmp_path / "set")
+    source._cache._budget_bytes = 1
+    order = np.random.default_rng(0).permutation(40)
+    batch = source.get_batch(order)
+    assert all(row_matches(batch, row, samples[index]) for row, index in enumerate(order.tolist()))
+    assert len(source._open) == 1
+    (number,) = source._open
+    shard = source._open[number]
+    first = int(source.block_starts[number])
+    for value in (source[first], source.get_samples(np.array([first]))[0]):
+        assert same(value, samples[first])
+        assert not np.shares_memory(value["tokens"], shard.array)
+
+
+@pytest.mark.parametrize("name", ["mds_zip/zstd", "jsonl_gz", "merged"])
+def test_compressed_without_maps(name: str) -> None:
+    store = CountingStore(LocalStore())
+    format_name = "json-shards" if name == "jsonl_gz" else "mds"
+    source: Any = get_format(format_name).open(store, str(GOLDEN / name), OpenOptions())
+    whole = list(ps.open(GOLDEN / name))
+    order = np.random.default_rng(1).integers(0, len(whole), 30)
+    batch = source.get_batch(order)
+    assert all(row_matches(batch, row, whole[index]) for row, index in enumerate(order.tolist()))
+    assert same_samples(source.get_samples(order), [whole[index] for index in order.tolist()])
