@@ -122,7 +122,7 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         return AVDecoder(data) if lowered in AV_SUFFIXES else data
     except PenstockError:
         raise
-    except (ValueError, RecursionError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(part, f"{type(error).__name__}: {error}") from None
 
 

@@ -11,8 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, write_index
+from penstock.formats.jsonl.energon import energon_index_path, write_energon_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.prepare.executors.processes import ProcessExecutor
@@ -80,7 +82,8 @@ def build_index(
     """
     store, root = resolve(path)
     require_flavor(root, flavor)
-    target = index_path_for(root) if index_path is None else resolve(index_path)[1]
+    default = energon_index_path if flavor == "energon" else index_path_for
+    target = default(root) if index_path is None else resolve(index_path)[1]
     if os.path.abspath(target) == os.path.abspath(root):
         raise ConfigError("the index would replace its own file", path=root)
     if on_error not in get_args(OnError):
@@ -88,6 +91,8 @@ def build_index(
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
+    if flavor == "energon":
+        return _index_for_energon(store, root, target, on_error, overwrite, progress)
     if workers is None:
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     with _workers(workers, threads=not validate) as run:
@@ -97,6 +102,15 @@ def build_index(
         index_bytes = write_index(lines, target, overwrite=overwrite)
     dropped = tuple(lines.dropped)
     return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
+
+
+def _index_for_energon(
+    store: Store, root: str, target: str, on_error: OnError, overwrite: bool, progress: Callable[[int], None] | None
+) -> IndexReport:
+    if on_error == "skip":
+        raise ConfigError("Energon's index leaves no line out", path=root, hint="Mend the lines, or filter them out")
+    starts = write_energon_index(store, root, target, overwrite=overwrite, progress=progress)
+    return IndexReport(root, target, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ v0.3.2 the length counted characters, and a `0d` at the end was left out too. Na
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
 Files: `scan` lines and their validity · `build` the index made · `index` read and held against its file ·
-`source` · `writer` · `check` · `repair`.
+`source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.jsonl.check import check_jsonl
+from penstock.formats.jsonl.energon import EnergonJsonlSource, check_energon, repair_energon
 from penstock.formats.jsonl.repair import repair_jsonl, write_jsonl_manifest
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
 from penstock.formats.jsonl.writer import JsonlWriter, create_jsonl
@@ -69,7 +70,7 @@ class _Jsonl:
             is_object = False
         return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
         """See `source.open_jsonl`."""
         return open_jsonl(store, _lines_path(store, path), options)
 
@@ -78,14 +79,18 @@ class _Jsonl:
         return create_jsonl(store, path, options, overwrite=overwrite)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_jsonl`."""
+        """See `check.check_jsonl` and `energon.check_energon`."""
+        if options.flavor == "energon":
+            return check_energon(store, _lines_path(store, path), depth)
         return check_jsonl(store, _lines_path(store, path), options, depth)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `repair.repair_jsonl`."""
-        return repair_jsonl(store, _lines_path(store, path), findings, write=write)
+        """See `repair.repair_jsonl` and `energon.repair_energon`."""
+        lines_path = _lines_path(store, path)
+        repair = repair_energon if options.flavor == "energon" else repair_jsonl
+        return repair(store, lines_path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
         """See `repair.write_jsonl_manifest`."""
@@ -97,6 +102,8 @@ def _lines_path(store: Store, path: str) -> str:
     if not path.endswith(".idx") or not store.exists(path):
         return path
     stem = path.removesuffix(".idx")
+    if stem.endswith(_SUFFIXES) and store.exists(stem):
+        return stem  # Energon's index
     # A damaged index may begin with anything; beside tokens it is rather one of these.
     if store.exists(stem + ".bin") and store.get(path, 0, len(_INDEX_HEAD)) != _INDEX_HEAD:
         return path

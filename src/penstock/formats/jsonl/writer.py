@@ -17,6 +17,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.formats._token_writer import FileDigests
 from penstock.formats._tokens import DATA, side_path
 from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
@@ -41,8 +42,9 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
     unknown = sorted(set(options) - set(_KNOWN_OPTIONS))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_KNOWN_OPTIONS))
-    require_flavor(path, options.get("flavor", "modalities"))
-    return JsonlWriter(store, path, overwrite=overwrite)
+    flavor = options.get("flavor", "modalities")
+    require_flavor(path, flavor)
+    return JsonlWriter(store, path, overwrite=overwrite, flavor=flavor)
 
 
 class JsonlWriter:
@@ -52,14 +54,15 @@ class JsonlWriter:
     about 64 MiB.
     """
 
-    def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+    def __init__(self, store: Store, path: str, *, overwrite: bool, flavor: str = "modalities") -> None:
         self._store = store
         self._path = path
         self._overwrite = overwrite
-        self._index_path = index_path_for(path)
+        self._for_energon = flavor == "energon"
+        self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
         if not overwrite and store.exists(self._index_path):
             raise output_exists(self._index_path)
-        self._encoder = PairListEncoder()
+        self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
         self._pending_bytes = 0
         self._size_bytes = 0
@@ -80,6 +83,8 @@ class JsonlWriter:
             ConfigError: a value that JSON can't hold, or the writer is closed.
         """
         self._require_open()
+        if self._for_energon:
+            sample = _object_of(sample, self._path)
         try:
             encoded = _encode(sample) + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
@@ -106,6 +111,8 @@ class JsonlWriter:
             ConfigError: lines and lengths differ, or the writer is closed.
         """
         self._require_open()
+        if self._for_energon:
+            raise ConfigError("lines as they are may be no samples of Energon", path=self._path, hint="Write samples")
         self._flush()
         stops = np.cumsum(line_lengths + 1)
         size_bytes = int(stops[-1]) if len(stops) else 0
@@ -197,6 +204,14 @@ class JsonlWriter:
     def _require_open(self) -> None:
         if not self._open:
             raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
+
+
+def _object_of(sample: Sample, path: str) -> Sample:
+    """The object of a line: the part `json` of a sample with a key, else the sample."""
+    value: Any = sample.get("json") if "__key__" in sample else sample
+    if not isinstance(value, dict):
+        raise ConfigError("a line of Energon's JSONL is an object", path=path, found=type(value).__name__)
+    return value
 
 
 def _encode(sample: Sample) -> bytes:

@@ -1,0 +1,405 @@
+"""JSONL by the rules of Energon: samples with keys, found by an index of its own.
+
+The index of `a.jsonl` is `a.jsonl.idx`: uint64[n_samples + 1] in the machine's byte order, no header. Entry i is where
+the range of sample i begins, the last one is the size of the file. A sample is a line that, without the white space
+around it, begins with `{` and ends with `}`; whether it is JSON is not looked at. Blank lines belong to the sample
+before them, those at the beginning of the file to the first. Checked against megatron-energon 7.4.1.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
+from penstock.formats._tokens import token_fingerprint
+from penstock.formats.jsonl.scan import LineRange, line_blocks
+from penstock.types import (
+    Action,
+    Batch,
+    Depth,
+    Extent,
+    Field,
+    Finding,
+    IntArray,
+    MediaMetadata,
+    OpenOptions,
+    Sample,
+    Schema,
+    SourceInfo,
+)
+
+INDEX_CODE = "jsonl.energon-index"
+RESTORE_KIND = "Webdataset"
+
+_PART = "json"
+_ENTRY_BYTES = 8
+_OPEN, _CLOSE, _RETURN = b"{}\r"
+_NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+_STEP = 1024
+_FINGERPRINT_LINES = 64
+
+
+def energon_index_path(path: str) -> str:
+    """Where Energon looks for the index."""
+    return f"{path}.idx"
+
+
+# --- making the index ----------------------------------------------------------------------------------------------
+
+
+def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None = None) -> IntArray:
+    """int64[n_samples + 1]: what the index of a file holds.
+
+    Memory: 16 bytes a sample, and a few times the longest line.
+
+    Raises:
+        NotFound: no such file.
+        Corrupt: a line that is no object, which is named, or no line at all.
+    """
+    size_bytes = store.size(path)
+    runs: list[IntArray] = []
+    num_lines = 0
+    for offset_bytes, block in line_blocks(LineRange(store, path, 0, size_bytes, size_bytes)):
+        starts, count = _starts(block, path, offset_bytes, num_lines)
+        runs.append(starts + offset_bytes)
+        num_lines += count
+        if progress is not None:
+            progress(offset_bytes + len(block))
+    found = np.concatenate([*runs, np.array([size_bytes])]) if runs else np.array([size_bytes])
+    if len(found) < 2:
+        what = "no sample in this file" if size_bytes else "the file is empty"
+        raise Corrupt(what, path=path, found=f"{num_lines} blank lines", expected="a JSON object a line")
+    found[0] = 0
+    return found
+
+
+def _starts(block: bytes, path: str, offset_bytes: int, lines_before: int) -> tuple[IntArray, int]:
+    """int64[k]: where the lines that are samples begin in a run of whole lines; and the number of all its lines."""
+    letters = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    if not block.endswith(b"\n"):
+        ends = np.append(ends, len(block))
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
+    lasts = np.maximum(ends - 1, starts)
+    lasts -= (letters[lasts] == _RETURN) & (lasts > starts)
+    is_object = (letters[starts] == _OPEN) & (letters[lasts] == _CLOSE)
+    for row in np.flatnonzero(~is_object).tolist():
+        text = block[int(starts[row]) : int(ends[row])].strip()
+        if not text:
+            continue
+        if not (text.startswith(b"{") and text.endswith(b"}")):
+            raise Corrupt(
+                f"line {lines_before + row + 1} is no JSON object",
+                path=path,
+                offset_bytes=offset_bytes + int(starts[row]),
+                found=repr(text[:40]),
+                expected="{…}",
+                hint="Mend the line: a JSONL of Energon has one object a line",
+            )
+        is_object[row] = True
+    return starts[is_object], len(starts)
+
+
+def encode_energon_index(starts: IntArray) -> bytes:
+    """The bytes of an index."""
+    return starts.astype("=u8").tobytes()
+
+
+class StartsEncoder:
+    """Encodes the index of a file while its lines are written, all of which are samples."""
+
+    def __init__(self) -> None:
+        self._stop_bytes = 0
+
+    def encode(self, pairs: IntArray) -> bytes:
+        """Entries of lines int64[k, 2], start and length without the line end, which come in order."""
+        if len(pairs):
+            self._stop_bytes = int(pairs[-1].sum()) + 1
+        return encode_energon_index(pairs[:, 0])
+
+    def finish(self) -> bytes:
+        """The last entry: the size of the file."""
+        return encode_energon_index(np.array([self._stop_bytes], np.int64))
+
+
+def write_energon_index(
+    store: Store, path: str, index_path: str, *, overwrite: bool, progress: Callable[[int], None] | None = None
+) -> IntArray:
+    """Make the index of a file; returns int64[n_samples + 1], what it holds.
+
+    Raises:
+        Corrupt: a line that is no object; no index is left.
+        ConfigError: the index exists and `overwrite` is false.
+    """
+    staged = store.stage(index_path, overwrite=overwrite)
+    try:
+        starts = scan_energon(store, path, progress)
+        staged.write(encode_energon_index(starts))
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+    return starts
+
+
+# --- reading it ----------------------------------------------------------------------------------------------------
+
+
+def load_energon(store: Store, path: str) -> IntArray:
+    """int64[n_samples + 1]: where ranges begin; the index is made where it is missing, and kept where it can be.
+
+    Raises:
+        NotFound: no such file.
+        Corrupt: the index does not fit the file; or there is none, and a line is no object.
+    """
+    index_path = energon_index_path(path)
+    if not store.exists(index_path):
+        try:
+            return write_energon_index(store, path, index_path, overwrite=False)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+        except ConfigError:
+            if not store.exists(index_path):  # by another process, just now
+                raise
+        if not store.exists(index_path):
+            return scan_energon(store, path)
+    return read_energon_index(store, path)
+
+
+def read_energon_index(store: Store, path: str) -> IntArray:
+    """int64[n_samples + 1]: the index as it stands there, held against the size of its file; raises `Corrupt`."""
+    index_path = energon_index_path(path)
+    data = store.get(index_path)
+    size_bytes = store.size(path)
+    if len(data) % _ENTRY_BYTES or len(data) < 2 * _ENTRY_BYTES:
+        raise _misfit(path, len(data), f"{len(data)} bytes", "two entries of 8 bytes or more")
+    entries: NDArray[np.uint64] = np.frombuffer(data, "=u8")
+    if int(entries[-1]) != size_bytes:
+        raise _misfit(path, len(data) - _ENTRY_BYTES, f"a file of {int(entries[-1])} bytes", f"{size_bytes} bytes")
+    wrong = np.flatnonzero(entries[1:] <= entries[:-1])
+    if len(wrong) or entries[0] != 0:
+        place = 0 if entries[0] != 0 else int(wrong[0]) + 1
+        raise _misfit(path, place * _ENTRY_BYTES, f"entry {place} is {int(entries[place])}", "entries that rise from 0")
+    return entries.astype(np.int64)
+
+
+def _misfit(path: str, offset_bytes: int, found: str, expected: str) -> Corrupt:
+    return Corrupt(
+        "the index does not fit its file",
+        path=energon_index_path(path),
+        offset_bytes=offset_bytes,
+        found=found,
+        expected=expected,
+        hint=f"Make it again: `penstock index {path} --flavor energon --overwrite`",
+    )
+
+
+class EnergonJsonlSource:
+    """The samples of one JSONL file; see `penstock.abc.Source`. Made by `penstock.open` with `flavor="energon"`.
+
+    A sample is `{"__key__": its number as text, "__restore_key__", "__sources__", "json", "__subflavors__"}`. The part
+    `json` is the line's value; with `raw=True` its bytes, without the white space around them.
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+        self.path = path
+        self._store = store
+        self._options = options
+        self._known_starts: IntArray | None = None
+        self._fingerprint: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (EnergonJsonlSource, (self._store, self.path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """The key and the part `json`."""
+        fields = (Field("__key__", "text"), Field(_PART, "bytes" if self._options.raw else "json"))
+        chosen = self._options.columns
+        return Schema(tuple(one for one in fields if chosen is None or one.name in chosen), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the number of samples, the places of 64, and a sample of the file."""
+        if self._fingerprint is None:
+            starts = self._starts
+            places = starts[np.linspace(0, len(starts) - 1, min(len(starts), _FINGERPRINT_LINES), dtype=np.int64)]
+            index = digest("energon", len(starts) - 1, places.tolist()).encode()
+            self._fingerprint = token_fingerprint(self._store, "jsonl", index, self.path, None)
+        return self._fingerprint
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        place = as_index(index, len(self))
+        return self._sample(self._read([place])[0], place)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]."""
+        places = as_indices(indices, len(self)).tolist()
+        return stack(list(map(self._sample, self._read(places), places)))
+
+    def __iter__(self) -> Iterator[Sample]:
+        for first in range(0, len(self), _STEP):
+            places = range(first, min(first + _STEP, len(self)))
+            yield from map(self._sample, self._read(places), places)
+
+    def extent(self, index: int, /) -> Extent:
+        """The range of sample `index`: its line, and blank ones that follow."""
+        start, stop = self._range(as_index(index, len(self)))
+        return Extent(self.path, start, stop - start)
+
+    def key_of(self, index: int, /) -> str:
+        """The number of sample `index` as text."""
+        return str(as_index(index, len(self)))
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this key; raises `NotFound`."""
+        place = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
+        if not 0 <= place < len(self) or key != str(place):
+            raise NotFound(f"no sample with the key {key!r}", path=self.path, found=f"{len(self)} samples")
+        return place
+
+    def get(self, name: str, /) -> bytes:
+        """The range of sample N, by the name `"N.json"`, line ends included; raises `NotFound`."""
+        key, dot, part = name.partition(".")
+        if not dot or part != _PART:
+            raise NotFound(f"no file of the name {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
+        return self._read([self.index_of(key)])[0]
+
+    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """Raises `NotFound`: there are no media in a JSONL."""
+        raise NotFound(f"no media metadata of {name!r}", path=self.path, hint="A JSONL holds no media")
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options: dict[str, Any] = {"raw": True} if self._options.raw else {}
+        options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
+        return {"kind": "open", "format": "jsonl", "path": self.path, "flavor": "energon", **options}
+
+    def summary(self) -> str:
+        """One line: path, and the number of samples where it is known."""
+        samples = None if self._known_starts is None else len(self._known_starts) - 1
+        facts = {"path": self.path, "flavor": "energon", "samples": samples}
+        return line("jsonl", facts, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    @property
+    def _starts(self) -> IntArray:
+        # Two threads may both come here: they read the same index, and one copy goes.
+        if self._known_starts is None:
+            self._known_starts = load_energon(self._store, self.path)
+        return self._known_starts
+
+    def _range(self, place: int) -> tuple[int, int]:
+        start, stop = self._starts[place : place + 2].tolist()
+        return start, stop
+
+    def _read(self, places: Sequence[int]) -> list[bytes]:
+        return self._store.get_ranges(self.path, [self._range(place) for place in places])
+
+    def _sample(self, data: bytes, place: int) -> Sample:
+        text = data.strip()
+        try:
+            value = text if self._options.raw else decode_part(_PART, text, DecodeOptions())
+        except PenstockError as error:
+            error.path, error.offset_bytes = self.path, self._range(place)[0]
+            error.what = f"sample {place}: {error.what}"
+            raise
+        name = f"{place}.{_PART}"
+        sample: Sample = {
+            "__key__": str(place),
+            "__restore_key__": (RESTORE_KIND, place),
+            "__sources__": (SourceInfo(self.path, place, os.path.basename(self.path), (name,)),),
+            _PART: value,
+            "__subflavors__": {},
+        }
+        columns = self._options.columns
+        return sample if columns is None else {one: sample[one] for one in columns if one in sample}
+
+
+# --- check and repair ----------------------------------------------------------------------------------------------
+
+
+def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
+    """Findings: the index against the file's size; at `sample` some lines, at `full` every one.
+
+    Raises:
+        NotFound: no such file.
+    """
+    store.size(path)
+    index_path = energon_index_path(path)
+    fix = f"`penstock index {path} --flavor energon` makes it"
+    if not store.exists(index_path):
+        return [Finding("jsonl.no-index", "warning", index_path, None, "there is no index", None, fix)]
+    try:
+        known = read_energon_index(store, path)
+    except Corrupt as error:
+        told = f"{error.what}: {error.found}"
+        return [Finding(INDEX_CODE, "error", index_path, error.offset_bytes, told, str(error.expected), error.hint)]
+    if depth == "quick":
+        return []
+    try:
+        if depth == "full":
+            return _compare(path, known, scan_energon(store, path))
+        source = EnergonJsonlSource(store, path, OpenOptions(flavor="energon"))
+        for place in np.linspace(0, len(known) - 2, min(len(known) - 1, _STEP), dtype=np.int64).tolist():
+            source[place]
+    except (Corrupt, Truncated) as error:
+        found = f"{error.what}: {error.found}"
+        return [Finding("jsonl.invalid-line", "error", path, error.offset_bytes, found, "{…}", error.hint)]
+    return []
+
+
+def _compare(path: str, known: IntArray, found: IntArray) -> list[Finding]:
+    if np.array_equal(known, found):
+        return []
+    same = min(len(known), len(found))
+    differ = np.flatnonzero(known[:same] != found[:same])
+    place = int(differ[0]) if len(differ) else same
+    what = f"{len(known) - 1} samples, the file has {len(found) - 1}; entry {place} is the first that differs"
+    fix = f"`penstock repair {path} --write`, or `penstock index {path} --flavor energon --overwrite`"
+    return [Finding(INDEX_CODE, "error", energon_index_path(path), place * _ENTRY_BYTES, what, None, fix)]
+
+
+def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+    """Make a wrong index again; the old one is kept as `<index>.bak`."""
+    if not any(one.code == INDEX_CODE for one in findings):
+        return []
+    index_path = energon_index_path(path)
+    if write:
+        starts = scan_energon(store, path)
+        backup = store.stage(f"{index_path}.bak", overwrite=True)
+        made = store.stage(index_path, overwrite=True)
+        try:
+            backup.write(store.get(index_path))
+            made.write(encode_energon_index(starts))
+            store.commit([backup, made])
+        except BaseException:
+            backup.abort()
+            made.abort()
+            raise
+    return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]
