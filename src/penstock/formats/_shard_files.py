@@ -327,7 +327,8 @@ def offset_table(
     table = head[4:stop_bytes].view("<u4").astype(np.uint32, copy=False)
     falls = table[1:] < table[:-1]
     if table[0] < floor_bytes or table[-1] > size_bytes or falls.any():
-        place = 0 if table[0] < floor_bytes else int(np.argmax(falls | (table[1:] > size_bytes)))
+        early = table[0] < floor_bytes or samples == 0
+        place = 0 if early else int(np.argmax(falls | (table[1:] > size_bytes)))
         start, stop = (int(table[min(place + step, samples)]) for step in (0, 1))
         raise _bad_offsets(path, None, place, 4 + 4 * place, start, stop, size_bytes)
     return table
