@@ -23,7 +23,8 @@ def split(tokens: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 @settings(deadline=None, max_examples=60)
 @given(docs=st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=8), eos_id=st.sampled_from([0, 3, 300, 70_000]))
 def test_added_and_stripped_again(docs: list[list[int]], eos_id: int) -> None:
-    tokens, lengths = run_of(docs)
+    tokens, lengths = run_of([[token for token in doc if token != eos_id] for doc in docs])
+    docs = split(tokens, lengths)
     added = EosRule("add", eos_id).apply(tokens, lengths, 0, "a")
     assert split(*added) == [[*doc, eos_id] for doc in docs]
     assert split(*EosRule("strip", eos_id).apply(*added, 0, "a")) == docs
@@ -36,6 +37,13 @@ def test_the_document_is_counted_from_the_start_of_the_data() -> None:
     with pytest.raises(ConfigError, match="document 101 ") as caught:
         EosRule("strip", 0).apply(tokens, lengths, 100, "a")
     assert (caught.value.path, caught.value.found, caught.value.expected) == ("a", "id 1", "id 0")
+
+
+def test_it_is_never_added_twice() -> None:
+    tokens, lengths = run_of([[1, 2], [], [3, 0]])
+    with pytest.raises(ConfigError, match="document 102 ends already"):
+        EosRule("add", 0).apply(tokens, lengths, 100, "a")
+    assert len(EosRule("add", 9).apply(tokens, lengths, 100, "a")[0]) == 7
 
 
 def test_what_is_known_afterwards() -> None:

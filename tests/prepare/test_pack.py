@@ -61,6 +61,17 @@ class TestLikeModalities:
         assert (tmp_path / "out.pbin").read_bytes() == (folder / "pbin" / f"docs.{name}.pbin").read_bytes()
         assert (report.documents, report.engine) == (200, engine)
 
+    @pytest.mark.parametrize(("name", "dtype"), [("bpe2", "uint16"), ("small1", "uint16"), ("word4", "int32")])
+    def test_megatron_chooses_by_its_own_rule(
+        self, golden: Path, tmp_path: Path, made: Pack, name: str, dtype: str
+    ) -> None:
+        folder = golden / "modalities"
+        tokenizer = word4(golden, tmp_path / name) if name == "word4" else folder / "tokenizers" / name
+        made(folder / "raw" / "docs.jsonl", tmp_path / "out", to="megatron", tokenizer=tokenizer, eos=EOS)
+        assert (tmp_path / "out.idx").read_bytes()[17] == {"uint16": 8, "int32": 4}[dtype]
+        packed = folder / "pbin" / f"docs.{name}.pbin"
+        assert stored_tokens(tmp_path / "out") == stored_tokens(packed)
+
     def test_lines_that_modalities_loses_everything_after(self, golden: Path, tmp_path: Path, made: Pack) -> None:
         raw = golden / "modalities" / "raw"
         with pytest.raises(PrepareError, match="line 5: the text gives no token"):

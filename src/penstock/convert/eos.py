@@ -72,14 +72,22 @@ class EosRule:
             path: of the source, for errors.
 
         Raises:
-            ConfigError: a document does not end in the id that is to go.
+            ConfigError: a document ends already in the id to be added, or does not end in the one that is to go.
         """
         if self.action == "keep":
             return tokens, doc_lengths
         ends = np.cumsum(doc_lengths)
-        if self.action == "add":
-            return self._added(tokens, ends), doc_lengths + 1
         last = np.maximum(ends - 1, 0)
+        if self.action == "add":
+            has_one = np.flatnonzero((doc_lengths > 0) & (tokens[last] == self.eos_id if len(tokens) else False))
+            if len(has_one):
+                raise ConfigError(
+                    f"document {first_doc + int(has_one[0])} ends already in the EOS that is to be added",
+                    path=path,
+                    found=f"{len(has_one)} such documents of the {len(doc_lengths)} looked at",
+                    hint="Keep documents as they are, without --eos; or name the source's own EOS with --eos-id",
+                )
+            return self._added(tokens, ends), doc_lengths + 1
         wrong = np.flatnonzero((doc_lengths == 0) | (tokens[last] != self.eos_id if len(tokens) else True))
         if len(wrong):
             place = int(wrong[0])

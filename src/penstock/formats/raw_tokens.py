@@ -10,7 +10,8 @@ The header of llm.c is 256 int32: a magic, a version, the number of tokens, zero
 20240801 with version 7 uint32. Files with a header are known by it; of others nothing can be known, so `layout=` names
 the width.
 
-Nothing says where documents are. With `eos_id=` they end after each such token; in llm.c's files, which put that token
+Where `<stem>.csv.gz` stands beside a `<stem>.npy`, as OLMo's tools leave it, it says where documents are: lines
+`start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put that token
 first, they begin at it. A last document without its token, or tokens before the first, are a document too.
 
 Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e2ace and OLMo-core fa6c501 make them.
@@ -22,15 +23,17 @@ import io
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats._csv_borders import read_table, table_path
 from penstock.formats._ids import FileIds
 from penstock.formats._problems import Problem
-from penstock.formats._run_source import MarkedBorders, Opening, RunSource
+from penstock.formats._run_source import IndexBorders, MarkedBorders, Opening, RunSource
 from penstock.formats._token_checks import TokenRun, check_vocabulary, sampled_ranges
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
@@ -93,8 +96,14 @@ def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
     ids = FileIds(store, path, found.start_bytes, found.num_tokens, found.stored, options.read)
     prepended = found.layout == "llm.c"
     head = store.get(path, 0, found.start_bytes) + store.size(path).to_bytes(8, "little")
-    opening = Opening("raw-tokens", open_raw, store, path, options, head, params=(("layout", found.layout),))
-    borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
+    params = (("layout", found.layout),)
+    table = table_path(path)
+    if table is None or not store.exists(table):
+        opening = Opening("raw-tokens", open_raw, store, path, options, head, params=params)
+        borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
+    else:
+        opening = Opening("raw-tokens", open_raw, store, path, options, head, (("table", table),), params)
+        borders = IndexBorders(partial(read_table, store, table, found.num_tokens))
     return RunSource(opening, ids, borders, None if prepended else options.eos_id)
 
 
@@ -110,8 +119,9 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
         return [found.finding()]
     if found.num_tokens == 0:
         return [Finding("raw-tokens.empty", "warning", path, None, "no tokens", None, "Check what was written")]
-    if depth == "quick":
-        return []
+    findings = _check_table(store, path, found.num_tokens)
+    if findings or depth == "quick":
+        return findings
     ids = open_raw(store, path, options).ids
     try:
         for start, stop in sampled_ranges(ids.num_tokens, depth):
@@ -121,6 +131,19 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
     if options.vocab_size is None or options.vocab_size >= 1 << 8 * ids.dtype.itemsize:
         return []
     return list(check_vocabulary(TokenRun("raw-tokens", path, ids), options.vocab_size, depth))
+
+
+def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
+    """What is wrong with the documents in the table beside the tokens, where there is one."""
+    table = table_path(path)
+    if table is None or not store.exists(table):
+        return []
+    try:
+        read_table(store, table, num_tokens)
+    except FormatError as error:
+        found, expected = str(error.found or error.what), None if error.expected is None else str(error.expected)
+        return [Finding("raw-tokens.table", "error", table, None, found, expected, error.hint)]
+    return []
 
 
 def _headed(path: str, size_bytes: int, head: bytes) -> Geometry | Problem | None:

@@ -330,6 +330,9 @@ def _create(request: _Request, material: _Material) -> Writer:
             "special_tokens": request.special_tokens,
         },
     }
+    if request.to == "megatron":
+        # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
+        options["vocab_size"] = spec.num_ids
     return get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
 
 

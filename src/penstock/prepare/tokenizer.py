@@ -72,6 +72,11 @@ class TokenizerSpec:
         """1, 2 or 4: what Modalities takes for the base vocabulary, or more where an added token needs it."""
         return max(token_bytes_for_vocab(self.vocab_size), token_bytes_for_id(self.max_token_id))
 
+    @property
+    def num_ids(self) -> int:
+        """Entries of the vocabulary, added tokens counted: ids are below it."""
+        return max(self.vocab_size, self.max_token_id + 1)
+
     def load(self) -> Any:
         """A `tokenizers.Tokenizer`."""
         tokenizer = _parse(self.json, self.path)

@@ -52,7 +52,8 @@ def test_golden_bytes_with_an_empty_document(golden: Path, tmp_path: Path) -> No
         ({"vocab_size": 10}, "uint16"),
         ({"token_bytes": 1}, "uint8"),
         ({"token_bytes": 2}, "uint16"),
-        ({"token_bytes": 4, "vocab_size": 10}, "int32"),
+        ({"token_bytes": 4, "vocab_size": 10}, "uint16"),
+        ({"token_bytes": 2, "vocab_size": 65_500}, "int32"),
         ({"dtype": "float32", "token_bytes": 2}, "float32"),
     ],
 )

@@ -142,15 +142,15 @@ def idx_path(prefix: str) -> str:
 
 
 def kind_for(
-    path: str, dtype: str | None = None, token_bytes: int | None = None, vocab_size: int | None = None
+    path: str, dtype: str | None = None, vocab_size: int | None = None, token_bytes: int | None = None
 ) -> Kind | None:
     """How ids are to be stored, by the first of the three that is given; None where none is.
 
     Args:
         path: for errors.
         dtype: one of the eight by name.
-        token_bytes: 1, 2 or 4: uint8, uint16 or int32.
         vocab_size: by Megatron's rule, uint16 below 65,500 entries, else int32.
+        token_bytes: 1, 2 or 4: uint8, uint16 or int32.
 
     Raises:
         ConfigError: it is none of them.
@@ -159,13 +159,11 @@ def kind_for(
         if dtype not in KINDS:
             raise ConfigError("no such dtype", path=path, found=repr(dtype), expected=", ".join(KINDS))
         return KINDS[dtype]
-    if token_bytes is not None:
-        if token_bytes not in _BY_WIDTH:
-            raise ConfigError("no such token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
-        return _BY_WIDTH[token_bytes]
+    if token_bytes is not None and token_bytes not in _BY_WIDTH:
+        raise ConfigError("no such token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
     if vocab_size is not None:
         return KINDS["uint16" if vocab_size < _U16_VOCABULARY else "int32"]
-    return None
+    return None if token_bytes is None else _BY_WIDTH[token_bytes]
 
 
 def encode_header(header: Header) -> bytes:
