@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,17 @@ def test_golden(golden: Path) -> None:
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 3), st.sampled_from(["", ',"an, id",x', ",7"]))
 def test_documents_lie_back_to_back(lengths: list[int], rest: int, more: str) -> None:
     borders = [0, *np.cumsum(lengths).tolist()]
-    table = "".join(f"{start},{stop}{more}\n" for start, stop in zip(borders[:-1], borders[1:], strict=True))
+    table = "".join(f"{start},{stop}{more}\n" for start, stop in itertools.pairwise(borders))
     total = borders[-1] + rest
     assert starts(table.encode(), total) == [*borders, total][: len(borders) + bool(rest)]
 
 
 @pytest.mark.parametrize(
     "table",
-    [b"0,3\n4,6\n", b"0,3\n2,6\n", b"1,6\n", b"0,7\n", b"0,0\n0,6\n", b"0,-6\n", b"0\n", b"a,b\n", b"\n", b"\xff,1\n"]
-    + [b"0," + b"9" * 30 + b"\n", b"start,end\n0,6\n"],
+    [
+        *(b"0,3\n4,6\n", b"0,3\n2,6\n", b"1,6\n", b"0,7\n", b"0,0\n0,6\n", b"0,-6\n", b"0\n", b"a,b\n", b"\n"),
+        *(b"\xff,1\n", b"0," + b"9" * 30 + b"\n", b"start,end\n0,6\n"),
+    ],
 )
 def test_what_can_not_be(table: bytes) -> None:
     with pytest.raises(Corrupt) as caught:

@@ -49,16 +49,15 @@ def read_table(store: Store, path: str, num_tokens: int) -> IntArray:
         try:
             while part := [_border(row, path) for row in itertools.islice(rows, _RUN)]:
                 starts, stops = np.array(part, np.int64).T
-                wrong = np.flatnonzero(
-                    (starts != np.append(end, stops[:-1])) | (stops <= starts) | (stops > num_tokens)
-                )
+                before = np.append(end, stops[:-1])
+                wrong = np.flatnonzero((starts != before) | (stops <= starts) | (stops > num_tokens))
                 if len(wrong):
                     place = int(wrong[0])
                     raise _corrupt(
                         path,
                         f"document {sum(map(len, runs)) + place} does not follow the one before it in the tokens",
                         f"{starts[place]} to {stops[place]}",
-                        f"a run from {end if place == 0 else stops[place - 1]} on, up to {num_tokens} at most",
+                        f"a run from {before[place]} on, up to {num_tokens} at most",
                     )
                 runs.append(starts)
                 end = int(stops[-1])

@@ -11,8 +11,8 @@ The header of llm.c is 256 int32: a magic, a version, the number of tokens, zero
 the width.
 
 Where `<stem>.csv.gz` stands beside a `<stem>.npy`, as OLMo's tools leave it, it says where documents are: lines
-`start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put that token
-first, they begin at it. A last document without its token, or tokens before the first, are a document too.
+`start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put
+that token first, they begin at it. A last document without its token, or tokens before the first, are a document too.
 
 Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e2ace and OLMo-core fa6c501 make them.
 """
