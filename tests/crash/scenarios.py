@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -16,6 +17,7 @@ import numpy as np
 from faults import Scenario, files_of
 
 import penstock
+from penstock.errors import NotFound
 from penstock.formats import get_format
 from penstock.store.local import LocalStore
 from penstock.types import OpenOptions
@@ -226,7 +228,72 @@ def prepare_otherwise(folder: Path) -> None:
     )
 
 
+def write_media(folder: Path) -> None:
+    (folder / "media" / "sub").mkdir(parents=True)
+    for number in range(3):
+        screen, frame = bytes([number + 1, 0, 2, 0, 0, 0, 0]), bytes([0, 0, 0, 0, 1, 0, 1, 0, 0])
+        (folder / "media" / "sub" / f"{number}.gif").write_bytes(b"GIF89a" + screen + b"," + frame + b"\2\2D\1\0;")
+        os.utime(folder / "media" / "sub" / f"{number}.gif", (1_000_000, 1_000_000))
+
+
+def prepare_media_of(folder: Path, overwrite: bool) -> None:
+    from penstock.prepare.media import prepare_media
+
+    prepare_media(folder / "media", workers=1)
+
+
+def see_media(folder: Path) -> Any:
+    index = folder / "media" / ".nv-meta" / "index.sqlite"
+    if not index.exists():
+        raise NotFound("no index", path=index)
+    source: Any = penstock.open(folder / "media", raw=True)
+    known = []
+    for place in range(len(source)):
+        with contextlib.suppress(NotFound):
+            known.append([source.key_of(place), source.get_media_metadata(source.key_of(place)).width])
+    return known
+
+
+def older_media(folder: Path) -> None:
+    """An index of one file, before the others came."""
+    others = [folder / "media" / "sub" / f"{number}.gif" for number in (1, 2)]
+    kept = [path.read_bytes() for path in others]
+    for path in others:
+        path.unlink()
+    prepare_media_of(folder, False)
+    for path, data in zip(others, kept, strict=True):
+        path.write_bytes(data)
+        os.utime(path, (1_000_000, 1_000_000))
+
+
+def write_for_energon(folder: Path, texts: list[str], *, overwrite: bool = False) -> None:
+    with penstock.create(folder / "out.jsonl", format="jsonl", flavor="energon", overwrite=overwrite) as writer:
+        for text in texts:
+            writer.write({"text": text})
+
+
+def write_files(folder: Path, texts: list[str], *, overwrite: bool = False) -> None:
+    with penstock.create(folder / "out", format="folder", overwrite=overwrite) as writer:
+        for number, text in enumerate(texts):
+            writer.write({"__key__": f"d/{number}", "txt": text})
+
+
 SCENARIOS = [
+    Scenario("media index", write_media, prepare_media_of, see_media, older_media),
+    Scenario(
+        "folder writer",
+        lambda folder: None,
+        lambda folder, overwrite: write_files(folder, ["a", "é" * 2000, ""], overwrite=overwrite),
+        see("out"),
+        lambda folder: write_files(folder, ["old", "older"]),
+    ),
+    Scenario(
+        "jsonl writer for Energon",
+        lambda folder: None,
+        lambda folder, overwrite: write_for_energon(folder, ["a", "é" * 2000], overwrite=overwrite),
+        lambda folder: [dict(sample["json"]) for sample in penstock.open(folder / "out.jsonl", flavor="energon")],
+        lambda folder: write_for_energon(folder, ["old", "older"]),
+    ),
     Scenario(
         "pbin writer",
         lambda folder: None,
