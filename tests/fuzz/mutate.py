@@ -246,6 +246,58 @@ def set_early_number(data: bytes, rng: random.Random) -> bytes:
 
 
 NUMBERED: list[Mutation] = [set_aligned_number, set_early_number]
+SHARD: list[Mutation] = [*NUMBERED, *JSON_DOCUMENT]
+
+
+# --- tars ------------------------------------------------------------------------------------------------------------
+
+TAR_NUMBERS = [b"", b" ", b"7" * 11, b"77777777777", b"-1", b"1_0", b"\x80" + b"\0" * 10 + b"\x01", b"\xff" * 12, b"8"]
+TAR_NAMES = [b"a.txt", b"../up.txt", b"/abs.txt", b"a\xff.txt", b"d/", b".", b"", b"__m__/x.txt", b"k" * 100]
+PAX = [
+    b"12 path=a.b\n",
+    b"99 path=x\n",
+    b"13 size=1000\n",
+    b"22 GNU.sparse.major=1\n",
+    b"x",
+    b"11 path=\0.b\n",
+    b"0 a=b\n",
+]
+
+
+def set_header_field(data: bytes, rng: random.Random) -> bytes:
+    """A field of some header gets another value, and the header a right checksum again."""
+    starts = [place for place in range(0, len(data), 512) if data[place + 257 : place + 262] == b"ustar"]
+    if not starts:
+        return data
+    start = rng.choice(starts)
+    place, size, values = rng.choice(
+        [
+            (0, 100, TAR_NAMES),
+            (124, 12, [*TAR_NUMBERS, b"%o" % rng.randrange(20_000)]),
+            (156, 1, [b"0", b"\0", b"1", b"5", b"7", b"S", b"x", b"g", b"L", b"K", b"Z"]),
+            (345, 155, [b"", b"d", b"\xff", b"d" * 155]),
+        ]
+    )
+    block = bytearray(data[start : start + 512])
+    block[place : place + size] = rng.choice(values).ljust(size, b"\0")[:size]
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return data[:start] + bytes(block) + data[start + 512 :]
+
+
+def set_pax(data: bytes, rng: random.Random) -> bytes:
+    """A block becomes PAX records."""
+    start = rng.randrange(len(data) // 512 + 1) * 512
+    return data[:start] + rng.choice(PAX).ljust(512, b"\0") + data[start + 512 :]
+
+
+def move_block(data: bytes, rng: random.Random) -> bytes:
+    """A block stands in another place too, or is gone."""
+    start, other = (rng.randrange(len(data) // 512 + 1) * 512 for _ in range(2))
+    return data[:start] + rng.choice((b"", data[other : other + 512])) + data[start + rng.choice((0, 512)) :]
+
+
+TAR: list[Mutation] = [set_header_field, set_header_field, set_pax, move_block]
 
 
 def _put(data: bytes, place: int, new: bytes) -> bytes:

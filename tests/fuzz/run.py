@@ -11,6 +11,7 @@ A case is a pure function of (FUZZ_SEED, target, number); `--only TARGET:NUMBER`
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import logging
 import multiprocessing
@@ -35,8 +36,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import mutate
 import numpy as np
+import shard_columns
 
-from penstock.abc import is_token_source
+from penstock.abc import SupportsKeys, is_token_source
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
 from penstock.store.local import LocalStore
@@ -133,7 +135,63 @@ def pair_target(folder: Path) -> Target:
     return Target("megatron", "set", seeds, {".idx": mutate.NUMBERED, ".penstock": mutate.JSON_DOCUMENT})
 
 
-TARGETS = {"pbin": packed_target, "jsonl": lines_target, "flat-tokens": group_target, "megatron": pair_target}
+def tars_target(folder: Path) -> Target:
+    """Prepared WebDatasets: what Energon left, and our own."""
+    seeds: list[Files] = []
+    for made in ("awkward", "versions/7_3_2", "versions/2_3_0"):
+        meta = files_in(GOLDEN / "energon" / made / "nv-meta")
+        shards = GOLDEN / "energon" / (made if made == "awkward" else "versions")
+        files = {name: data for name, data in files_in(shards).items() if "nv-meta" not in name}
+        seeds.append({f"set/{name}": data for name, data in files.items()})
+        seeds[-1] |= {f"set/.nv-meta/{name}": data for name, data in meta.items()}
+    for count in (1, 7):
+        shutil.rmtree(folder, ignore_errors=True)
+        with create(folder / "set", format="webdataset", maxcount=4) as writer:
+            for number in range(count):
+                writer.write({"__key__": f"{'d' * 120 * (number % 2)}k{number}", "bin": b"x" * number, "txt": "é"})
+        seeds.append(files_in(folder))
+    kinds = {
+        **dict.fromkeys((".json", ".yaml", ".penstock"), mutate.JSON_DOCUMENT),
+        ".tar.idx": mutate.NUMBERED,
+        ".tar": mutate.TAR,
+    }
+    return Target("webdataset", "set", seeds, kinds)
+
+
+def shards_target(format_name: str, folder: Path) -> Target:
+    """Folders of shards, raw and compressed, with every encoding that needs no trust."""
+    ends = {"mds": (".mds",), "csv": (".csv", ".tsv", ".xsv"), "json-shards": (".json",)}[format_name]
+    seeds: list[Files] = []
+    for index in sorted(GOLDEN.glob("streaming/**/index.json")):
+        files = files_in(index.parent)
+        if '"pkl"' not in index.read_text() and f'"format": "{ends[0][1:]}"' in index.read_text():
+            seeds.append({f"set/{name}": data for name, data in files.items()})
+    for count, compression in ((0, None), (1, None), (40, None), (9, "zstd"), (9, "gz"), (9, "snappy"), (9, "bz2")):
+        shutil.rmtree(folder, ignore_errors=True)
+        columns = {"s": "str", "i": "int"} if format_name != "mds" else shard_columns.COLUMNS
+        options = {"hashes": ["xxh64"], "compression": compression, "size_limit": 3000}
+        with create(folder / "set", format=format_name, columns=columns, **options) as writer:
+            for number in range(count):
+                writer.write(shard_columns.sample(number, list(columns)))
+        seeds.append(files_in(folder))
+    kinds = {
+        **dict.fromkeys(("index.json", ".penstock"), mutate.JSON_DOCUMENT),
+        ".meta": mutate.SHARD,
+        **dict.fromkeys(ends, mutate.SHARD if format_name == "mds" else mutate.JSON_LINES),
+    }
+    return Target(format_name, "set", seeds, kinds)
+
+
+TARGETS = {
+    "pbin": packed_target,
+    "jsonl": lines_target,
+    "flat-tokens": group_target,
+    "megatron": pair_target,
+    "webdataset": tars_target,
+    "mds": functools.partial(shards_target, "mds"),
+    "csv": functools.partial(shards_target, "csv"),
+    "json-shards": functools.partial(shards_target, "json-shards"),
+}
 
 
 def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOptions]:
@@ -144,12 +202,12 @@ def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOption
         files[name] = mutate.mutate(files[name], rng, target.mutations_of(name))
     if len(files) > 1 and rng.random() < 0.05:
         del files[rng.choice(sorted(files))]
-    tokens = target.format != "jsonl"
+    tokens = target.format not in ("jsonl", "webdataset", "mds", "csv", "json-shards")
     return files, OpenOptions(
         layout=rng.choice(LAYOUTS) if target.format == "pbin" else None,
         eos_id=rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
         vocab_size=rng.choice((None, None, 100, 70_000)) if tokens else None,
-        raw=not tokens and rng.random() < 0.2,
+        raw=target.format == "webdataset" or (not tokens and rng.random() < 0.2),
         read=rng.choice(("auto", "mmap", "pread")),
     )
 
@@ -202,6 +260,8 @@ def read(source: Any) -> None:
             errors.append(error)
     if size:
         source.get_batch([0, size - 1])
+        if isinstance(source, SupportsKeys):
+            source.key_of(size - 1)
     if len(source.fingerprint) < 16:
         raise AssertionError("a fingerprint that is too short")
     if errors:

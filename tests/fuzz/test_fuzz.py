@@ -27,7 +27,9 @@ def run() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["pbin", "jsonl", "flat-tokens", "megatron"])
+@pytest.mark.parametrize(
+    "name", ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards"]
+)
 def test_some_cases(run: ModuleType, name: str, tmp_path: Path) -> None:
     ran, findings = run.fuzz(name, 2, 60.0, range(40), tmp_path)
     assert findings == []

@@ -19,10 +19,12 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats._problems import Problem
 from penstock.formats._sqlite import connect
+from penstock.formats.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.webdataset.find import find_shards
 from penstock.formats.webdataset.lookup import SqliteIndex
 from penstock.formats.webdataset.manifest import digests_of, read_manifest, side_path
 from penstock.formats.webdataset.nvmeta import (
+    DATASET_YAML,
     INFO_JSON,
     SPLIT_YAML,
     SQLITE,
@@ -68,6 +70,7 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         yield _of_error("info", error, _PREPARE)
         return
     splits = yield from _check_splits(store, root, info)
+    yield from _check_dataset(store, root)
     yield from _check_list(store, root, info)
     whole = True
     for problem in _check_indexes(store, root, info):
@@ -128,6 +131,15 @@ def _check_each_split(root: str, info: Info, splits: Splits) -> Iterator[Problem
         what = f"{len(unused)} shards are in no split"
         path = meta_path(root, splits.name)
         yield Problem("webdataset.unused", Corrupt, path, what, "Add them", found=unused[0], severity="warning")
+
+
+def _check_dataset(store: Store, root: str) -> Iterator[Problem]:
+    if not store.exists(meta_path(root, DATASET_YAML)):
+        return
+    try:
+        read_dataset_yaml(store, root)
+    except PenstockError as error:
+        yield _of_error("dataset", error, "Mend the file, or open with raw")
 
 
 def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
@@ -241,7 +253,7 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
                 )
                 rows = connection.execute(query, (number,)).fetchall()
                 good = rows == sorted(parts, key=lambda row: (row[0], row[2], row[3]))
-    except (sqlite3.Error, PenstockError):
+    except (sqlite3.Error, UnicodeDecodeError, PenstockError):
         return
     if not good:
         what = "the rows of index.sqlite are not those of the shard"
@@ -304,7 +316,7 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
             counted = dict(connection.execute(query).fetchall())
             query = "SELECT sample_key FROM samples GROUP BY sample_key HAVING COUNT(*) > 1 LIMIT 1"
             repeated = connection.execute(query).fetchone()
-    except (sqlite3.Error, PenstockError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, PenstockError) as error:
         what = "this is no database of samples"
         yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, found=str(error))
         return

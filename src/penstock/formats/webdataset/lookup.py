@@ -60,7 +60,7 @@ class SqliteIndex:
         if self._tables is None:
             try:
                 self._tables = self._look()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise self.damaged(error) from None
         return self._tables
 
@@ -80,7 +80,7 @@ class SqliteIndex:
             others = () if self._unique else rows.fetchall()
         except UnicodeEncodeError:
             return None  # no text: the index can't hold it
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.damaged(error) from None
         if row is None:
             return None
@@ -101,7 +101,7 @@ class SqliteIndex:
             rows = self.connection().execute(_FIND_SAMPLE, (key,)).fetchall()
         except UnicodeEncodeError:
             return None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.damaged(error) from None
         if len(rows) > 1:
             raise self.repeated(key)
@@ -111,6 +111,17 @@ class SqliteIndex:
         if not (type(file_id) is type(place) is int):
             raise self.damaged("a place that is no number")
         return file_id, place
+
+    def place_in_shard(self, key: str, file_id: int) -> int | None:
+        """`sample_index` of a key in one shard, where keys may repeat in others; needs the table `samples`."""
+        query = "SELECT sample_index FROM samples WHERE sample_key = ? AND tar_file_id = ? LIMIT 1"
+        try:
+            row = self.connection().execute(query, (key, file_id)).fetchone()
+        except UnicodeEncodeError:
+            return None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self.damaged(error) from None
+        return row[0] if row is not None and type(row[0]) is int else None
 
     def connection(self) -> sqlite3.Connection:
         """This thread's connection."""

@@ -15,6 +15,7 @@ Names in `split.yaml` may have braces. The order of `shard_counts` numbers the s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ ENERGON_VERSION = "7.4.1"
 
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
+_MOST_NAME_BYTES = 255
 _MOST_SAMPLES = 1 << 48
 _AGAIN = "Make it again: `penstock prepare`"
 
@@ -239,6 +241,12 @@ def _as_info(value: Any, name: str, path: str) -> Info:
 def _require_inside(shard: str, path: str) -> None:
     if shard.startswith("/") or ".." in shard.split("/") or "\0" in shard:
         raise UnsafeData("a shard's name leaves the dataset", path=path, found=shard[:200])
+    try:
+        longest = max(len(os.fsencode(piece)) for piece in shard.split("/"))
+    except UnicodeEncodeError:
+        longest = _MOST_NAME_BYTES + 1
+    if longest > _MOST_NAME_BYTES:
+        raise Corrupt("a shard's name is none that a file can have", path=path, found=repr(shard[:200]))
 
 
 def _as_splits(value: Any, name: str, path: str) -> Splits:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 
 from penstock.abc import Store
-from penstock.errors import PenstockError
+from penstock.errors import Corrupt, PenstockError
 from penstock.formats import _media_index as media_index
 from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.nvmeta import INFO_JSON, SQLITE, UUID, encode_info, meta_path, read_info
@@ -16,6 +16,7 @@ from penstock.formats.webdataset.shards import (
     ShardTable,
     encode_index,
     index_path,
+    require_text,
     scan_shard,
 )
 from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
@@ -27,8 +28,7 @@ _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.c
 def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
     """Make again what is wrong and can be made from the shards; the old files are kept as `<file>.bak`.
 
-    Raises:
-        FormatError: a shard is damaged, so nothing can be made from it.
+    Where a shard is damaged, only the indexes of the others are made.
     """
     root = path.rstrip("/") or path
     wrong = {one.code for one in findings if one.severity == "error"} & {_INDEX, _SQLITE, _COUNT}
@@ -40,18 +40,32 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     found: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch, SqliteBuilder(f"{scratch}/{SQLITE}") as builder:
         for number, name in enumerate(counts):
-            table = scan_shard(store, f"{root}/{name}")
+            table = _table(store, f"{root}/{name}")
+            if table is None:
+                continue
             if write:
                 builder.add(number, table)
             digest.add(name, encode_table(table))
             found[name] = table.num_samples
             actions += _mend_index(store, f"{root}/{name}", table, write=write)
-        if store.exists(meta_path(root, SQLITE)) and wrong:
+        if len(found) < len(counts):
+            return actions
+        if store.exists(meta_path(root, SQLITE)):
             actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
     if found != counts:
         what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
         actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), _COUNT, what, write=write))
     return actions
+
+
+def _table(store: Store, shard: str) -> ShardTable | None:
+    """What a shard holds; None where it is damaged, so that nothing can be made from it."""
+    try:
+        table = scan_shard(store, shard)
+        require_text(table, shard)
+    except PenstockError:
+        return None
+    return table
 
 
 def _mend_index(store: Store, shard: str, table: ShardTable, *, write: bool) -> list[Action]:
@@ -69,7 +83,10 @@ def _mend_sqlite(
     if not write:
         return [Action(_SQLITE, path, what)]
     _keep_media(store, path, builder)
-    builder.finish([f"{root}/{name}" for name in shards])
+    try:
+        builder.finish([f"{root}/{name}" for name in shards])
+    except Corrupt:
+        return []  # a key comes twice, which no index of ours holds
     backup = _back_up(store, path)
     staged = store.stage(path, overwrite=True)
     try:

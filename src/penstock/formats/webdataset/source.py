@@ -329,10 +329,8 @@ class WebdatasetSource:
         """Place of a sample that is left out; where keys repeat, the shard decides."""
         index = self._opened_index()
         if index is not None and "samples" in index.tables:
-            number = self._names.index(shard)
-            query = "SELECT sample_index FROM samples WHERE sample_key = ? AND tar_file_id = ? LIMIT 1"
-            row = index.connection().execute(query, (key, number)).fetchone()
-            return None if row is None or not 0 <= int(row[0]) < self._info.counts[shard] else int(row[0])
+            found = index.place_in_shard(key, self._names.index(shard))
+            return found if found is not None and 0 <= found < self._info.counts[shard] else None
         return next((place for place, one in enumerate(self._keys_of(shard)) if one == key), None)
 
     def _keys(self) -> dict[str, tuple[int, int] | None]:
