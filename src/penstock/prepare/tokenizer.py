@@ -12,7 +12,7 @@ import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import xxhash
@@ -36,7 +36,7 @@ Kind = Literal["tokenizers", "sentencepiece", "tiktoken"]
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
-    """A tokenizer, as workers get it. Hashable, and cheap to hash again.
+    """A tokenizer, as workers get it. Hashable, and cheap to hash and to compare: its digest stands for its file.
 
     Attributes:
         name: for people: the name of the folder or file.
@@ -55,7 +55,7 @@ class TokenizerSpec:
 
     name: str
     path: str
-    json: bytes
+    json: bytes = field(repr=False, compare=False)
     digest: str
     vocab_size: int
     max_token_id: int
