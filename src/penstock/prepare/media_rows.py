@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from penstock.abc import Store
 from penstock.codec.av_header import read_av_header
 from penstock.codec.image_header import read_image_header
-from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes, stored_media
+from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes
 from penstock.codec.parts import DecodeOptions, decode_image
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._media_index import MediaFilter, MediaRow
@@ -29,8 +29,7 @@ from penstock.types import ImageMetadata, MediaMetadata
 
 _IMAGES = "bmp gif ico j2k jp2 jpx jpeg jpg png tif tiff webp"
 _FILMS = "aac avi flac m4a m4v mkv mov mp3 mp4 ogg wav webm"
-IMAGE_NAMES = tuple(f".{suffix}" for suffix in _IMAGES.split())
-AV_NAMES = tuple(f".{suffix}" for suffix in _FILMS.split())
+_KINDS = {**dict.fromkeys(_IMAGES.split(), "image"), **dict.fromkeys(_FILMS.split(), "av")}
 
 _IMAGE_MAGIC = (
     *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS"),
@@ -85,8 +84,8 @@ def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaF
 
 def kind_by_name(name: str) -> str | None:
     """`"image"`, `"av"`, or None."""
-    lowered = name.lower()
-    return "image" if lowered.endswith(IMAGE_NAMES) else "av" if lowered.endswith(AV_NAMES) else None
+    dot = name.rfind(".")
+    return _KINDS.get(name[dot + 1 :].lower()) if dot >= 0 else None
 
 
 def kind_by_header(head: bytes) -> str | None:
@@ -120,15 +119,32 @@ def read_rows(
     wanted = [file for file in files if may_hold(filters, file.name)]
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]
-        heads = [(file.start_bytes, file.start_bytes + min(file.size_bytes, HEAD_BYTES)) for file in some]
         try:
-            found = store.get_ranges(path, heads)
+            found = iter(store.get_ranges(path, [part for file in some for part in _edges(file)]))
         except (PenstockError, PermissionError) as error:
             yield from (MediaProblem(file.name, str(error)) for file in some)
             continue
-        for file, head in zip(some, found, strict=True):
-            media = stored_media(store, path, file.start_bytes, file.size_bytes, head)
+        for file in some:
+            media = _with_edges(store, path, file, next(found), next(found))
             yield from read_media(file.name, media, filters, exact=exact)
+
+
+def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first bytes of a file, and its last ones where those are others."""
+    start, stop = file.start_bytes, file.start_bytes + file.size_bytes
+    head_stop = min(stop, start + HEAD_BYTES)
+    return (start, head_stop), (max(head_stop, stop - _TAIL_BYTES), stop)
+
+
+def _with_edges(store: Store, path: str, file: MediaFile, head: bytes, tail: bytes) -> MediaBytes:
+    tail_start = file.size_bytes - len(tail)
+
+    def more(start_bytes: int, length_bytes: int) -> bytes:
+        if start_bytes >= tail_start:
+            return tail[start_bytes - tail_start :][:length_bytes]
+        return store.get(path, file.start_bytes + start_bytes, length_bytes)
+
+    return MediaBytes(file.size_bytes, head, more)
 
 
 def read_media(
@@ -205,5 +221,12 @@ def _is_cut(media: MediaBytes, format_name: str) -> bool:
     if format_name == "WEBP":
         return int.from_bytes(media.read(4, 4), "little") + 8 > media.size_bytes
     end = _ENDS.get(format_name)
-    tail_bytes = min(_TAIL_BYTES, media.size_bytes)
-    return end is not None and end not in media.read(media.size_bytes - tail_bytes, tail_bytes)
+    return end is not None and end not in _tail(media)
+
+
+def _tail(media: MediaBytes) -> bytes:
+    """The last bytes of a file; with those before them where they are read already."""
+    if media.size_bytes <= len(media.head):
+        return media.head[-_TAIL_BYTES:]
+    start_bytes = max(len(media.head), media.size_bytes - _TAIL_BYTES)
+    return media.head[-_TAIL_BYTES:] + media.read(start_bytes, _TAIL_BYTES)
