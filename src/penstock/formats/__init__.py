@@ -32,6 +32,8 @@ BUILT_IN: dict[str, str] = {
     "json-shards": "penstock.formats.json_shards:FORMAT",
     "webdataset": "penstock.formats.webdataset:FORMAT",
     "folder": "penstock.formats.folder:FORMAT",
+    "parquet": "penstock.formats.parquet:FORMAT",
+    "hf": "penstock.formats.hf:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -47,10 +49,16 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "json-shards": (),
     "webdataset": (),
     "folder": (),
+    "parquet": (".parquet", ".pq"),
+    "hf": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
-_MARKS = {"index.json": ("mds", "csv", "tsv", "xsv", "json-shards")}
+_MARKS = {
+    "index.json": ("mds", "csv", "tsv", "xsv", "json-shards"),
+    "state.json": ("hf",),
+    "dataset_dict.json": ("hf",),
+}
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
 ENTRY_POINT_GROUP = "penstock.formats"

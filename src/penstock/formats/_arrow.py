@@ -1,0 +1,415 @@
+"""Rows of Arrow tables that lie in blocks: what parquet and hf have in common.
+
+A block is what is decoded as a whole: a row group, or a record batch. A few decoded blocks are held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import column
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._optional import require
+from penstock._tree import line, tree
+from penstock.abc import Source, Store, SupportsMmap
+from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Sample, Schema
+
+EXTRA = "parquet"
+
+_HELD_BYTES = 1 << 26
+_HELD_BLOCKS = 8
+_STEP = 1024
+_FILE_STRUCT = {"bytes", "path"}
+
+
+class Blocks(Protocol):
+    """The blocks of a dataset, found when the first of them is needed."""
+
+    @property
+    def schema(self) -> Any:
+        """The `pyarrow.Schema` of all rows."""
+        ...
+
+    @property
+    def starts(self) -> IntArray:
+        """int64[n_blocks + 1]: first row of each block, and the number of rows at the end."""
+        ...
+
+    def read(self, block: int, columns: list[str] | None, /) -> Any:
+        """The `pyarrow.Table` of one block, with these columns; safe in threads."""
+        ...
+
+    def extent(self, block: int, /) -> Extent:
+        """Where a block is."""
+        ...
+
+
+class ArrowSource:
+    """The rows of all blocks, in their order; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    A sample is a dict of plain Python values, as `pyarrow` gives them; a null is None. Files are looked into when the
+    first row is asked for. Memory: up to 8 blocks in 64 MiB, or the one last read; 8 bytes a block.
+
+    Args:
+        store: where the files are.
+        path: the dataset.
+        name: of the format.
+        files: paths of the data files, in order.
+        options: of `penstock.open`.
+        load: finds the blocks.
+        reopen: function and arguments that open it again, in another process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        name: str,
+        files: Sequence[str],
+        options: OpenOptions,
+        load: Callable[[], Blocks],
+        reopen: tuple[Any, ...],
+    ) -> None:
+        self.path = path
+        self._store = store
+        self._name = name
+        self._files = tuple(files)
+        self._options = options
+        self._load = load
+        self._reopen = reopen
+        self._known: Blocks | None = None
+        self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so that threads need no lock
+        self._fingerprint: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopen
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The `pyarrow.Schema` of the rows, with the columns asked for."""
+        schema = self._blocks.schema
+        names = self._columns
+        return schema if names is None else require("pyarrow", extra=EXTRA).schema([schema.field(one) for one in names])
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, with the dtypes of numbers."""
+        return Schema(tuple(_field(one) for one in self.arrow_schema))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the names and sizes of all files, and of 4 KiB at four places of at most 16."""
+        if self._fingerprint is None:
+            above = len(self.path.rstrip("/")) + 1
+            files = [(path[above:], path) for path in self._files]
+            sizes = [[name, self._store.size(path)] for name, path in files]
+            index = digest(sizes).encode()
+            self._fingerprint = sample_fingerprint(self._store, self._name, index, files)
+        return self._fingerprint
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: first row of each block, and `len` at the end."""
+        return self._blocks.starts
+
+    def details(self) -> dict[str, Any]:
+        """Files, blocks and columns with their types."""
+        return {
+            "files": len(self._files),
+            "blocks": len(self._blocks.starts) - 1,
+            "columns": {one.name: str(one.type) for one in self.arrow_schema},
+        }
+
+    def __len__(self) -> int:
+        return int(self._blocks.starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        place = as_index(index, len(self))
+        block = int(np.searchsorted(self._blocks.starts, place, side="right")) - 1
+        with self._naming(block):
+            row = self._table(block).slice(place - int(self._blocks.starts[block]), 1)
+            return row.to_pylist()[0]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the rows at `indices`: int64[k]; each block is read once."""
+        chosen = as_indices(indices, len(self))
+        if not len(chosen):
+            return {}
+        blocks = np.searchsorted(self._blocks.starts, chosen, side="right") - 1
+        parts: list[tuple[NDArray[np.intp], dict[str, Any]]] = []
+        for block in np.unique(blocks).tolist():
+            rows = np.flatnonzero(blocks == block)
+            with self._naming(block):
+                taken = self._table(block).take(chosen[rows] - self._blocks.starts[block])
+                parts.append((rows, {name: _values(taken.column(name)) for name in taken.column_names}))
+        return {name: _together([(rows, part[name]) for rows, part in parts], len(chosen)) for name in parts[0][1]}
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The rows at `indices`: int64[k], in that order."""
+        chosen = as_indices(indices, len(self))
+        blocks = np.searchsorted(self._blocks.starts, chosen, side="right") - 1
+        found: list[Any] = [None] * len(chosen)
+        for block in np.unique(blocks).tolist():
+            rows = np.flatnonzero(blocks == block)
+            with self._naming(block):
+                taken = self._table(block).take(chosen[rows] - self._blocks.starts[block]).to_pylist()
+            for row, sample in zip(rows.tolist(), taken, strict=True):
+                found[row] = sample
+        return found
+
+    def __iter__(self) -> Iterator[Sample]:
+        for start in range(0, len(self), _STEP):
+            yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    def extent(self, index: int, /) -> Extent:
+        """Where the block of row `index` is."""
+        place = as_index(index, len(self))
+        return self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        given = self._options
+        options: dict[str, Any] = {} if given.split is None else {"split": given.split}
+        options |= {} if given.columns is None else {"columns": list(given.columns)}
+        return {"kind": "open", "format": self._name, "path": self.path, **options}
+
+    def summary(self) -> str:
+        """One line: path and files, and the rows where they are known."""
+        params: dict[str, Any] = {"path": self.path, "files": len(self._files)}
+        if self._known is not None:
+            params["samples"] = len(self)
+        return line(self._name, params, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _blocks(self) -> Blocks:
+        # Two threads may both come here: they find the same, and one copy goes.
+        if self._known is None:
+            blocks = self._load()
+            _require_columns(blocks.schema, self._options.columns, self.path)
+            self._known = blocks
+        return self._known
+
+    @property
+    def _columns(self) -> list[str] | None:
+        return None if self._options.columns is None else list(self._options.columns)
+
+    def _table(self, block: int) -> Any:
+        held = self._held
+        for number, table in held:
+            if number == block:
+                return table
+        table = self._blocks.read(block, self._columns)
+        left_bytes = _HELD_BYTES - table.nbytes
+        kept: list[tuple[int, Any]] = [(block, table)]
+        for one in held[: _HELD_BLOCKS - 1]:
+            left_bytes -= one[1].nbytes
+            if left_bytes < 0:
+                break
+            kept.append(one)
+        self._held = tuple(kept)
+        return table
+
+    @contextlib.contextmanager
+    def _naming(self, block: int) -> Generator[None]:
+        """What does not decode is told with its file."""
+        where = self._blocks.extent(block)
+        with arrow_faults(where.path, where.offset_bytes):
+            yield
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def open_file(store: Store, path: str, *, mapped: bool = True) -> Any:
+    """A `pyarrow.NativeFile` of a file in any store: over its map, else range by range.
+
+    Raises:
+        NotFound: no such file.
+    """
+    pyarrow = require("pyarrow", extra=EXTRA)
+    if mapped and isinstance(store, SupportsMmap):
+        return pyarrow.BufferReader(pyarrow.py_buffer(store.mmap(path)))
+    return pyarrow.PythonFile(_Ranges(store, path), mode="r")
+
+
+class _Ranges(io.RawIOBase):
+    """A file of a store, read where it is asked for."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        super().__init__()
+        self._store = store
+        self._path = path
+        self._size_bytes = store.size(path)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        base = (0, self._at, self._size_bytes)[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int = -1, /) -> bytes:
+        left_bytes = max(0, self._size_bytes - self._at)
+        length_bytes = left_bytes if size < 0 else min(size, left_bytes)
+        data = self._store.get(self._path, self._at, length_bytes) if length_bytes else b""
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+
+@contextlib.contextmanager
+def arrow_faults(path: str, offset_bytes: int | None = None) -> Generator[None]:
+    """What pyarrow refuses becomes `Corrupt`; what the system refuses stays an `OSError`."""
+    pyarrow = require("pyarrow", extra=EXTRA)
+    try:
+        yield
+    except (pyarrow.ArrowException, UnicodeDecodeError, EOFError, OverflowError, MemoryError) as error:
+        raise damaged(path, error, offset_bytes) from error
+    except OSError as error:
+        if error.errno is not None or isinstance(error, PenstockError):
+            raise
+        raise damaged(path, error, offset_bytes) from error
+    except ValueError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise damaged(path, error, offset_bytes) from error
+
+
+def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrupt:
+    """The error for a file that pyarrow can't read."""
+    found = str(error).partition("\n")[0] or type(error).__name__
+    return Corrupt("the file is damaged", path=path, offset_bytes=offset_bytes, found=found, hint="Copy it again")
+
+
+def require_same_schema(schema: Any, first: Any, path: str) -> None:
+    """All files of a dataset have the same columns; raises `Unsupported`."""
+    if not schema.equals(first):
+        shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in (schema, first)]
+        raise Unsupported("the columns are not those of the first file", path=path, found=shown[0], expected=shown[1])
+
+
+def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Finding]:
+    """Findings of all depths: `quick` the list of blocks, `sample` the first and the last one, `full` all."""
+    findings: list[Finding] = []
+    try:
+        n_blocks = len(source.block_starts) - 1
+    except PenstockError as error:
+        return [_finding(error, format_name, source.path)]
+    chosen = {"quick": (), "sample": (0, n_blocks - 1), "full": range(n_blocks)}[depth]
+    for block in dict.fromkeys(number for number in chosen if 0 <= number < n_blocks):
+        start, stop = source.block_starts[block : block + 2].tolist()
+        try:
+            for step in range(start, stop, _STEP):
+                source.get_samples(np.arange(step, min(stop, step + _STEP)))
+        except PenstockError as error:
+            findings.append(_finding(error, format_name, source.path))
+    return findings
+
+
+def _finding(error: PenstockError, format_name: str, path: str) -> Finding:
+    return Finding(
+        code=f"{format_name}.damaged",
+        severity="error",
+        path=str(error.path or path),
+        offset_bytes=getattr(error, "offset_bytes", None),
+        found=str(error.found or error.what),
+        expected=None if error.expected is None else str(error.expected),
+        fix="Copy it again, or make it anew",
+    )
+
+
+# --- columns -------------------------------------------------------------------------------------------------------
+
+
+def is_file_struct(arrow_type: Any) -> bool:
+    """Whether values are files as Hugging Face keeps images and audio: `{"bytes": …, "path": …}`."""
+    types = require("pyarrow", extra=EXTRA).types
+    if not types.is_struct(arrow_type):
+        return False
+    names: set[str] = {arrow_type.field(place).name for place in range(arrow_type.num_fields)}
+    return names == _FILE_STRUCT and str(arrow_type.field("bytes").type) in ("binary", "large_binary")
+
+
+def _require_columns(schema: Any, columns: tuple[str, ...] | None, path: str) -> None:
+    if len(set(schema.names)) != len(schema.names):
+        raise Unsupported("two columns have the same name", path=path, found=", ".join(schema.names))
+    for name in columns or ():
+        if name not in schema.names:
+            raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(schema.names))
+
+
+def _field(one: Any) -> Field:
+    types = require("pyarrow", extra=EXTRA).types
+    kind = one.type.value_type if types.is_dictionary(one.type) else one.type
+    if types.is_boolean(kind):
+        return Field(one.name, "bool", "bool", ())
+    if types.is_integer(kind):
+        return Field(one.name, "int", str(kind), ())
+    if types.is_floating(kind):
+        return Field(one.name, "float", {"halffloat": "float16", "float": "float32"}.get(str(kind), "float64"), ())
+    if "string" in str(kind) and not types.is_nested(kind):
+        return Field(one.name, "text")
+    if "binary" in str(kind) and not types.is_nested(kind):
+        return Field(one.name, "bytes")
+    if is_file_struct(kind):
+        return Field(one.name, "file")
+    return Field(one.name, "json" if types.is_nested(kind) else str(kind))
+
+
+def _values(chunks: Any) -> Any:
+    """A column's values: an array where they are numbers without nulls, else a list."""
+    types = require("pyarrow", extra=EXTRA).types
+    if not chunks.null_count:
+        if types.is_boolean(chunks.type):
+            return chunks.to_numpy()
+        if types.is_integer(chunks.type) and str(chunks.type) != "uint64":
+            return chunks.to_numpy().astype(np.int64, copy=False)
+        if types.is_floating(chunks.type):
+            return chunks.to_numpy().astype(np.float64, copy=False)
+    return chunks.to_pylist()
+
+
+def _together(parts: list[tuple[NDArray[np.intp], Any]], n_rows: int) -> Any:
+    """One column of a batch, from the values of each block."""
+    if all(isinstance(values, np.ndarray) for _, values in parts):
+        joined = np.empty(n_rows, parts[0][1].dtype)
+        for rows, values in parts:
+            joined[rows] = values
+        return joined
+    found: list[Any] = [None] * n_rows
+    for rows, values in parts:
+        plain = values.tolist() if isinstance(values, np.ndarray) else values
+        for row, value in zip(rows.tolist(), plain, strict=True):
+            found[row] = value
+    return column(found)

@@ -1,0 +1,210 @@
+"""parquet and hf: read as pyarrow reads them, in blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, UnsafeData, Unsupported
+from penstock.formats import get_format, sniff
+from penstock.store.local import LocalStore
+from penstock.testing import CountingStore, SourceLaws
+from penstock.types import OpenOptions, Sample
+
+ROWS: list[Sample] = [
+    {"id": number, "text": f"row {number} é", "x": number / 4, "tags": ["t"] * (number % 3), "raw": bytes([number])}
+    for number in range(23)
+]
+GOLDEN_ROWS: list[Sample] = [
+    {
+        "text": f"row {number} é" if number % 5 else None,
+        "label": number % 2,
+        "score": number / 4,
+        "ids": list(range(number % 3)),
+        "raw": bytes([number]),
+    }
+    for number in range(25)
+]
+
+
+def put_parquet(path: Path, rows: list[Sample] = ROWS, group: int = 5) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=group)
+    return path
+
+
+class TestParquet(SourceLaws):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Any:
+        return ps.open(put_parquet(tmp_path / "a.parquet"))
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        return ROWS
+
+    def test_blocks_are_row_groups(self, source: Any) -> None:
+        assert source.block_starts.tolist() == [0, 5, 10, 15, 20, 23]
+        assert source.extent(7).offset_bytes > source.extent(2).offset_bytes
+        assert [(one.name, one.kind) for one in source.schema.fields] == [
+            ("id", "int"), ("text", "text"), ("x", "float"), ("tags", "json"), ("raw", "bytes"),
+        ]  # fmt: skip
+
+    def test_prints_a_screen(self, source: Any) -> None:
+        assert str(source).startswith(source.recipe()["format"])
+
+
+class TestParquetFolder(TestParquet):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Any:
+        put_parquet(tmp_path / "set" / "b.parquet", ROWS[10:])
+        put_parquet(tmp_path / "set" / "a.parquet", ROWS[:10])
+        (tmp_path / "set" / "_metadata").write_bytes(b"kept by other tools")
+        return ps.open(tmp_path / "set")
+
+
+class TestHf(SourceLaws):
+    def test_prints_a_screen(self, source: Any) -> None:
+        assert str(source).startswith("hf")
+
+    @pytest.fixture
+    def source(self, golden: Path) -> Any:
+        return ps.open(golden / "hf")
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        return GOLDEN_ROWS
+
+    def test_blocks_are_record_batches(self, source: Any) -> None:
+        assert source.block_starts.tolist() == [0, 13, 25]
+        assert source.recipe()["format"] == "hf"
+        again = ps.open(source.recipe()["path"], split="test")
+        assert again[1]["text"] == "row 101 é"
+
+
+@pytest.fixture
+def saved(golden: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(golden / "hf", tmp_path / "saved"))
+
+
+def test_without_maps_and_columns(tmp_path: Path, golden: Path) -> None:
+    path = str(put_parquet(tmp_path / "a.parquet"))
+    for name, where, rows in (("parquet", path, ROWS), ("hf", str(golden / "hf"), GOLDEN_ROWS)):
+        store = CountingStore(LocalStore())
+        source: Any = get_format(name).open(store, where, OpenOptions(columns=("raw",)))
+        assert list(source) == [{"raw": row["raw"]} for row in rows]
+        assert sniff(LocalStore(), where).name == name
+        assert ps.verify(where, depth="full") == []
+        with pytest.raises(ConfigError, match="no column 'nope'"):
+            len(get_format(name).open(store, where, OpenOptions(columns=("nope",))))
+        with pytest.raises(Unsupported, match="read-only"):
+            ps.create(tmp_path / "out", format=name)
+
+
+def test_few_blocks_are_held(tmp_path: Path) -> None:
+    source: Any = ps.open(put_parquet(tmp_path / "a.parquet", group=1))
+    for index in range(len(source)):
+        source[index]
+    assert len(source._held) <= 8
+
+
+def test_a_row_group_is_read_alone(tmp_path: Path) -> None:
+    rows = [{"raw": np.random.default_rng(number).bytes(100_000)} for number in range(20)]
+    store = CountingStore(LocalStore())
+    path = str(put_parquet(tmp_path / "a.parquet", rows, group=1))
+    source: Any = get_format("parquet").open(store, path, OpenOptions())
+    assert source[13] == rows[13]
+    assert store.read_bytes < 400_000
+
+
+def test_splits(saved: Path) -> None:
+    assert len(ps.open(saved, split="test")) == 3
+    assert len(ps.open(saved / "train")) == 25
+    with pytest.raises(NotFound, match="no such split"):
+        ps.open(saved, split="val")
+    with pytest.raises(ConfigError, match="without splits"):
+        ps.open(saved / "train", split="test")
+    (saved / "dataset_dict.json").write_text('{"splits": ["a", "b"]}')
+    with pytest.raises(ConfigError, match="several"):
+        ps.open(saved)
+
+
+@pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", "a/../../x"])
+def test_names_that_leave_the_folder(saved: Path, name: str) -> None:
+    (saved / "train" / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    with pytest.raises(UnsafeData):
+        ps.open(saved)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"_data_files": 3}', '{"_data_files": [{}]}'])
+def test_bad_state(saved: Path, text: str) -> None:
+    (saved / "train" / "state.json").write_text(text)
+    with pytest.raises(Corrupt):
+        ps.open(saved)
+    assert [one.code for one in ps.verify(saved)] == ["hf.damaged"]
+
+
+def test_rows_chosen_by_indices_are_refused(saved: Path) -> None:
+    state = json.loads((saved / "train" / "state.json").read_text())
+    (saved / "train" / "state.json").write_text(json.dumps(state | {"_indices_data_files": [{"filename": "i.arrow"}]}))
+    with pytest.raises(Unsupported, match="indices"):
+        ps.open(saved)
+
+
+def test_columns_must_agree(tmp_path: Path) -> None:
+    put_parquet(tmp_path / "set" / "a.parquet", [{"a": 1}])
+    put_parquet(tmp_path / "set" / "b.parquet", [{"a": "x"}])
+    with pytest.raises(Unsupported, match="first file"):
+        len(ps.open(tmp_path / "set"))
+
+
+def test_cut_files(tmp_path: Path, saved: Path) -> None:
+    parquet = put_parquet(tmp_path / "a.parquet")
+    arrow = saved / "train" / "data-00001-of-00002.arrow"
+    for file, path, rows in ((parquet, parquet, ROWS), (arrow, saved, GOLDEN_ROWS)):
+        whole = file.read_bytes()
+        for size in range(0, len(whole), max(1, len(whole) // 40)):
+            file.write_bytes(whole[:size])
+            with pytest.raises(PenstockError):
+                list(ps.open(path, format="parquet" if file is parquet else "hf"))
+        file.write_bytes(whole)
+        assert list(ps.open(path)) == rows
+
+
+def test_changed_structure_never_crashes(saved: Path) -> None:
+    """Offsets that lead anywhere, in a child's eyes: an error or other values, never a fault of the process."""
+    file = saved / "train" / "data-00000-of-00002.arrow"
+    whole = file.read_bytes()
+    rng = np.random.default_rng(3)
+    for place in rng.integers(0, len(whole), 150).tolist():
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(rng.integers(0, 8))
+        file.write_bytes(changed)
+        try:
+            list(ps.open(saved, read="pread"))
+        except PenstockError:
+            continue
+
+
+def test_bytes_behind_the_end(saved: Path) -> None:
+    with (saved / "train" / "data-00000-of-00002.arrow").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises((Corrupt, Truncated)):
+        len(ps.open(saved))
+
+
+def test_missing(tmp_path: Path) -> None:
+    for name in ("parquet", "hf"):
+        with pytest.raises(NotFound):
+            ps.open(tmp_path / "none", format=name)
+    os.mkdir(tmp_path / "empty")
+    with pytest.raises(NotFound):
+        ps.open(tmp_path / "empty", format="parquet")
