@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.formats.webdataset.sample_types import register_sample_type as register_sample_type
     from penstock.load import Loader as Loader
     from penstock.load import merge_states as merge_states
+    from penstock.mix import Balance as Balance
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat
     from penstock.mix import Epochs as Epochs
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
     from penstock.pack import BestFit as BestFit
     from penstock.pack import Chunk as Chunk
     from penstock.pack import MegatronBlocks as MegatronBlocks
+    from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
+    from penstock.recipe import open_metadataset as open_metadataset
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Balance": "penstock.mix:Balance",
     "BestFit": "penstock.pack:BestFit",
     "Blend": "penstock.mix:Blend",
     "Chunk": "penstock.pack:Chunk",
@@ -50,6 +54,7 @@ _WHERE = {
     "Loader": "penstock.load:Loader",
     "Map": "penstock.mix:Map",
     "MegatronBlocks": "penstock.pack:MegatronBlocks",
+    "PackByLength": "penstock.pack:PackByLength",
     "PackStream": "penstock.cook:PackStream",
     "Sequential": "penstock.order:Sequential",
     "Shuffle": "penstock.order:Shuffle",
@@ -63,6 +68,7 @@ _WHERE = {
     "create": "penstock.formats:create",
     "merge_states": "penstock.load:merge_states",
     "open": "penstock.formats:open_source",
+    "open_metadataset": "penstock.recipe:open_metadataset",
     "register_sample_type": "penstock.formats.webdataset.sample_types:register_sample_type",
     "repair": "penstock.check:repair",
     "subset": "penstock.mix:subset",
@@ -70,6 +76,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Balance",
     "BestFit",
     "Blend",
     "Chunk",
@@ -79,6 +86,7 @@ __all__ = [
     "Loader",
     "Map",
     "MegatronBlocks",
+    "PackByLength",
     "PackStream",
     "Sequential",
     "Shuffle",
@@ -92,6 +100,7 @@ __all__ = [
     "create",
     "merge_states",
     "open",
+    "open_metadataset",
     "register_sample_type",
     "repair",
     "subset",

@@ -1,6 +1,7 @@
 """Many sources or streams → one."""
 
 from penstock.mix.auxiliary import AuxSource, AuxStream, WithAux, aux_of
+from penstock.mix.balance import Balance
 from penstock.mix.blend import Blend
 from penstock.mix.concat import Concat, ConcatSource, ConcatTokens
 from penstock.mix.epochs import Epochs
@@ -14,6 +15,7 @@ from penstock.mix.subset import subset
 __all__ = [
     "AuxSource",
     "AuxStream",
+    "Balance",
     "Blend",
     "Concat",
     "ConcatSource",

@@ -1,6 +1,7 @@
 """Documents → windows of tokens, with labels."""
 
 from penstock.pack.best_fit import BestFit, PackedWindows
+from penstock.pack.by_length import PackByLength
 from penstock.pack.chunk import Chunk, Windows
 from penstock.pack.megatron_blocks import MegatronBlocks, MegatronWindows
 from penstock.pack.whole import Whole, WholeDocuments
@@ -10,6 +11,7 @@ __all__ = [
     "Chunk",
     "MegatronBlocks",
     "MegatronWindows",
+    "PackByLength",
     "PackedWindows",
     "Whole",
     "WholeDocuments",

@@ -87,16 +87,29 @@ def plan_windows(doc_starts: IntArray, length: int) -> Plan:
     Memory: about 60 bytes a document while it is made.
     """
     starts, lengths = _pieces(doc_starts, length)
-    # Longest first, and in the order of the data among equals.
-    key = (length - lengths).astype(np.uint16 if length < 1 << 16 else np.uint32)
-    order = np.argsort(key, kind="stable")
-    present, counts = np.unique(lengths, return_counts=True)
-    window_of, n_windows = _place(present[::-1].tolist(), counts[::-1].tolist(), length)
+    order, window_of, n_windows = _by_falling_length(lengths, length)
     by_window = np.argsort(window_of, kind="stable")
     order = order[by_window]
     window_starts = np.zeros(n_windows + 1, np.int64)
     np.cumsum(np.bincount(window_of, minlength=n_windows), out=window_starts[1:])
     return Plan(window_starts, starts[order], lengths[order].astype(np.int32))
+
+
+def place_by_length(lengths: IntArray, capacity: int) -> tuple[IntArray, int]:
+    """int64[k]: the window of each of `lengths` (int64[k], 1 to `capacity`), and the number of windows."""
+    order, window_of, n_windows = _by_falling_length(lengths, capacity)
+    placed = np.empty(len(lengths), np.int64)
+    placed[order] = window_of
+    return placed, n_windows
+
+
+def _by_falling_length(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray, int]:
+    """The order from the longest on, the window of each in that order, and the number of windows."""
+    # In the order of the data among equals.
+    key = (capacity - lengths).astype(np.uint16 if capacity < 1 << 16 else np.uint32)
+    order = np.argsort(key, kind="stable")
+    present, counts = np.unique(lengths, return_counts=True)
+    return order, *_place(present[::-1].tolist(), counts[::-1].tolist(), capacity)
 
 
 def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:

@@ -1,0 +1,193 @@
+"""Steps whose ranks have about the same work: samples of one block of a stream, dealt by cost."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import xxhash
+
+from penstock._digest import derive_key, digest
+from penstock._index import as_position, as_positions
+from penstock._tree import line, tree
+from penstock.abc import Stream
+from penstock.errors import ConfigError
+from penstock.order.ordered import OrderedStream
+from penstock.order.permutation import permute
+from penstock.types import Batch, IntArray, Location, Schema
+
+T = TypeVar("T")
+
+VERSION = "balance-1"
+_KEPT_BLOCKS = 16
+
+
+class Balance(Generic[T]):
+    """`stream`, with each block of `world · steps` positions dealt so that each step's samples cost about the same.
+
+    Samples stay in their block of positions, so each comes as often as before; the block at an epoch's border holds
+    the end of one epoch and the start of the next. Every `world` positions in a row are of about one cost; which costs
+    come first is by (seed, block). Any world size can run and resume it; `world` and its divisors are balanced.
+
+    Memory: 8 bytes a position of 16 blocks, and the costs.
+
+    Args:
+        stream: an order over one source: `Shuffle` or `Sequential`.
+        world: data-parallel ranks × samples of a rank that should cost the same.
+        costs: int64[len(source)]: work of each sample; by default what the source knows (`PackByLength`).
+        steps: rows of `world` in a block: more mix costs less evenly in time, and balance better.
+        seed: of the order of steps in a block.
+
+    Raises:
+        ConfigError: no order over one source, other lanes than 1, costs that don't fit it.
+    """
+
+    def __init__(
+        self, stream: OrderedStream[T], world: int, costs: IntArray | None = None, *, steps: int = 64, seed: int = 0
+    ) -> None:
+        if not isinstance(stream, OrderedStream):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                "only an order over one source can be balanced",
+                found=type(stream).__name__,
+                expected="Shuffle(source, seed) or Sequential(source)",
+            )
+        if stream.lanes != 1:
+            raise ConfigError("a balanced stream has one lane", found=f"{stream.lanes} lanes")
+        if world < 1 or steps < 1 or world * steps > 1 << 24:
+            raise ConfigError(
+                "there is no such block", found=f"world={world}, steps={steps}", expected="1 to 2^24 in all"
+            )
+        known: Any = getattr(stream.source, "costs", None) if costs is None else np.asarray(costs)
+        if known is None or known.shape != (stream.size,):
+            raise ConfigError(
+                "the costs don't fit the source",
+                found="none" if known is None else f"{known.dtype}{list(known.shape)}",
+                expected=f"one for each of {stream.size} samples",
+            )
+        self.stream = stream
+        self.world = world
+        self.steps = steps
+        self.seed = seed
+        self._costs = known
+        self._digest: str | None = None
+        self._blocks: OrderedDict[int, IntArray] = OrderedDict()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_again, (self.stream, self.world, self._costs, self.steps, self.seed))
+
+    @property
+    def lanes(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def schema(self) -> Schema:
+        """As the stream's."""
+        return self.stream.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint, the block, the seed and the costs."""
+        return digest(self._own(), self.stream.fingerprint)
+
+    def __getitem__(self, position: int, /) -> T:
+        return self.stream[self.inner_one(position)]
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.get_resolved(self.resolve(as_positions(positions)))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: the stream's tickets for the positions."""
+        return self.stream.resolve(self.inner(positions))
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return self.stream.get_resolved(tickets)
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
+        """The samples that the tickets stand for."""
+        return self.stream.get_resolved_samples(tickets)
+
+    def inner(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: positions in `stream` of the given ones."""
+        size = self.world * self.steps
+        blocks, places = positions // size, positions % size
+        found = np.empty(positions.shape, np.int64)
+        for block in np.unique(blocks).tolist():
+            at = blocks == block
+            found[at] = block * size + self._places(block)[places[at]]
+        return found
+
+    def inner_one(self, position: int, /) -> int:
+        """`inner` for one position."""
+        return int(self.inner(np.array([as_position(position)], np.int64))[0])
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from; reads no data, only indexes."""
+        return replace(self.stream.locate(self.inner_one(position)), position=position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """A position whose sample stands in for the one at `position`: of the same epoch."""
+        other = self.stream.substitute(self.inner_one(position), attempt)
+        size = self.world * self.steps
+        block = other // size
+        [place] = np.flatnonzero(self._places(block) == other % size).tolist()
+        return block * size + place
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: costs and block, and the stream's positions up to the block's end."""
+        size = self.world * self.steps
+        return self._own(), {"stream": -(-stop // size) * size}
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the block, the seed, and the stream."""
+        return {**self._own(), "stream": self.stream.recipe()}
+
+    def summary(self) -> str:
+        """One line: world, steps and seed."""
+        return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _own(self) -> dict[str, Any]:
+        if self._digest is None:
+            self._digest = xxhash.xxh3_64_hexdigest(np.asarray(self._costs, np.int64).tobytes())
+        own = {"kind": "balance", "version": VERSION, "world": self.world, "steps": self.steps, "seed": self.seed}
+        return {**own, "costs": self._digest}
+
+    def _places(self, block: int) -> IntArray:
+        """int64[world · steps]: the place in the stream's block of each place in this one."""
+        with self._lock:
+            found = self._blocks.get(block)
+            if found is None:
+                found = self._blocks[block] = self._dealt(block)
+                if len(self._blocks) > _KEPT_BLOCKS:
+                    self._blocks.popitem(last=False)
+            else:
+                self._blocks.move_to_end(block)
+            return found
+
+    def _dealt(self, block: int) -> IntArray:
+        size = self.world * self.steps
+        costs = np.asarray(self._costs[self.stream.order(np.arange(block * size, (block + 1) * size, dtype=np.int64))])
+        rows = np.argsort(costs, kind="stable").reshape(self.steps, self.world)
+        key = derive_key(self.seed, "balance", block)
+        return rows[permute(np.arange(self.steps, dtype=np.int64), self.steps, key)].reshape(-1)
+
+
+def _again(stream: OrderedStream[Any], world: int, costs: IntArray, steps: int, seed: int) -> Balance[Any]:
+    return Balance(stream, world, costs, steps=steps, seed=seed)

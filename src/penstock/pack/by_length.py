@@ -1,0 +1,224 @@
+"""Samples → groups that fill a room, planned once from lengths alone: best-fit decreasing, as for tokens in `BestFit`.
+
+For samples whose lengths are known before they are read: a column, media metadata, an array. Where a length is known
+only after cooking, `PackStream` packs on the fly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._resolved import samples_of
+from penstock._tree import line, tree
+from penstock.abc import Derived, Source
+from penstock.errors import ConfigError
+from penstock.pack.best_fit import place_by_length
+from penstock.types import Batch, IntArray, Sample, Schema
+
+VERSION = "pack-by-length-1"
+
+Lengths: TypeAlias = IntArray | Sequence[int] | Callable[[Any], int]
+"""int64[n_samples], or a pure function of a sample: that reads every sample once a host."""
+
+_READ_AT_ONCE = 4096
+
+
+class PackByLength:
+    """A source of groups: whole samples whose lengths together are at most `room`.
+
+    Sample i is `merge([samples])`, or without `merge` a dict of lists: field → the group's values. `costs` has the
+    length of each group, for `Balance`.
+
+    Memory: the plan is 16 bytes a sample, about 60 while it is made; mapped where `derived` is given.
+
+    Args:
+        source: what is packed.
+        room: the most that a group may be long.
+        lengths: of the samples, in the unit of `room`.
+        merge: a group's samples → one sample; a pure function.
+        too_long: a sample longer than the room is an error, is `"alone"` in a group, or is left out by `"drop"`.
+        name: says which lengths function and which `merge` these are, in fingerprints and recipes; `module:qualname`
+            by default.
+        derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
+
+    Raises:
+        ConfigError: a room below 1, lengths that don't fit the source, or a function without a name.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        room: int,
+        lengths: Lengths,
+        merge: Callable[[list[Any]], Sample] | None = None,
+        *,
+        too_long: Literal["error", "alone", "drop"] = "error",
+        name: str | None = None,
+        derived: Derived | None = None,
+    ) -> None:
+        if not 1 <= room < 1 << 31:
+            raise ConfigError("there is no such room", found=room, expected="1 to 2^31 - 1")
+        if too_long not in ("error", "alone", "drop"):
+            raise ConfigError("no such too_long", found=repr(too_long), expected="'error', 'alone' or 'drop'")
+        self.source = source
+        self.room = room
+        self.merge = merge
+        self.too_long = too_long
+        self.name = " ".join((_lengths_name(lengths), _fn_name(merge))) if name is None else name
+        self._lengths = lengths if callable(lengths) else _checked(np.asarray(lengths), len(source))
+        self._derived: Derived | None = derived or getattr(source, "derived", None)
+        self._plan: tuple[IntArray, IntArray, IntArray] | None = None
+
+    @property
+    def costs(self) -> IntArray:
+        """int64[n_groups]: the length of each group."""
+        return self._found()[2]
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what `merge` returns is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, the room and the names of the functions."""
+        return digest(VERSION, self.room, self.too_long, self.name, self.source.fingerprint)
+
+    @property
+    def fill(self) -> float:
+        """Share of all rooms that is filled."""
+        return int(self.costs.sum()) / (len(self) * self.room) if len(self) else 0.0
+
+    def __len__(self) -> int:
+        return len(self._found()[0]) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._merged(samples_of(self.source, self.members(as_index(index, len(self)))))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the groups at `indices`: int64[k], in that order."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The groups at `indices`: int64[k], in that order; their samples are read at once."""
+        members = [self.members(index) for index in indices.tolist()]
+        samples = iter(samples_of(self.source, np.concatenate(members))) if members else iter(())
+        return [self._merged([next(samples) for _ in group]) for group in members]
+
+    def members(self, index: int) -> IntArray:
+        """int64[k]: the samples of group `index`, in the order of the source."""
+        starts, order, _ = self._found()
+        return np.sort(np.asarray(order[int(starts[index]) : int(starts[index + 1])]))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: room, names of the functions, and the source."""
+        own = {"kind": "pack-by-length", "version": VERSION, "room": self.room, "too_long": self.too_long}
+        return {**own, "fn": self.name, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: room and functions."""
+        return line("PackByLength", {"room": self.room, "fn": self.name})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _merged(self, samples: list[Any]) -> Sample:
+        if self.merge is not None:
+            return self.merge(samples)
+        names = dict.fromkeys(name for sample in samples for name in sample)
+        return {name: [sample.get(name) for sample in samples] for name in names}
+
+    def _found(self) -> tuple[IntArray, IntArray, IntArray]:
+        """First member of each group, int64[n + 1]; the members; and the groups' lengths."""
+        if self._plan is None:
+            self._plan = self._made() if self._derived is None else self._kept(self._derived)
+        return self._plan
+
+    def _kept(self, derived: Derived) -> tuple[IntArray, IntArray, IntArray]:
+        made: list[tuple[IntArray, IntArray, IntArray]] = []
+
+        def part(number: int) -> IntArray:
+            def build() -> NDArray[Any]:
+                if not made:
+                    made.append(self._made())
+                return made[0][number]
+
+            return derived.array(f"{VERSION}-{self.fingerprint}-{number}", "int64", build)
+
+        return part(0), part(1), part(2)
+
+    def _made(self) -> tuple[IntArray, IntArray, IntArray]:
+        lengths = self._lengths if not callable(self._lengths) else self._measured(self._lengths)
+        members = np.arange(len(lengths), dtype=np.int64)
+        longer = lengths > self.room
+        if longer.any() and self.too_long == "error":
+            first = int(np.flatnonzero(longer)[0])
+            raise ConfigError(
+                "a sample does not fit the room",
+                found=f"sample {first} of length {int(lengths[first])}, and {int(longer.sum()) - 1} more",
+                expected=f"at most {self.room}",
+                hint="Give more room, or say too_long='alone' or 'drop'",
+            )
+        group_of, n_groups = place_by_length(lengths[~longer], self.room)
+        inside = members[~longer]
+        order = inside[np.argsort(group_of, kind="stable")]
+        counts = np.bincount(group_of, minlength=n_groups)
+        if self.too_long == "alone":
+            order = np.concatenate([order, members[longer]])
+            counts = np.concatenate([counts, np.ones(int(longer.sum()), np.int64)])
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        costs = np.add.reduceat(lengths[order], starts[:-1]) if len(order) else np.zeros(0, np.int64)
+        return starts, order, costs.astype(np.int64)
+
+    def _measured(self, measure: Callable[[Any], int]) -> IntArray:
+        count = len(self.source)
+        found = np.empty(count, np.int64)
+        for start in range(0, count, _READ_AT_ONCE):
+            indices = np.arange(start, min(start + _READ_AT_ONCE, count), dtype=np.int64)
+            found[indices] = [measure(sample) for sample in samples_of(self.source, indices)]
+        return _checked(found, count)
+
+
+def _checked(lengths: NDArray[Any], count: int) -> IntArray:
+    if lengths.shape != (count,) or (count and lengths.dtype.kind not in "iu"):
+        raise ConfigError(
+            "the lengths don't fit the source",
+            found=f"{lengths.dtype}{list(lengths.shape)}",
+            expected=f"one integer for each of {count} samples",
+        )
+    if count and int(lengths.min()) < 1:
+        at = int(np.flatnonzero(lengths < 1)[0])
+        raise ConfigError("a length is 1 or more", found=f"{int(lengths[at])} of sample {at}")
+    return lengths.astype(np.int64)
+
+
+def _lengths_name(lengths: Lengths) -> str:
+    return _fn_name(lengths) if callable(lengths) else xxhash.xxh3_64_hexdigest(np.asarray(lengths, np.int64).tobytes())
+
+
+def _fn_name(fn: Callable[..., Any] | None) -> str:
+    if fn is None:
+        return "-"
+    qualname: str | None = getattr(fn, "__qualname__", None)
+    if qualname is None:
+        raise ConfigError(
+            "the function has no name by which a saved state could know it",
+            found=type(fn).__name__,
+            hint="Pass name=, and change it when the functions' results change",
+        )
+    return f"{fn.__module__}:{qualname}"
