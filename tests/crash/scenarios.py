@@ -192,6 +192,39 @@ MDS: dict[str, Any] = {"format": "mds", "columns": {"id": "int", "text": "str"},
 CSV: dict[str, Any] = {"format": "csv", "columns": {"id": "int", "text": "str"}}
 
 
+def write_parts(folder: Path) -> None:
+    """Two folders of shards below another."""
+    for number in (0, 1):
+        with penstock.create(folder / "set" / str(number), size_limit=300, **CSV) as writer:
+            for row in range(8):
+                writer.write({"id": number, "text": f"row {row}" * 5})
+
+
+def merge_parts(folder: Path, overwrite: bool, *, parts: int = 2) -> None:
+    from penstock.formats._shard_merge import merge_index
+
+    merge_index(folder / "set", [folder / "set" / str(number) for number in range(parts)], overwrite=overwrite)
+
+
+def copy_parts(folder: Path, overwrite: bool, *, parts: int = 2) -> None:
+    from penstock.reshape.merge import merge
+
+    merge([folder / "set" / str(number) for number in range(parts)], folder / "out", overwrite=overwrite)
+
+
+BROKEN_INDEX = b'{"shards": ['
+
+
+def write_broken_index(folder: Path) -> None:
+    write_shards(folder, 12, **MDS)
+    (folder / "set" / "index.json").write_bytes(BROKEN_INDEX)
+
+
+def see_mended_index(folder: Path) -> Any:
+    """The index, and whether what stood there is still somewhere."""
+    return (folder / "set" / "index.json").read_bytes(), BROKEN_INDEX in files_of(folder).values()
+
+
 def write_webdataset(folder: Path, count: int, *, overwrite: bool = False) -> None:
     with penstock.create(folder / "set", format="webdataset", maxcount=2, overwrite=overwrite) as writer:
         for number in range(count):
@@ -393,6 +426,27 @@ SCENARIOS = [
         lambda folder, overwrite: write_shards(folder, 24, overwrite=overwrite, **CSV),
         see("set"),
         lambda folder: write_shards(folder, 3, **CSV),
+    ),
+    Scenario(
+        "merge of shards",
+        write_parts,
+        copy_parts,
+        see("out"),
+        lambda folder: copy_parts(folder, False, parts=1),
+    ),
+    Scenario(
+        "merged index",
+        write_parts,
+        merge_parts,
+        see_file("set/index.json"),
+        lambda folder: merge_parts(folder, False, parts=1),
+    ),
+    Scenario(
+        "repair of shards",
+        write_broken_index,
+        lambda folder, overwrite: penstock.repair(folder / "set", format="mds", write=True),
+        see_mended_index,
+        spare=r"set/index\.json\.bak\d+|set/\.index\.json\.bak\..*",
     ),
     Scenario(
         "webdataset writer",
