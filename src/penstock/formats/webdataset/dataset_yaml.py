@@ -117,7 +117,13 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
 
 
 def typed_view(
-    raw: WebdatasetSource, store: Store, path: str, options: OpenOptions, *, dataset_config: str = DATASET_YAML
+    raw: WebdatasetSource,
+    store: Store,
+    path: str,
+    options: OpenOptions,
+    *,
+    dataset_config: str = DATASET_YAML,
+    sample_types: Mapping[str, SampleType] | None = None,
 ) -> TypedSource:
     """Typed samples over raw ones, as `dataset.yaml` says.
 
@@ -127,6 +133,7 @@ def typed_view(
         path: folder of the dataset.
         options: `trust` lets the dataset's own code run; `columns` keeps only these fields.
         dataset_config: name of the file in `.nv-meta`.
+        sample_types: `module.Class` → types that it may name besides the known ones.
 
     Raises:
         UnsafeData: it names code, or a class that is not known, and `trust` is false.
@@ -135,7 +142,9 @@ def typed_view(
     found = read_dataset_yaml(store, path, dataset_config)
     sample_type = None
     if found.type_name is not None:
-        sample_type = find_type(found.type_module, found.type_name, trust=options.trust, path=found.path)
+        sample_type = (sample_types or {}).get(f"{found.type_module}.{found.type_name}")
+        if sample_type is None:
+            sample_type = find_type(found.type_module, found.type_name, trust=options.trust, path=found.path)
         _require_fields(found, sample_type)
     code = found.sample_loader or (found.part_filter if isinstance(found.part_filter, str) else None)
     if code is not None and not options.trust:
@@ -154,8 +163,9 @@ def typed_view(
         decode=_decoding(found, options.trust),
         subflavors=found.subflavors,
         columns=options.columns,
+        config=None if dataset_config == DATASET_YAML else dataset_config,
     )
-    again = functools.partial(typed_view, dataset_config=dataset_config)
+    again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=sample_types)
     return TypedSource(raw, how, (again, (raw, store, path, options)))
 
 

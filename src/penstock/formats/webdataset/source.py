@@ -19,6 +19,8 @@ from penstock.formats.webdataset.lookup import SqliteIndex
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
+    SPLIT_JSON,
+    SPLIT_YAML,
     SQLITE,
     Info,
     Splits,
@@ -66,7 +68,8 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
         shards, left_out = list(info.counts), dict[str, list[str]]()
     else:
         shards, left_out = split_shards(info, splits, split, root)
-    return WebdatasetSource(store, root, options, info, split, shards, left_out)
+    config = splits.name if splits.name not in (None, SPLIT_YAML, SPLIT_JSON) else None
+    return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
 
 
 class WebdatasetSource:
@@ -91,10 +94,12 @@ class WebdatasetSource:
         split: str | None,
         shards: Sequence[str],
         left_out: Mapping[str, Sequence[str]],
+        split_config: str | None = None,
     ) -> None:
         self.path = path
         self.split = split
-        self._args = (store, path, options, info, split, shards, left_out)
+        self._args = (store, path, options, info, split, shards, left_out, split_config)
+        self._split_config = split_config
         self._store = store
         self._options = options
         self._info = info
@@ -138,8 +143,7 @@ class WebdatasetSource:
         places = self._places
         place = places.in_split(as_index(index, places.size))
         name, inside = places.locate_one(place)
-        found = self._shards.read_ranges([(name, inside)])[0]
-        return self._sample(parse(found), name, place)
+        return self._sample(parse(self._shards.read_range(name, inside)), name, place)
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
@@ -252,6 +256,7 @@ class WebdatasetSource:
         given: dict[str, Any] = {"split": self.split} if self.split is not None else {}
         given |= {"raw": True} if options.raw else {}
         given |= {"columns": list(options.columns)} if options.columns is not None else {}
+        given |= {} if self._split_config is None else {"split_config": self._split_config}
         return {"kind": "open", "format": "webdataset", "path": self.path, **given}
 
     def summary(self) -> str:
@@ -288,7 +293,7 @@ class WebdatasetSource:
         return sample if columns is None else {name: sample[name] for name in columns if name in sample}
 
     def _parsed(self, shard: str, place: int) -> Parsed:
-        return parse(self._shards.read_ranges([(shard, place)])[0])
+        return parse(self._shards.read_range(shard, place))
 
     def _opened_index(self) -> SqliteIndex | None:
         if self._index is None:

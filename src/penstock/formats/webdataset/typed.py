@@ -43,6 +43,7 @@ class Typing:
         decode: how parts are decoded; None leaves them as bytes.
         subflavors: what every sample carries.
         columns: keep only these fields.
+        config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Typing:
     decode: DecodeOptions | None = None
     subflavors: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     columns: tuple[str, ...] | None = None
+    config: str | None = None
 
     def identity(self) -> list[Any]:
         """All that decides what a sample is, as plain JSON; of code only the name of its function."""
@@ -104,6 +106,11 @@ class TypedSource:
     def raw(self) -> WebdatasetSource:
         """The raw samples."""
         return self._raw
+
+    @property
+    def sample_type(self) -> SampleType | None:
+        """The type of its samples; None for crude data."""
+        return self._typing.sample_type
 
     @property
     def subflavors(self) -> Mapping[str, Any]:
@@ -190,6 +197,7 @@ class TypedSource:
         how = self._typing
         given: dict[str, Any] = {} if how.columns is None else {"columns": list(how.columns)}
         given |= {"trust": True} if how.decode is not None and how.decode.trust else {}
+        given |= {} if how.config is None else {"dataset_config": how.config}
         return {**self._raw.recipe(), **given}
 
     def summary(self) -> str:

@@ -1,0 +1,148 @@
+"""From what a metadataset says to what it means: sources, mixed and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias, cast
+
+from penstock.abc import Source, Stream
+from penstock.errors import ConfigError, PenstockError
+from penstock.mix import Blend, Epochs, Join, WithAux, subset
+from penstock.mix.shares import exactly
+from penstock.order import Sequential, Shuffle
+from penstock.recipe.code import Code, joiner_of
+from penstock.recipe.flavored import Flavored
+from penstock.recipe.leaf import is_crude, open_aux, open_leaf
+from penstock.recipe.tree import Joined, Leaf, Mixed, Multiplier, Node, units
+from penstock.types import OpenOptions, Sample
+
+Mode: TypeAlias = Literal["train", "val"]
+
+Each: TypeAlias = Callable[[Source[Sample], "Leaf | Joined"], Source[Any]]
+"""What is made of each dataset or join, such as cooking by its subflavors."""
+
+WITH_REPLACEMENT = 1 << 16
+"""Epochs shuffled together that stand for drawing with replacement."""
+
+
+class Builder:
+    """Makes sources and streams of nodes.
+
+    Args:
+        code: functions and types that the files name.
+        options: how datasets are opened.
+        lanes: of streams.
+        each: applied to every dataset and join.
+    """
+
+    def __init__(self, code: Code, options: OpenOptions, lanes: int, each: Each | None) -> None:
+        self._code = code
+        self._options = options
+        self._lanes = lanes
+        self._each = each
+
+    def build(self, node: Node, mode: Mode, seed: int | None) -> Source[Sample] | Stream[Sample]:
+        """A source of one epoch; or a stream for weights in training."""
+        if not isinstance(node, Mixed):
+            return self._unit(node)
+        if mode == "val":
+            return self._in_turn(node)
+        if node.kind == "blend_epochized":
+            return self._repeated(node)
+        return self._blend(node, seed)
+
+    def _in_turn(self, node: Mixed) -> Source[Sample]:
+        """Every sample once, one dataset after another; weights and repetitions don't count."""
+        own = {name: (self._unit(unit), 1) for name, unit, _ in units(node)}
+        return cast(Source[Sample], Epochs(own))
+
+    def _repeated(self, node: Mixed) -> Source[Sample]:
+        """Repetitions multiply down to the datasets: a fraction of a mix is that fraction of each."""
+        own: dict[str, tuple[Source[Sample], Fraction | int | float]] = {}
+        for name, unit, numbers in units(node):
+            if all(numbers):
+                own[name] = (self._unit(unit), _product(numbers))
+        if not own:
+            raise ConfigError("nothing is left of this mix: all repetitions are 0", path=node.path)
+        return cast(Source[Sample], Epochs(own))
+
+    def _blend(self, node: Mixed, seed: int | None) -> Blend:
+        children = {name: child for name, weight, child in node.children if weight}
+        weights = {name: weight for name, weight, _ in node.children if weight}
+        if not children:
+            raise ConfigError("nothing is left of this blend: all weights are 0", path=node.path)
+        streams = {name: self._stream(child) for name, child in children.items()}
+        return Blend(streams, weights, seed, lanes=self._lanes)
+
+    def _stream(self, node: Node) -> Stream[Sample]:
+        """A child of a blend; its seed comes from there."""
+        if isinstance(node, Mixed):
+            return self._blend(node, None)
+        return _shuffled(self._unit(node), node.multiplier, self._lanes)
+
+    def _unit(self, node: Leaf | Joined) -> Source[Sample]:
+        source = self._join(node) if isinstance(node, Joined) else self._leaf(node)
+        return source if self._each is None else self._each(source, node)
+
+    def _leaf(self, node: Leaf) -> Source[Sample]:
+        source = open_leaf(
+            node.path,
+            node.split,
+            dataset_config=node.dataset_config,
+            split_config=node.split_config,
+            sample_types=self._code.types,
+            options=self._options,
+        )
+        if node.aux and not is_crude(source):
+            raise ConfigError(
+                "auxiliary data are for crude datasets: these samples are typed already",
+                path=node.path,
+                found=", ".join(node.aux),
+            )
+        taken = _flavored(_part(source, node), node.subflavors)
+        stores: dict[str, Any] = {name: open_aux(*place) for name, place in node.aux.items()}
+        return WithAux(taken, **stores) if stores else taken
+
+    def _join(self, node: Joined) -> Source[Sample]:
+        members = {name: self._leaf(member) for name, member in node.members.items()}
+        joiner = joiner_of(node.joiner, node.joiner_is_class, self._code, node.path)
+        given: Any = members if node.named else list(members.values())
+        how: Any = node.how if node.named else list(node.how.values())
+        try:
+            joined = Join(given, how=how, joiner=joiner, name=node.joiner)
+        except PenstockError as error:
+            error.path = error.path or node.path
+            raise
+        return _flavored(_part(joined, node), node.subflavors)
+
+
+def _part(source: Source[Any], node: Leaf | Joined) -> Source[Any]:
+    for bounds in node.ranges:
+        try:
+            source = subset(source, bounds)
+        except PenstockError as error:
+            error.path = error.path or node.path
+            raise
+    return source
+
+
+def _flavored(source: Source[Sample], subflavors: Mapping[str, Any]) -> Source[Sample]:
+    return Flavored(source, subflavors) if subflavors else source
+
+
+def _shuffled(source: Source[Sample], multiplier: Multiplier, lanes: int) -> Stream[Sample]:
+    if multiplier is None:
+        return Sequential(source, lanes)
+    times = WITH_REPLACEMENT if multiplier == -1 else multiplier
+    copies = source if times == 1 else cast(Source[Sample], Epochs({"copies": (source, times)}))
+    return Shuffle(copies, lanes=lanes)
+
+
+def _product(numbers: tuple[int | float, ...]) -> Fraction | int | float:
+    if len(numbers) == 1:
+        return numbers[0]
+    product = Fraction(1)
+    for number in numbers:
+        product *= exactly("number of repetitions", number)
+    return int(product) if product.denominator == 1 else product

@@ -1,0 +1,128 @@
+"""Functions and types that files name: from what the caller registered, or imported where that is trusted."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import ConfigError, UnsafeData
+from penstock.formats.webdataset.sample_types import SampleType, find_type, type_of_class
+
+_HEAD = ("__key__", "__restore_key__", "__subflavors__")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a file may name.
+
+    Attributes:
+        functions: `module.name` or `module:name` → function; a pair of functions for packing on the fly.
+        types: `module.Class` → type of samples.
+        trust: import what is named in neither, which runs its module's code.
+    """
+
+    functions: Mapping[str, Any]
+    types: Mapping[str, SampleType]
+    trust: bool
+
+    def function(self, name: str, path: str | None) -> Any:
+        """The function called `module:qualname`.
+
+        Raises:
+            UnsafeData: it is not registered, and nothing may be imported.
+            ConfigError: there is no such function.
+        """
+        known = self.functions.get(name, self.functions.get(name.replace(":", ".")))
+        if known is not None:
+            return known
+        if not self.trust:
+            raise UnsafeData(
+                "a function that is not known: to import its module would run its code",
+                path=path,
+                found=name,
+                expected=", ".join(self.functions) or "a registered function",
+                hint=f"Register it, as {{{name!r}: fn}}, or pass trust=True",
+            )
+        return _imported(name, path)
+
+
+def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool) -> Code:
+    """What files may name, from what a caller gives; classes are looked at for their fields."""
+    types = {
+        name.replace(":", "."): one if isinstance(one, SampleType) else type_of_class(one)
+        for name, one in (sample_types or {}).items()
+    }
+    return Code(dict(functions or {}), types, trust)
+
+
+def joiner_of(name: str, is_class: bool, code: Code, path: str) -> Callable[..., Any]:
+    """What makes joined samples: a function, a class with `from_joined`, or a type whose fields are taken."""
+    if not is_class:
+        return Joiner(code.function(name, path))
+    known = code.functions.get(name)
+    from_joined = getattr(known, "from_joined", None)
+    if from_joined is not None:
+        return Joiner(from_joined)
+    if known is not None and not isinstance(known, type):
+        return Joiner(known)
+    if known is not None:
+        return Merge(type_of_class(known))
+    if name in code.types:
+        return Merge(code.types[name])
+    module, _, kind = name.rpartition(".")
+    return Merge(find_type(module, kind, trust=code.trust, path=path))
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """A joiner function; a sample that it makes keeps the first member's key and subflavors."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, *members: Any, **named: Any) -> Any:
+        made = self.fn(*members, **named)
+        if not isinstance(made, dict):
+            return made
+        return {**_head((*members, *named.values())), **made}
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The fields of a type, out of all members; of equal ones the later member's."""
+
+    sample_type: SampleType
+
+    def __call__(self, *members: Any, **named: Any) -> dict[str, Any]:
+        there = [one for one in (*members, *named.values()) if one is not None]
+        fields = {key: value for one in there for key, value in one.items() if key in self.sample_type.fields}
+        missing = [name for name in self.sample_type.required if name not in fields]
+        if missing:
+            raise ConfigError(f"no member has {', '.join(missing)} of {self.sample_type.name}")
+        return {**_head(there), **self.sample_type.defaults, **fields}
+
+
+def _head(members: Any) -> dict[str, Any]:
+    """What a joined sample has of its members: key and subflavors of the first, sources of all."""
+    there = [one for one in members if isinstance(one, dict)]
+    if not there:
+        return {}
+    head = {name: there[0][name] for name in _HEAD if name in there[0]}
+    sources = tuple(source for one in there for source in one.get("__sources__") or ())
+    return {**head, "__sources__": sources} if sources else head
+
+
+def _imported(name: str, path: str | None) -> Any:
+    module, colon, qualname = name.partition(":")
+    if not colon:
+        module, _, qualname = name.rpartition(".")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError("no such function", path=path, found=name, hint=str(error)) from None
+    if not callable(found):
+        raise ConfigError("this is no function", path=path, found=name)
+    return found

@@ -1,0 +1,99 @@
+"""Samples with subflavors: what tells a function over several datasets where a sample comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import place_of
+from penstock._resolved import samples_of
+from penstock._tree import line, tree
+from penstock.abc import Source, SupportsFiles, SupportsKeys
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, IntArray, Place, Sample, Schema
+
+FIELD = "__subflavors__"
+
+
+class Flavored:
+    """A source whose samples carry `subflavors` besides their own; where both name a key, these win.
+
+    Attributes:
+        source: what is read.
+        subflavors: plain JSON.
+    """
+
+    def __init__(self, source: Source[Sample], subflavors: Mapping[str, Any]) -> None:
+        self.source = source
+        self.subflavors = dict(subflavors)
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
+        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
+        self.get = source.get if isinstance(source, SupportsFiles) else None
+        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's, and open."""
+        return Schema(self.source.schema.fields, open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and the subflavors."""
+        return digest("subflavors", self.subflavors, self.source.fingerprint)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks."""
+        return blocks_of(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._flavored(self.source[as_index(index, len(self))])
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        return [self._flavored(sample) for sample in samples_of(self.source, np.asarray(indices))]
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.source, as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        return {"kind": "subflavors", "subflavors": self.subflavors, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: the subflavors."""
+        return line("Subflavors", self.subflavors)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _flavored(self, sample: Any) -> Any:
+        if isinstance(sample, dict):
+            return {**sample, FIELD: {**(sample.get(FIELD) or {}), **self.subflavors}}
+        return sample

@@ -1,0 +1,96 @@
+"""Opening one dataset as a metadataset or a recipe names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError, NotFound
+from penstock.formats import get_format, open_source
+from penstock.formats.webdataset.dataset_yaml import typed_view
+from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
+from penstock.formats.webdataset.sample_types import SampleType
+from penstock.formats.webdataset.source import open_raw
+from penstock.formats.webdataset.typed import TypedSource
+from penstock.store.resolve import resolve
+from penstock.types import OpenOptions, Sample
+
+JSONL = (".jsonl", ".ndjson")
+
+SampleTypes = Mapping[str, SampleType]
+"""`module.Class` → the type of samples that a YAML may name by it."""
+
+
+def open_leaf(
+    path: str,
+    split: str | None,
+    *,
+    dataset_config: str | None = None,
+    split_config: str | None = None,
+    sample_types: SampleTypes | None = None,
+    options: OpenOptions | None = None,
+) -> Source[Sample]:
+    """A WebDataset, or a JSONL by Energon's rules.
+
+    Args:
+        path: folder, file or URL.
+        split: of a WebDataset; a JSONL has none.
+        dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
+        split_config: file in `.nv-meta` in the place of `split.yaml`.
+        sample_types: types that its `dataset.yaml` may name.
+        options: everything else that opening knows.
+
+    Raises:
+        NotFound: nothing is there, or no such file in `.nv-meta`.
+        FormatError: it is neither, or it was not prepared.
+        ConfigError: no such split.
+    """
+    options = OpenOptions() if options is None else options
+    store, root = resolve(path)
+    if path.endswith(JSONL):
+        return get_format("jsonl").open(store, root, replace(options, split=None, flavor="energon"))
+    options = replace(options, split=split)
+    splits = None if split_config is None else _named_splits(store, root, split_config)
+    if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
+        return open_raw(store, root, options, splits)
+    raw = open_raw(store, root, replace(options, columns=None), splits)
+    name = dataset_config or DATASET_YAML
+    return typed_view(raw, store, raw.path, options, dataset_config=name, sample_types=sample_types)
+
+
+def open_aux(path: str, is_folder: bool) -> Source[Sample]:
+    """A store of files by name: a folder, a prepared WebDataset, or a JSONL.
+
+    Raises:
+        NotFound: nothing is there.
+        FormatError: a folder that was not prepared.
+    """
+    if is_folder:
+        store, root = resolve(path)
+        if not store.is_folder(root):
+            raise NotFound("no such folder", path=path, hint="Check the path")
+        return open_source(path, format="folder", raw=True)
+    store, root = resolve(path)
+    if path.endswith(JSONL):
+        return open_source(path, format="jsonl", flavor="energon", raw=True)
+    # Files are found in all splits: which one it is opened with says only what its samples would be.
+    parts = list(read_splits(store, root).parts)
+    split = "train" if "train" in parts or not parts else parts[0]
+    return open_leaf(path, split if parts else None, options=OpenOptions(raw=True))
+
+
+def is_crude(source: Any) -> bool:
+    """Whether a dataset's samples are its parts, to be cooked, rather than of a type."""
+    return not isinstance(source, TypedSource) or source.sample_type is None
+
+
+def _named_splits(store: Store, root: str, name: str) -> Any:
+    path = meta_path(root, name)
+    if not store.exists(path):
+        raise NotFound("no such file of splits", path=path, hint="It is looked for in .nv-meta")
+    splits = read_splits(store, root, (name,))
+    if not splits.parts:
+        raise ConfigError("this file names no splits", path=path)
+    return splits

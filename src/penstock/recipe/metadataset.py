@@ -1,0 +1,393 @@
+"""Energon's metadatasets: YAML files that mix and join datasets, V1 and V2.
+
+| form | keys |
+|---|---|
+| V1 | `splits: {name: {datasets: [reference + weight, subflavor]}}` |
+| reference | `path, split_part, subflavors, aux, subset, dataset_config, split_config,` multiplier |
+| blend | `blend: [reference or join, + weight], subset` |
+| blend_epochized | `blend_epochized: [reference or join, + repetitions], subset` |
+| join | `join: [member] or {name: member}, joiner, split_part, subflavors, subset`, multiplier |
+
+The multiplier is `shuffle_over_epochs_multiplier`. A file without a `__class__` is V1. Paths are relative to the file.
+Of subflavors the outer level wins, also over `dataset.yaml`. Checked against megatron-energon 7.4.1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.abc import Source, Stream
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, NotFound
+from penstock.recipe.build import Builder, Each, Mode
+from penstock.recipe.code import make_code
+from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
+from penstock.recipe.places import aux_place, beside
+from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
+from penstock.store.resolve import resolve
+from penstock.types import OpenOptions
+
+V1, V2 = "Metadataset", "MetadatasetV2"
+SUFFIX = (".yaml", ".yml")
+JSONL = (".jsonl", ".ndjson")
+RULES = ("error", "skip", "none")
+
+_TOP = ("__module__", "__class__", "splits")
+_PLACE = ("split_part", "subflavors", "shuffle_over_epochs_multiplier")
+_CONFIGS = ("dataset_config", "split_config")
+_REFERENCE = ("path", *_PLACE, *_CONFIGS, "aux", "subset")
+_JOIN = ("join", "joiner", *_PLACE, *_CONFIGS, "subset")
+_MEMBER = ("path", *_PLACE, *_CONFIGS, "nonmatch", "aux", "subset")
+_V1_REFERENCE = ("path", *_PLACE, *_CONFIGS, "weight", "subflavor")
+_NUMBERS: dict[MixKind, str] = {"blend": "weight", "blend_epochized": "repetitions"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What a node inherits.
+
+    Attributes:
+        path: of the file.
+        split: name of the enclosing split.
+        subflavors: of the levels above; they win.
+        ranges: subsets of the levels above, the innermost first.
+        multiplier: of the levels above.
+        files: that this one was named by, and itself.
+    """
+
+    path: str
+    split: str
+    subflavors: Mapping[str, Any]
+    ranges: Ranges
+    multiplier: Multiplier
+    files: tuple[str, ...]
+
+
+def read_metadataset(path: str | os.PathLike[str], split: str) -> Node:
+    """What a metadataset says of one split.
+
+    Args:
+        path: YAML file or URL.
+        split: name of the split.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: no YAML.
+        ConfigError: an unknown key, a value that can't be, or no such split.
+    """
+    file = os.fspath(path)
+    file = file if "://" in file else os.path.abspath(os.path.expanduser(file))
+    return _file(_Above(file, split, {}, (), 1, ()))
+
+
+def open_metadataset(
+    path: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    mode: Mode = "train",
+    seed: int | None = None,
+    lanes: int = 1,
+    joiners: Mapping[str, Any] | None = None,
+    sample_types: Mapping[str, Any] | None = None,
+    trust: bool = False,
+    raw: bool = False,
+    each: Each | None = None,
+) -> Source[Any] | Stream[Any]:
+    """One split of a metadataset of Energon's.
+
+    One dataset, a join, `blend_epochized`, and everything with `mode="val"` is a source of one epoch; a weighted
+    `blend` in training is an endless stream. In validation each sample comes once, one dataset after another.
+
+    Args:
+        path: YAML file or URL; paths in it are relative to it.
+        split: name of the split.
+        mode: `"train"` or `"val"`.
+        seed: of a weighted blend; left open (None) it is 0, or comes from a blend around it.
+        lanes: of a weighted blend.
+        joiners: `module.name` → the function or class that the file names so, which takes samples as dicts.
+        sample_types: `module.Class` → a dataclass or TypedDict that the file, or a `dataset.yaml`, names so.
+        trust: import functions and classes that are in neither, and run code that comes with the data.
+        raw: samples as stored bytes, also of typed datasets.
+        each: makes of each dataset (source, node) what takes its place, such as a `Map` over it.
+
+    Raises:
+        NotFound: a file or dataset that is not there.
+        FormatError: no YAML, or a dataset that is not what it should be.
+        ConfigError: a key or value that can't be, or a join that fails.
+        UnsafeData: code that is named, not registered and not trusted.
+    """
+    if mode not in ("train", "val"):
+        raise unknown(str(mode), ("train", "val"), "no such mode", None)
+    code = make_code(joiners, sample_types, trust)
+    builder = Builder(code, OpenOptions(raw=raw, trust=trust), lanes, each)
+    return builder.build(read_metadataset(path, split), mode, seed)
+
+
+def traverse_metadataset(path: str | os.PathLike[str], *, split: str = "train") -> list[Leaf]:
+    """The datasets of one split, in order, with everything that they inherit; opens none of them."""
+    return list(leaves(read_metadataset(path, split)))
+
+
+def is_metadataset(value: Any) -> bool:
+    """Whether the content of a YAML file is a metadataset rather than a recipe of ours."""
+    return isinstance(value, dict) and "splits" in value
+
+
+def _file(above: _Above) -> Node:
+    path = above.path
+    if path in above.files:
+        raise ConfigError("a metadataset contains itself", path=path, found=" → ".join((*above.files, path)))
+    above = replace(above, files=(*above.files, path))
+    store, root = resolve(path)
+    if not store.exists(root) or store.is_folder(root):
+        raise NotFound("no such metadataset", path=path, hint="Check the path")
+    value = check_map(energon_yaml.load(store.get(root), path), "the metadataset", path)
+    check_keys(value, _TOP, "the metadataset", path)
+    version = value.get("__class__", V1)
+    if version not in (V1, V2):
+        raise unknown(str(version), (V1, V2), "no such class of metadatasets", path)
+    splits = check_map(value.get("splits"), "`splits`", path)
+    if above.split not in splits:
+        raise unknown(above.split, list(splits), "the metadataset has no such split", path)
+    found = check_map(splits[above.split], f"the split {above.split!r}", path)
+    return _first_version(found, above) if version == V1 else _node(found, f"the split {above.split!r}", above)
+
+
+def _first_version(value: dict[str, Any], above: _Above) -> Node:
+    check_keys(value, ("datasets",), f"the split {above.split!r}", above.path)
+    items: list[tuple[str, int | float, Node]] = []
+    for number, one in enumerate(check_list(value.get("datasets"), "`datasets`", above.path)):
+        what = f"datasets[{number}]"
+        item = check_map(one, what, above.path)
+        check_keys(item, _V1_REFERENCE, what, above.path)
+        given = {key: each for key, each in item.items() if key not in ("weight", "subflavor")}
+        if item.get("subflavor") is not None:
+            given["subflavors"] = {"__subflavor__": item["subflavor"], **(item.get("subflavors") or {})}
+        items.append((_name(given), _number(item, "weight", what, above), _reference(given, what, above)))
+    return _mixed("blend", items, above)
+
+
+def _node(value: dict[str, Any], what: str, above: _Above) -> Node:
+    forms = [form for form in ("path", "blend", "blend_epochized", "join") if form in value]
+    if len(forms) != 1:
+        known = (*_REFERENCE, "blend", "blend_epochized", "join", "joiner")
+        check_keys(value, known, what, above.path)
+        raise ConfigError(
+            f"{what} is exactly one of path, blend, blend_epochized and join",
+            path=above.path,
+            found=", ".join(forms) or ", ".join(value) or "nothing",
+        )
+    [form] = forms
+    if form == "path":
+        return _reference(value, what, above)
+    if form == "join":
+        return _joined(value, what, above)
+    return _mix("blend" if form == "blend" else "blend_epochized", value, what, above)
+
+
+def _mix(kind: MixKind, value: dict[str, Any], what: str, above: _Above) -> Mixed:
+    check_keys(value, (kind, "subset"), what, above.path)
+    inside = replace(above, ranges=_ranges(value, what, above, relative=True))
+    number = _NUMBERS[kind]
+    items: list[tuple[str, int | float, Node]] = []
+    for place, one in enumerate(check_list(value[kind], f"{what}.{kind}", above.path)):
+        where = f"{what}.{kind}[{place}]"
+        item = check_map(one, where, above.path)
+        given = {key: each for key, each in item.items() if key != number}
+        if "path" not in given and "join" not in given:
+            check_keys(item, (*_REFERENCE, "join", "joiner", number), where, above.path)
+            raise ConfigError(f"{where} has neither path nor join", path=above.path, found=", ".join(item) or "nothing")
+        node = _joined(given, where, inside) if "join" in given else _reference(given, where, inside)
+        items.append((_name(given), _number(item, number, where, above), node))
+    return _mixed(kind, items, above)
+
+
+def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Above) -> Mixed:
+    names: dict[str, int] = {}
+    children: list[tuple[str, int | float, Node]] = []
+    for name, number, node in items:
+        if isinstance(node, Mixed) and node.kind != kind:
+            raise ConfigError(
+                "blend and blend_epochized can't be mixed in one tree",
+                path=above.path,
+                found=f"{name!r} is a {node.kind} inside of a {kind}",
+            )
+        names[name] = names.get(name, 0) + 1
+        children.append((name if names[name] == 1 else f"{name}-{names[name]}", number, node))
+    return Mixed(kind, tuple(children), above.path)
+
+
+def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
+    check_keys(value, _REFERENCE, what, above.path)
+    path = beside(above.path, check_text(value.get("path"), f"{what}.path", above.path))
+    inside = _inherited(value, what, above)
+    if path.endswith(SUFFIX):
+        refused = [key for key in ("aux", *_CONFIGS) if value.get(key) is not None]
+        if refused:
+            raise ConfigError(
+                f"{what} refers to a metadataset, which has no {', '.join(refused)} of its own",
+                path=above.path,
+                found=path,
+                hint="Say it at the datasets in that file",
+            )
+        ranges = _ranges(value, what, above, relative=True)
+        return _file(replace(inside, path=path, ranges=ranges))
+    aux = check_map(value.get("aux") or {}, f"{what}.aux", above.path)
+    places = {name: _aux(one, f"{what}.aux.{name}", above) for name, one in aux.items()}
+    configs = {key: _optional_text(value, key, what, above) for key in _CONFIGS}
+    given = [key for key, one in configs.items() if one is not None]
+    if given and path.endswith(JSONL):
+        raise ConfigError(f"{what} is a JSONL, which has no {', '.join(given)}", path=above.path, found=path)
+    return Leaf(
+        path,
+        inside.split,
+        inside.subflavors,
+        _ranges(value, what, above),
+        places,
+        configs["dataset_config"],
+        configs["split_config"],
+        inside.multiplier,
+    )
+
+
+def _aux(value: Any, what: str, above: _Above) -> tuple[str, bool]:
+    path, is_folder = aux_place(above.path, check_text(value, what, above.path))
+    if path.endswith(SUFFIX):
+        raise ConfigError(f"{what} is a metadataset; auxiliary data are datasets or folders", path=above.path)
+    return path, is_folder
+
+
+def _joined(value: dict[str, Any], what: str, above: _Above) -> Joined:
+    check_keys(value, _JOIN, what, above.path)
+    inside = _inherited(value, what, above)
+    given = value["join"]
+    named = isinstance(given, dict)
+    pairs = list(check_map(given, f"{what}.join", above.path).items()) if named else []
+    if not named:
+        pairs = [(str(place), one) for place, one in enumerate(check_list(given, f"{what}.join", above.path))]
+    if len(pairs) < 2:
+        raise ConfigError(f"{what} joins fewer than two datasets", path=above.path, found=len(pairs))
+    configs = {key: value[key] for key in _CONFIGS if value.get(key) is not None}
+    members = {name: _member(one, f"{what}.join.{name}", configs, inside) for name, one in pairs}
+    rules = {name: rule for name, (_, rule) in members.items()}
+    first = next(iter(rules))
+    if rules.pop(first) != "error":
+        raise ConfigError(
+            f"{what}: the first member decides the rows, so it has no other nonmatch than error", path=above.path
+        )
+    joiner, is_class = _joiner(value.get("joiner"), f"{what}.joiner", above)
+    own = {name: member for name, (member, _) in members.items()}
+    ranges = _ranges(value, what, above)
+    return Joined(own, named, rules, joiner, is_class, inside.subflavors, ranges, inside.multiplier, above.path)
+
+
+def _member(value: Any, what: str, configs: Mapping[str, Any], above: _Above) -> tuple[Leaf, str]:
+    item = check_map(value, what, above.path)
+    check_keys(item, _MEMBER, what, above.path)
+    refused = [key for key in ("aux", "subset") if item.get(key) is not None]
+    if refused:
+        raise ConfigError(
+            f"{what} is a member of a join, where {refused[0]} has no effect",
+            path=above.path,
+            hint="Take it out, or say it at the join",
+        )
+    rule = item.get("nonmatch", "error")
+    if rule not in RULES:
+        # A bare `none` is text, `null` is none at all.
+        raise unknown(str(rule), RULES, f"{what} has no such nonmatch", above.path)
+    given = {key: one for key, one in {**configs, **item}.items() if key != "nonmatch"}
+    leaf = _reference(given, what, replace(above, ranges=()))
+    if not isinstance(leaf, Leaf) or leaf.path.endswith(JSONL):
+        raise ConfigError(f"{what} can't be joined", path=above.path, found=item.get("path"), expected="a WebDataset")
+    return leaf, rule
+
+
+def _joiner(value: Any, what: str, above: _Above) -> tuple[str, bool]:
+    if value is None:
+        raise ConfigError("a join needs a joiner", path=above.path, expected="{__module__: …, __function__: …}")
+    item = check_map(value, what, above.path)
+    check_keys(item, ("__module__", "__class__", "__function__"), what, above.path)
+    named = [key for key in ("__class__", "__function__") if key in item]
+    if len(named) != 1 or "__module__" not in item:
+        raise ConfigError(
+            f"{what} names a module, and a class or a function", path=above.path, found=", ".join(item) or "nothing"
+        )
+    module = check_text(item["__module__"], f"{what}.__module__", above.path)
+    name = check_text(item[named[0]], f"{what}.{named[0]}", above.path)
+    return f"{module}.{name}", named[0] == "__class__"
+
+
+def _inherited(value: dict[str, Any], what: str, above: _Above) -> _Above:
+    own = check_map(value.get("subflavors") or {}, f"{what}.subflavors", above.path)
+    split = _optional_text(value, "split_part", what, above) or above.split
+    multiplier = value.get("shuffle_over_epochs_multiplier", 1)
+    is_number = (
+        isinstance(multiplier, int) and not isinstance(multiplier, bool) and (multiplier == -1 or multiplier > 0)
+    )
+    if multiplier is not None and not is_number:
+        raise ConfigError(
+            f"{what}.shuffle_over_epochs_multiplier is no number of epochs",
+            path=above.path,
+            found=repr(multiplier),
+            expected="1 or more, -1 (with replacement) or null (no shuffling)",
+        )
+    product = _multiplied(multiplier, above.multiplier)
+    return replace(above, split=split, subflavors={**own, **above.subflavors}, multiplier=product)
+
+
+def _multiplied(one: Multiplier, other: Multiplier) -> Multiplier:
+    if one is None or other is None:
+        return None
+    return -1 if -1 in (one, other) else one * other
+
+
+def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool = False) -> Ranges:
+    """The subsets of a node and of what is above it."""
+    given = value.get("subset")
+    if given is None:
+        return above.ranges
+    item = check_map(given, f"{what}.subset", above.path)
+    check_keys(item, ("range",), f"{what}.subset", above.path)
+    bounds = check_list(item.get("range"), f"{what}.subset.range", above.path)
+    if len(bounds) != 2 or any(isinstance(one, bool) or not isinstance(one, (int, str)) for one in bounds):
+        raise ConfigError(
+            f"{what}.subset.range is no range",
+            path=above.path,
+            found=repr(bounds),
+            expected='[a, b] in samples, [a, end], or percentages such as ["0%", "12.5%"]',
+        )
+    if relative and not isinstance(bounds[0], str):
+        raise ConfigError(
+            f"{what}.subset counts samples, which only a dataset itself can",
+            path=above.path,
+            found=repr(bounds),
+            expected='percentages such as ["0%", "50%"]',
+        )
+    start, stop = bounds
+    return ((start, stop), *above.ranges)
+
+
+def _number(item: dict[str, Any], key: str, what: str, above: _Above) -> int | float:
+    value = item.get(key, 1)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{what}.{key} is no number", path=above.path, found=repr(value), expected="0 or more")
+    return value
+
+
+def _optional_text(value: dict[str, Any], key: str, what: str, above: _Above) -> str | None:
+    one = value.get(key)
+    return None if one is None else check_text(one, f"{what}.{key}", above.path)
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    """How a child is named: by what its path ends in."""
+    path = item.get("path")
+    if not isinstance(path, str):
+        return "join"
+    name = path.rstrip("/").rpartition("/")[2] or path
+    for suffix in (*SUFFIX, *JSONL):
+        name = name.removesuffix(suffix)
+    return name or path
