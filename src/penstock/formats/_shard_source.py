@@ -212,6 +212,7 @@ class ShardSource:
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
         options: dict[str, Any] = {"trust": True} if self._options.trust else {}
+        options |= {"raw": True} if self._options.raw else {}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
         return {"kind": "open", "format": self._name, "path": self._folder.path, **options}
 

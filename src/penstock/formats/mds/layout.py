@@ -24,6 +24,7 @@ from penstock.types import Batch, Field, IntArray, OpenOptions, Sample
 
 Bytes = NDArray[np.uint8]
 
+_STORED = mds_field("bytes")
 _JOINED_BYTES = 1 << 14  # mean size of rows that are copied together before they are decoded
 
 
@@ -42,8 +43,8 @@ class MdsColumn:
     size_bytes: int | None
 
 
-def mds_columns(layout: Layout, *, trust: bool = False) -> tuple[MdsColumn, ...]:
-    """The columns of a layout, in file order.
+def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tuple[MdsColumn, ...]:
+    """The columns of a layout, in file order; with `raw` their values are the stored bytes.
 
     Raises:
         ConfigError: an unknown encoding.
@@ -56,13 +57,13 @@ def mds_columns(layout: Layout, *, trust: bool = False) -> tuple[MdsColumn, ...]
         if size_bytes is not None and codec.size_bytes not in (None, size_bytes):
             what = f"column {name!r} has another size than its encoding {encoding!r}"
             raise Unsupported(what, found=size_bytes, expected=codec.size_bytes)
-        columns.append(MdsColumn(name, codec, size_bytes))
+        columns.append(MdsColumn(name, _STORED if raw else codec, size_bytes))
     return tuple(columns)
 
 
 def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
     """The codec of a layout's samples, for the columns that `options` ask for."""
-    columns = mds_columns(layout, trust=options.trust)
+    columns = mds_columns(layout, trust=options.trust, raw=options.raw)
     wanted = tuple(one for one in columns if options.columns is None or one.name in options.columns)
     decode = _decoder(columns, wanted)
     many = _ManyDecoder(columns, wanted)
