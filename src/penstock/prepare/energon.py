@@ -102,7 +102,6 @@ class _Request:
     plan: EnergonPlan
     meta: MetaFiles
     before: Info | None
-    tar_index_only: bool
     sqlite: bool
     media: MediaReader | None
     progress: Progress | None
@@ -152,6 +151,7 @@ def prepare_webdataset(
     """
     store, root = resolve(path)
     root = root.rstrip("/") or root
+    before: Info | None = None
     if tar_index_only:
         if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
             raise ConfigError(
@@ -160,18 +160,15 @@ def prepare_webdataset(
         before = read_info(store, root)
         plan, meta = _known_plan(store, root, before), MetaFiles({})
     else:
-        plan = plan_in(store, root, exclude)
-        if plan.is_prepared and not overwrite:
-            forget_work(store, root)
-            raise ConfigError(
-                "this dataset is prepared already", path=root, hint="Pass overwrite (--overwrite) to prepare it again"
-            )
-        before = None
+        plan = _new_plan(store, root, exclude, overwrite=overwrite)
         options = dataset or DatasetOptions()
         meta = plan_meta(store, plan, split_ratio, split_parts, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
+    return _prepare(_Request(store, plan, meta, before, sqlite, media, progress), workers, executor)
+
+
+def _prepare(request: _Request, workers: int | None, executor: str | None) -> PrepareSummary:
     started_s = time.monotonic()
-    with open_work(store, root) as work:
-        request = _Request(store, plan, meta, before, tar_index_only, sqlite, media, progress)
+    with open_work(request.store, request.plan.path) as work:
         try:
             summary = _run(request, work, workers, executor)
         except Exception:
@@ -180,6 +177,17 @@ def prepare_webdataset(
             raise
         work.clear()
     return summary
+
+
+def _new_plan(store: Store, root: str, exclude: str | None, *, overwrite: bool) -> EnergonPlan:
+    """The plan for a folder that is not prepared, or shall be prepared again."""
+    plan = plan_in(store, root, exclude)
+    if plan.is_prepared and not overwrite:
+        forget_work(store, root)
+        raise ConfigError(
+            "this dataset is prepared already", path=root, hint="Pass overwrite (--overwrite) to prepare it again"
+        )
+    return plan
 
 
 def _known_plan(store: Store, root: str, info: Info) -> EnergonPlan:

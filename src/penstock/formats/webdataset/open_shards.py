@@ -92,6 +92,15 @@ class OpenShards:
             raise self._misfit(shard, start, stop)
         return start, stop
 
+    def read_range(self, name: str, place: int) -> Range:
+        """The bytes of one sample."""
+        start, stop = self.range(name, place)
+        shard = self._open.get(name) or self.get(name)
+        if shard.view is not None:
+            return Range(shard.path, shard.view, 0, start, stop)
+        data = self._store.get_ranges(shard.path, [(start, stop)])[0]
+        return Range(shard.path, memoryview(data), start, start, stop)
+
     def read_ranges(self, wanted: Sequence[tuple[str, int]]) -> list[Range]:
         """The bytes of samples, each by shard and place in it; one read a shard where nothing is mapped."""
         found: list[Range | None] = []

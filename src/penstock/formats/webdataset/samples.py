@@ -20,6 +20,7 @@ from penstock.formats.webdataset.tar import (
     checksums_agree,
     names_of,
     next_member,
+    plain_member,
     plain_sizes,
     require_plain,
 )
@@ -48,40 +49,57 @@ def parse(found: Range) -> Parsed:
     Raises:
         FormatError: at a header that is none, a member that leaves the range, or one of another sample.
     """
-    view, base, stop, path = found.view, found.base, found.stop, found.path
+    view, base, path = found.view, found.base, found.path
+    place, stop = found.start - base, found.stop - base
     key: str | None = None
     names: list[str] = []
     parts: dict[str, bytes] = {}
+    while place < stop:
+        plain = plain_member(view[place : place + BLOCK_BYTES])
+        if plain is not None and (after := place + plain[1]) <= stop:
+            name, _, size = plain
+            content = place + BLOCK_BYTES
+            place = after
+        else:
+            member = _member(found, place + base)
+            if member is None:
+                break
+            place = member.stop_bytes - base
+            if not member.is_regular:
+                continue
+            name, content, size = member.name, member.content_bytes - base, member.size_bytes
+        split = split_name(name)
+        if split is None:
+            continue
+        if split[0] != key:
+            if key is not None:
+                raise _two_keys(path, content + base - BLOCK_BYTES, name, key)
+            key = split[0]
+        names.append(name)
+        parts[split[1]] = bytes(view[content : content + size])
+    if key is None:
+        raise Corrupt(
+            "the index says that a sample is here, and there is none",
+            path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
+        )  # fmt: skip
+    return key, tuple(names), parts
+
+
+def _member(found: Range, offset_bytes: int) -> Member | None:
+    """The next member that is not plain, or damaged; sparse ones that count are refused."""
+    view, base = found.view, found.base
 
     def read(start_bytes: int, stop_bytes: int) -> memoryview:
         return view[start_bytes - base : stop_bytes - base]
 
-    offset_bytes = found.start
-    while offset_bytes < stop:
-        member = next_member(read, offset_bytes, stop, path)
-        if member is None:
-            break
-        if isinstance(member, dict):
-            offset_bytes = int(member["next"])
-            continue
-        offset_bytes = member.stop_bytes
-        split = split_name(member.name) if member.is_regular else None
-        if split is None:
-            continue
-        if key is None:
-            key = split[0]
-        elif key != split[0]:
-            raise _two_keys(path, member, key)
-        require_plain(member, path)
-        names.append(member.name)
-        content = member.content_bytes - base
-        parts[split[1]] = bytes(view[content : content + member.size_bytes])
-    if key is None:
-        raise Corrupt(
-            "the index says that a sample is here, and there is none",
-            path=path, offset_bytes=found.start, expected=f"a sample of {stop - found.start} bytes", hint=_AGAIN,
-        )  # fmt: skip
-    return key, tuple(names), parts
+    while offset_bytes < found.stop:
+        member = next_member(read, offset_bytes, found.stop, found.path)
+        if not isinstance(member, dict):
+            if member is not None and member.is_regular and split_name(member.name) is not None:
+                require_plain(member, found.path)
+            return member
+        offset_bytes = int(member["next"])  # a header about all members is none itself
+    return None
 
 
 def parse_all(ranges: Sequence[Range]) -> list[Parsed]:
@@ -145,9 +163,8 @@ def _joined(one: Range, rows: list[_Row]) -> Parsed:
     return parse(one) if key is None else (key, tuple(names), parts)
 
 
-def _two_keys(path: str, member: Member, key: str) -> Corrupt:
+def _two_keys(path: str, offset_bytes: int, name: str, key: str) -> Corrupt:
     return Corrupt(
         "the index and the shard disagree: a sample holds members of two keys",
-        path=path, offset_bytes=member.start_bytes, found=repr(member.name[:200]), expected=f"a part of {key!r}",
-        hint=_AGAIN,
+        path=path, offset_bytes=offset_bytes, found=repr(name[:200]), expected=f"a part of {key!r}", hint=_AGAIN,
     )  # fmt: skip

@@ -289,6 +289,25 @@ def require_plain(member: Member, path: str) -> None:
         )  # fmt: skip
 
 
+def plain_member(header: bytes | memoryview) -> tuple[str, int, int] | None:
+    """`(name, bytes to the next header, size_bytes)` of a header of the commonest kind; None for any other block.
+
+    That kind is a regular member whose name fits, with a size below 1 GiB and a right checksum.
+    """
+    block = bytes(header)
+    if len(block) < BLOCK_BYTES or block[156] != 48 or block[345] or block[124] != 48 or block[257:259] != b"us":
+        return None
+    try:
+        size, stated = int(block[125:135], 8), int(block[148:154], 8)
+    except ValueError:
+        return None
+    if ((zlib.adler32(block) & 0xFFFF) + 255 - sum(block[148:156]) - stated) % _ADLER or size < 0:
+        return None
+    end = block.find(b"\0", 0, 100)
+    name = block[: 100 if end < 0 else end].decode("utf-8", "surrogateescape")
+    return name, BLOCK_BYTES + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES, size
+
+
 # --- many members ------------------------------------------------------------------------------------------------
 
 
