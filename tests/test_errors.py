@@ -9,6 +9,7 @@ import pytest
 from penstock import errors
 from penstock.errors import (
     ConfigError,
+    CookError,
     Corrupt,
     Denied,
     FormatError,
@@ -48,6 +49,7 @@ def test_codes_and_exit_statuses_are_pinned() -> None:
         "PrepareError": ("prepare", 14),
         "Unreachable": ("unreachable", 15),
         "Denied": ("denied", 16),
+        "CookError": ("cook", 17),
     }
 
 
@@ -58,6 +60,7 @@ def test_codes_and_exit_statuses_are_pinned() -> None:
         (Corrupt, FormatError),
         (Unsupported, FormatError),
         (TooLarge, FormatError),
+        (CookError, FormatError),
         (NotFound, FileNotFoundError),
         (NotFound, KeyError),
         (ConfigError, ValueError),

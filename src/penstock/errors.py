@@ -6,7 +6,8 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 │   ├── Truncated             the file ends too early
 │   ├── Corrupt               a value contradicts another, or its format
 │   ├── Unsupported           valid, but a variant that Penstock does not read
-│   └── TooLarge              a size beyond the format's limits, or beyond what the file can hold
+│   ├── TooLarge              a size beyond the format's limits, or beyond what the file can hold
+│   └── CookError             a function could not make a sample of what was read
 ├── NotFound                  no such file, sample or name (also FileNotFoundError and KeyError)
 ├── ConfigError               an option or an argument that can't work (also ValueError)
 ├── ResumeMismatch            a saved state does not belong to this stream
@@ -119,6 +120,13 @@ class TooLarge(FormatError):
 
     code = "too-large"
     exit_status = 8
+
+
+class CookError(FormatError):
+    """A function could not make a sample of what was read. The loader's `on_error` says what happens."""
+
+    code = "cook"
+    exit_status = 17
 
 
 class NotFound(PenstockError, FileNotFoundError, KeyError):

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from penstock.cook.cookers import Cooker, SkipSample
+from penstock.cook.cooking import CookedSource, CookedStream, cook
+from penstock.cook.crude import Crude, CrudeSample
+from penstock.cook.lazy import Lazy, Prefetch
 from penstock.cook.packstream import PackStream
+from penstock.cook.stores import FileStore
 
-__all__ = ["PackStream"]
+__all__ = [
+    "CookedSource",
+    "CookedStream",
+    "Cooker",
+    "Crude",
+    "CrudeSample",
+    "FileStore",
+    "Lazy",
+    "PackStream",
+    "Prefetch",
+    "SkipSample",
+    "cook",
+]

@@ -1,0 +1,200 @@
+"""Cook functions: which one takes a sample, what it is called with, and what its errors mean."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import derive_key
+from penstock.cook.stores import FileStore
+from penstock.errors import ConfigError, CookError, NotFound, PenstockError
+
+CookFn = Callable[..., Any]
+"""Raw sample, and stores, `primary`, `rng` by keyword → the cooked sample."""
+
+# These are faults of a program, whatever the sample.
+PROGRAM_ERRORS = (
+    SystemError, SyntaxError, ImportError, MemoryError, RecursionError, ReferenceError, NameError, StopIteration,
+    StopAsyncIteration, NotImplementedError,
+)  # fmt: skip
+
+_GIVEN = ("primary", "rng")
+
+
+class SkipSample(CookError):
+    """Raised by a cook function: this sample is not to be used.
+
+    A stream of positions has no holes: the loader raises it, or with `on_error="substitute"` takes another sample of
+    the same child. A `PackStream` over the stream that is cooked in its `merge` leaves it out.
+    """
+
+    def __init__(self, what: str = "the cook function skips this sample", **details: Any) -> None:
+        super().__init__(what, **details)
+
+
+@dataclass(frozen=True, slots=True)
+class Cooker:
+    """A cook function and the samples that it takes.
+
+    Attributes:
+        cook: called as `cook(sample, **stores)`, with each auxiliary store by its name; with `primary`, a store of the
+            sample's own dataset, and `rng`, a numpy Generator of its own for every position, where it has parameters
+            of these names.
+        has_subflavors: pairs that the sample's `__subflavors__` must hold; None takes every sample.
+        name: says which function it is, in fingerprints; `module:qualname` by default. Change it when the function's
+            results change.
+    """
+
+    cook: CookFn
+    has_subflavors: Mapping[str, Any] | None = None
+    name: str | None = None
+
+    def is_match(self, subflavors: Mapping[str, Any] | None) -> bool:
+        """Whether it takes samples with these subflavors."""
+        wanted = self.has_subflavors or {}
+        return all(key in (subflavors or {}) and (subflavors or {})[key] == value for key, value in wanted.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A cook function with what it is called with, for one dataset."""
+
+    cook: CookFn
+    name: str
+    stores: Mapping[str, Any]
+    primary: FileStore | None
+    wants_rng: bool
+
+    def __call__(self, sample: Any, seed: int, position: int) -> Any:
+        """The cooked sample.
+
+        Raises:
+            CookError: the function failed on this sample.
+        """
+        given = self.stores
+        if self.primary is not None:
+            given = {**given, "primary": self.primary.of(sample.get("__key__", ""))}
+        if self.wants_rng:
+            given = {**given, "rng": rng_of(seed, position)}
+        try:
+            return self.cook(sample, **given)
+        except Exception as error:
+            wrapped = as_cook_error(error, self.name, sample)
+            if wrapped is error:
+                raise
+            raise wrapped from error
+
+
+def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
+    """What an exception of a function over one sample means: itself where the sample is not to blame."""
+    if isinstance(error, NotFound) or type(error) is FileNotFoundError:
+        pass  # a file that the sample names; a store that does not answer is no sample's fault
+    elif isinstance(error, (PenstockError, OSError, *PROGRAM_ERRORS)):
+        return error
+    key = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)
+    return CookError(
+        f"{name} failed on the sample {key!r}",
+        found=f"{type(error).__name__}: {error}"[:400],
+        hint="Mend the sample or the function, or load with on_error='substitute'",
+    )
+
+
+def rng_of(seed: int, position: int) -> np.random.Generator:
+    """The generator of one position: the same wherever and whenever it is cooked."""
+    return np.random.Generator(np.random.Philox(key=derive_key(seed, "cook", position)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cookers:
+    """A choice of cook functions; the first that matches takes a sample.
+
+    Attributes:
+        all: in the order in which they are asked.
+        extra: further stores that functions may ask for by name.
+    """
+
+    all: tuple[Cooker, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @staticmethod
+    def of(given: CookFn | Cooker | Sequence[CookFn | Cooker]) -> Cookers:
+        """From one or several functions or cookers."""
+        several = given if isinstance(given, Sequence) else [given]
+        if not several:
+            raise ConfigError("no cook function", expected="one or more")
+        return Cookers(tuple(one if isinstance(one, Cooker) else Cooker(one) for one in several))
+
+    @property
+    def names(self) -> list[list[Any]]:
+        """[name, subflavors] of each, as plain JSON."""
+        return [[name_of(one), None if one.has_subflavors is None else dict(one.has_subflavors)] for one in self.all]
+
+    def choose(self, subflavors: Mapping[str, Any] | None) -> Cooker:
+        """The cooker of samples with these subflavors.
+
+        Raises:
+            ConfigError: there is none; it lists them.
+        """
+        for one in self.all:
+            if one.is_match(subflavors):
+                return one
+        known = "; ".join(f"{name_of(one)} for {dict(one.has_subflavors or {})}" for one in self.all)
+        raise ConfigError(
+            "no cooker takes samples with these subflavors",
+            found=dict(subflavors or {}),
+            expected=known or "one or more cookers",
+            hint="Add a Cooker with such has_subflavors, or one without",
+        )
+
+    def bind(self, subflavors: Mapping[str, Any] | None, aux: Mapping[str, Any], primary: FileStore | None) -> Bound:
+        """The cooker of a dataset, held against what it will be called with.
+
+        Raises:
+            ConfigError: no cooker takes it; the function lacks a parameter for a store, or wants what is not there.
+        """
+        one = self.choose(subflavors)
+        name = name_of(one)
+        taken = [given for given in aux if given in (*_GIVEN, *self.extra)]
+        if taken:
+            raise ConfigError("the name of an auxiliary store is taken", found=", ".join(taken))
+        parameters = inspect.signature(one.cook).parameters
+        wants = {given for given in (*_GIVEN, *self.extra) if given in parameters}
+        if "primary" in wants and primary is None:
+            raise ConfigError(
+                f"{name} wants the store of its own dataset, which gives no files by name",
+                hint="Leave out the parameter primary",
+            )
+        stores = {**aux, **{given: self.extra[given] for given in wants & self.extra.keys()}}
+        _check_call(one.cook, name, {*stores, *(wants & set(_GIVEN))})
+        return Bound(one.cook, name, stores, primary if "primary" in wants else None, "rng" in wants)
+
+
+def name_of(one: Cooker) -> str:
+    """Which function a cooker is; raises `ConfigError` where nothing says so."""
+    if one.name is not None:
+        return one.name
+    qualname: str | None = getattr(one.cook, "__qualname__", None)
+    if qualname is None:
+        raise ConfigError(
+            "the cook function has no name by which a saved state could know it",
+            found=type(one.cook).__name__,
+            hint="Pass name= to Cooker, and change it when the function's results change",
+        )
+    return f"{one.cook.__module__}:{qualname}"
+
+
+def _check_call(fn: CookFn, name: str, given: set[str]) -> None:
+    """Misuse is found before the first sample: it is no fault of any."""
+    try:
+        inspect.signature(fn).bind({}, **dict.fromkeys(given))
+    except TypeError as error:
+        raise ConfigError(
+            f"{name} can't be called with what this dataset has",
+            found=str(error),
+            expected=f"cook(sample, *, {', '.join(sorted(given)) or 'nothing'})",
+            hint="Each auxiliary store is a keyword argument; **stores takes them all",
+        ) from None

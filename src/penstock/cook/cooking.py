@@ -1,0 +1,342 @@
+"""Cooking as a stage: raw samples of a source or a stream → cooked ones, each from its position alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices, as_position, as_positions
+from penstock._places import place_of
+from penstock._resolved import Ahead, samples_of
+from penstock._stages import report
+from penstock._tree import line, tree
+from penstock.abc import Source, Stream, SupportsFiles, SupportsSeed, SupportsSubstitutes, is_stream
+from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
+from penstock.cook.crude import CrudeSample, Origin
+from penstock.cook.stores import FileStore, stores_of
+from penstock.errors import ConfigError
+from penstock.mix.auxiliary import aux_of
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, IntArray, Location, Place, Schema
+
+RESTORE_KIND = "cook"
+SAMPLE = "sample"
+_STAGE = "cook"
+
+GivenCookers = CookFn | Cooker | Sequence[CookFn | Cooker] | Cookers
+
+
+@overload
+def cook(x: Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedStream: ...
+@overload
+def cook(x: Source[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource: ...
+def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource | CookedStream:
+    """Each sample of a source or a stream, cooked.
+
+    The first cooker whose `has_subflavors` match the sample's `__subflavors__` takes it. Its function gets the
+    auxiliary stores of the sample's dataset by name, and `primary` and `rng` where it has such parameters: `rng` is a
+    numpy Generator made from (seed, position), so a sample is the same after a resume, on any worker and world size,
+    and another one in each epoch of a stream. `__restore_key__` of a sample is `("cook", position)`, from which
+    `restore` makes it again.
+
+    Args:
+        x: what is read: samples as dicts; a `Crude` source below knows its dataset and stores.
+        cookers: functions and `Cooker`s, asked in order.
+        seed: of `rng`.
+
+    Raises:
+        ConfigError: no cooker, or one without a name.
+    """
+    chosen = cookers if isinstance(cookers, Cookers) else Cookers.of(cookers)
+    return CookedStream(x, chosen, seed) if is_stream(x) else CookedSource(x, chosen, seed)  # pyright: ignore[reportArgumentType]
+
+
+class Kitchen:
+    """Which function cooks a sample: bound once a dataset and choice of subflavors.
+
+    Args:
+        cookers: to choose from.
+        seed: of `rng`.
+        below: what samples without a dataset of their own are read from.
+    """
+
+    def __init__(self, cookers: Cookers, seed: int, below: Any) -> None:
+        self.cookers = cookers
+        self.seed = seed
+        self._default = _origin_of(below)
+        self._bound: dict[tuple[int, str], tuple[Origin, Bound]] = {}
+
+    def __call__(self, sample: Any, position: int) -> Any:
+        """The cooked sample; the raw one is told how to make it again."""
+        sample["__restore_key__"] = (RESTORE_KIND, position)
+        return self.bound(sample)(sample, self.seed, position)
+
+    def bound(self, sample: Any) -> Bound:
+        """The function of a sample."""
+        origin = sample.origin if isinstance(sample, CrudeSample) else self._default
+        subflavors = sample.get("__subflavors__")
+        # The origin is kept beside, so that its id stays its own.
+        place = (id(origin), repr(subflavors) if subflavors else "")
+        found = self._bound.get(place)
+        if found is None:
+            found = origin, self.cookers.bind(subflavors, origin.aux, origin.primary)
+            self._bound[place] = found
+        return found[1]
+
+    @property
+    def identity(self) -> list[Any]:
+        """What decides a cooked sample besides the raw one, as plain JSON."""
+        return [self.cookers.names, self.seed]
+
+
+class CookedSource:
+    """What `cook` makes of a source; the position of a sample is its index."""
+
+    def __init__(self, source: Source[Any], cookers: Cookers, seed: int) -> None:
+        self.source = source
+        self._given = (cookers, seed)
+        self.kitchen = Kitchen(cookers, seed, source)
+        self._identity = self.kitchen.identity
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (CookedSource, (self.source, *self._given))
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what the functions return is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, the functions' names and the seed."""
+        return digest("cook", self._identity, self.source.fingerprint)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks."""
+        return blocks_of(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Any:
+        index = as_index(index, len(self))
+        return self.kitchen(_own(self.source[index]), index)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]; of samples that are no dicts one column, `sample`."""
+        return columns_of(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """The samples at `indices`: int64[k], in that order."""
+        return _cooked(self.kitchen, samples_of(self.source, indices), indices)
+
+    def restore(self, key: tuple[Any, ...]) -> Any:
+        """The sample with this `__restore_key__`, or that of a sample made from it."""
+        return self[position_of(key)]
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.source, as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the functions' names, the seed, and the source."""
+        return {"kind": "cook", "cookers": self._identity[0], "seed": self._given[1], "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: the functions."""
+        return line("Cook", {"fn": ",".join(name for name, _ in self._identity[0])})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class CookedStream:
+    """What `cook` makes of a stream."""
+
+    def __init__(self, stream: Stream[Any], cookers: Cookers, seed: int) -> None:
+        self.stream = stream
+        self._given = (cookers, seed)
+        self.kitchen = Kitchen(cookers, seed, stream)
+        self._identity = self.kitchen.identity
+        self._held = Held(stream)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (CookedStream, (self.stream, *self._given))
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.stream.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: what the functions return is not known."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint, the functions' names and the seed."""
+        return digest("cook", self._identity, self.stream.fingerprint)
+
+    def __getitem__(self, position: int, /) -> Any:
+        position = as_position(position)
+        return self.kitchen(_own(self.stream[position]), position)
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k]; of samples that are no dicts one column, `sample`."""
+        return columns_of(self.get_resolved_samples(as_positions(positions)))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: the positions; what the stream makes of them is held for the thread that asks."""
+        return self._held.resolve(as_positions(positions))
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        return columns_of(self.get_resolved_samples(tickets))
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+        """The samples that the tickets stand for."""
+        return _cooked(self.kitchen, self._held.samples(tickets), tickets)
+
+    def restore(self, key: tuple[Any, ...]) -> Any:
+        """The sample with this `__restore_key__`, or that of a sample made from it."""
+        return self[position_of(key)]
+
+    def locate(self, position: int, /) -> Location:
+        """Where position comes from: as the stream says."""
+        return self.stream.locate(position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """As the stream's.
+
+        Raises:
+            ConfigError: the stream names no stand-ins, or there are no more.
+        """
+        if not isinstance(self.stream, SupportsSubstitutes):
+            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
+        return self.stream.substitute(position, attempt)
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`: the functions, and as many of the stream."""
+        return {"kind": "cook", "cookers": self._identity}, {"stream": stop}
+
+    def seeded(self, seed: int, /) -> CookedStream:
+        """With `seed` where the stream left its own open."""
+        return CookedStream(self.stream.seeded(seed), *self._given) if isinstance(self.stream, SupportsSeed) else self
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the functions' names, the seed, and the stream."""
+        return {"kind": "cook", "cookers": self._identity[0], "seed": self._given[1], "stream": self.stream.recipe()}
+
+    def summary(self) -> str:
+        """One line: the functions."""
+        return line("Cook", {"fn": ",".join(name for name, _ in self._identity[0])})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class Held:
+    """A stream read by positions, whose order is computed ahead all the same.
+
+    A stage that needs to know positions hands them on as its tickets. What the stream's own tickets for them are is
+    held for each thread, from its last `resolve` on; others are resolved when they are read.
+    """
+
+    def __init__(self, stream: Stream[Any]) -> None:
+        self._stream = stream
+        self._ahead = Ahead(stream)
+        self._local = threading.local()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Held, (self._stream,))
+
+    def resolve(self, positions: IntArray) -> IntArray:
+        """int64[k]: the positions; memory: 16 bytes each until the next call."""
+        if len(positions) > 1 and bool((positions[1:] > positions[:-1]).all()):
+            self._local.held = positions, self._ahead.resolve(positions)
+        return positions
+
+    def samples(self, positions: IntArray) -> list[Any]:
+        """The samples at `positions`: int64[k]."""
+        held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
+        if held is not None and len(positions):
+            places = np.minimum(np.searchsorted(held[0], positions), len(held[0]) - 1)
+            if np.array_equal(held[0][places], positions):
+                return self._ahead.samples(held[1][places])
+        return self._ahead.samples(self._ahead.resolve(positions))
+
+
+def columns_of(samples: list[Any]) -> Batch:
+    """A batch of samples: by field where they are dicts, else one column, `sample`."""
+    return stack(samples) if all(isinstance(one, dict) for one in samples) else {SAMPLE: samples}
+
+
+def position_of(key: Any) -> int:
+    """The position that a restore key stands for, however deep it is wrapped.
+
+    Raises:
+        ConfigError: it is none of a cooked sample.
+    """
+    found = key
+    while isinstance(found, (tuple, list)) and found:
+        if len(found) == 2 and found[0] == RESTORE_KIND and isinstance(found[1], int):
+            return found[1]
+        found = found[-1]
+    raise ConfigError(
+        "no restore key of a cooked sample", found=repr(key)[:120], expected=f"({RESTORE_KIND!r}, number)"
+    )
+
+
+def _own(sample: Any) -> Any:
+    """The sample as a dict that nobody else holds: a source in memory may hand out the same one again."""
+    if isinstance(sample, CrudeSample):
+        return sample  # made anew for every read
+    if isinstance(sample, dict):
+        return dict(sample)
+    raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
+
+
+def _cooked(kitchen: Kitchen, samples: list[Any], positions: IntArray) -> list[Any]:
+    """Each sample, cooked; its time is told apart from reading."""
+    began = time.perf_counter()
+    made = [kitchen(_own(one), at) for one, at in zip(samples, positions.tolist(), strict=True)]
+    report(_STAGE, time.perf_counter() - began)
+    return made
+
+
+def _origin_of(below: Any) -> Origin:
+    """The one dataset that a node reads, as far as it is one."""
+    node = below
+    while not isinstance(node, SupportsFiles):
+        children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
+        node = next((child for name, child in children.items() if name in ("source", "stream")), None)
+        if node is None:
+            return Origin({}, stores_of(aux_of(below), None), None)
+    return Origin({}, stores_of(aux_of(below), None), FileStore(node))

@@ -1,0 +1,171 @@
+"""Raw samples that know their dataset: what a cook stage far above, over a blend of many, needs to know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._places import place_of
+from penstock._resolved import samples_of
+from penstock._tree import line, tree
+from penstock.abc import Source, SupportsFiles, SupportsKeys
+from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.cook.stores import FileStore, stores_of
+from penstock.errors import PenstockError
+from penstock.mix.auxiliary import aux_of
+from penstock.order.blocks import blocks_of
+from penstock.types import Batch, IntArray, Place, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The dataset of a raw sample.
+
+    Attributes:
+        subflavors: that every sample of it carries.
+        aux: name → store.
+        primary: the store of the dataset itself, where it gives files by name.
+        kind: name of the type that its samples have already; None for crude ones.
+    """
+
+    subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    aux: Mapping[str, FileStore] = field(default_factory=dict[str, FileStore])
+    primary: FileStore | None = None
+    kind: str | None = None
+
+
+class CrudeSample(dict[str, Any]):
+    """A raw sample, equal to the dict of its parts.
+
+    Attributes:
+        origin: its dataset.
+    """
+
+    __slots__ = ("origin",)
+
+    origin: Origin
+
+
+class Crude:
+    """A source of `CrudeSample`s: the samples of `source`, decoded, each with what is known of its dataset.
+
+    Args:
+        source: raw samples; its auxiliary stores (`WithAux`) are the dataset's.
+        subflavors: that its samples carry besides their own; where both name a key, these win.
+        decode: how parts, files of the dataset and of the stores are decoded by their extension; None leaves bytes.
+        decode_parts: whether parts are decoded, too: not where the source has done so.
+        kind: name of the type of samples that are typed already.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        *,
+        subflavors: Mapping[str, Any] | None = None,
+        decode: DecodeOptions | None = None,
+        decode_parts: bool = True,
+        kind: str | None = None,
+    ) -> None:
+        self.source = source
+        self._decode = decode
+        self._decode_parts = decode_parts and decode is not None
+        primary = FileStore(source, decode) if isinstance(source, SupportsFiles) else None
+        self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind)
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
+        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
+        self.get = source.get if isinstance(source, SupportsFiles) else None
+        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, self.origin.kind))
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's, and open."""
+        return Schema(self.source.schema.fields, open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint, the subflavors and the way of decoding."""
+        how = [self._decode.image if self._decode is not None else None, self._decode_parts]
+        return digest("crude", dict(self.origin.subflavors), how, self.source.fingerprint)
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_blocks + 1]: the source's storage blocks."""
+        return blocks_of(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> CrudeSample:
+        return self._made(self.source[as_index(index, len(self))])
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[CrudeSample]:
+        """The samples at `indices`: int64[k], in that order."""
+        return list(map(self._made, samples_of(self.source, np.asarray(indices))))
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of the sample."""
+        return place_of(self.source, as_index(index, len(self)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the source, subflavors, and how it is decoded."""
+        decode = None if self._decode is None else self._decode.image
+        own = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": decode}
+        return {**own, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: subflavors and stores."""
+        return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _made(self, raw: Any) -> CrudeSample:
+        made = CrudeSample(raw)
+        made.origin = self.origin
+        if self.origin.subflavors:
+            made["__subflavors__"] = {**(raw.get("__subflavors__") or {}), **self.origin.subflavors}
+        if self._decode_parts:
+            self._decode_all(made)
+        return made
+
+    def _decode_all(self, made: CrudeSample) -> None:
+        how = self._decode
+        if how is None:
+            return
+        for name, value in made.items():
+            if type(value) is bytes and not name.startswith("__"):
+                try:
+                    made[name] = decode_part(name, value, how)
+                except PenstockError as error:
+                    error.what = f"sample {made.get('__key__')!r}: {error.what}"
+                    raise
+
+
+def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, kind: str | None) -> Crude:
+    return Crude(source, subflavors=subflavors, decode=decode, decode_parts=decode_parts, kind=kind)

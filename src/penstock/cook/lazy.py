@@ -1,0 +1,140 @@
+"""Files that are fetched only when they are needed: a cook function returns a handle, and whoever packs calls `get`."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.codec.parts import decode_part
+from penstock.cook.stores import FileStore, add_source
+
+_THREADS = 8
+_MOST_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A file of a store, not fetched yet. Picklable: what was fetched ahead stays behind.
+
+    Attributes:
+        store: of the file.
+        name: its name.
+        ahead: the fetch that is under way, where there is one.
+    """
+
+    store: FileStore
+    name: str
+    ahead: _Fetch | None = field(default=None, compare=False, repr=False)
+
+    def get(self, sample: Any = None) -> Any:
+        """The file's value, as often as it is asked for; `sample` is told where it is from.
+
+        Raises:
+            NotFound: no such file.
+            FormatError: it can't be decoded.
+        """
+        data = None if self.ahead is None else self.ahead.take()
+        if data is None:
+            return self.store.get(self.name, sample)
+        if sample is not None:
+            add_source(sample, self.store.info(self.name))
+        return data if self.store.decode is None else decode_part(self.name, data, self.store.decode)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Lazy, (self.store, self.name))
+
+
+class Prefetch:
+    """Fetches files in the background, up to a number of bytes; what is beyond is fetched when it is asked for.
+
+    Of a remote dataset the bytes also go into the cache of its store, so that a later epoch finds them there.
+
+    Memory: `most_bytes`, and a file a thread.
+
+    Args:
+        threads: files that are fetched at once.
+        most_bytes: of files that were fetched and are not taken yet.
+    """
+
+    def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
+        self._given = (threads, most_bytes)
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Prefetch, self._given)
+
+    def lazy(self, store: FileStore, name: str) -> Lazy:
+        """A handle to a file, whose fetch begins now where there is room."""
+        with self._lock:
+            if self._held_bytes >= self._given[1]:
+                return Lazy(store, name)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._given[0], thread_name_prefix="penstock-prefetch")
+            fetch = _Fetch(self)
+            fetch.begin(self._pool, store, name)
+        return Lazy(store, name, fetch)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were fetched and not taken yet."""
+        return self._held_bytes
+
+    def hold(self, num_bytes: int) -> None:
+        """Count bytes that are held, or with a negative number that are not any more."""
+        with self._lock:
+            self._held_bytes += num_bytes
+
+    def close(self) -> None:
+        """Stop fetching; what was not begun is fetched when it is asked for."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Fetch:
+    """One fetch: the bytes are handed out once, and dropped with the handle at the latest."""
+
+    __slots__ = ("_bytes", "_future", "_lock", "_owner", "_wanted")
+
+    def __init__(self, owner: Prefetch) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._bytes: bytes | None = None
+        self._wanted = True
+        self._future: Future[None] | None = None
+
+    def begin(self, pool: ThreadPoolExecutor, store: FileStore, name: str) -> None:
+        """Start it."""
+        self._future = pool.submit(_run, self, store, name)
+
+    def keep(self, data: bytes) -> None:
+        """The bytes are here."""
+        with self._lock:
+            if self._wanted:
+                self._bytes = data
+                self._owner.hold(len(data))
+
+    def take(self) -> bytes | None:
+        """The bytes; None where they were taken before, or are to be fetched by the caller."""
+        future = self._future
+        if future is not None and not future.cancel():
+            future.exception()  # waits; an error comes again, and better, when the caller fetches
+        with self._lock:
+            return self._drop()
+
+    def __del__(self) -> None:
+        self._drop()
+
+    def _drop(self) -> bytes | None:
+        data, self._bytes, self._wanted = self._bytes, None, False
+        if data is not None:
+            self._owner.hold(-len(data))
+        return data
+
+
+def _run(fetch: _Fetch, store: FileStore, name: str) -> None:
+    fetch.keep(store.source.get(store.whole(name)))
