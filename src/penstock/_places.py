@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from penstock.abc import Source, SupportsExtents, SupportsKeys, SupportsPlaces, SupportsTokenExtents
+from penstock.errors import FormatError
 from penstock.types import Extent, Place
+
+T = TypeVar("T")
 
 
 def place_of(source: Source[Any], index: int) -> Place:
@@ -13,9 +17,17 @@ def place_of(source: Source[Any], index: int) -> Place:
     if isinstance(source, SupportsPlaces):
         return source.place_of(index)
     return Place(
-        key=source.key_of(index) if isinstance(source, SupportsKeys) else None,
-        extents=(source.extent(index),) if isinstance(source, SupportsExtents) else None,
+        key=_known(source.key_of, index) if isinstance(source, SupportsKeys) else None,
+        extents=_known(lambda at: (source.extent(at),), index) if isinstance(source, SupportsExtents) else None,
     )
+
+
+def _known(find: Callable[[int], T], index: int) -> T | None:
+    """What `find` gives, or None where the sample is damaged: its place in the order is known all the same."""
+    try:
+        return find(index)
+    except FormatError:
+        return None
 
 
 def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:

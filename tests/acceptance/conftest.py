@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,3 +106,12 @@ def tools() -> Any:
         if not name.startswith("_"):
             setattr(Tools, name, staticmethod(value) if callable(value) else value)
     return Tools
+
+
+@pytest.fixture(scope="session")
+def lethal() -> Any:
+    """A module that worker processes can import."""
+    folder = str(Path(__file__).parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module("lethal")
