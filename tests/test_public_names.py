@@ -171,6 +171,7 @@ SEAMS = {
     },
     "penstock.errors": {
         "ConfigError",
+        "CookError",
         "Corrupt",
         "Denied",
         "FormatError",

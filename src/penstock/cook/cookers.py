@@ -19,7 +19,7 @@ CookFn = Callable[..., Any]
 # These are faults of a program, whatever the sample.
 PROGRAM_ERRORS = (
     SystemError, SyntaxError, ImportError, MemoryError, RecursionError, ReferenceError, NameError, StopIteration,
-    StopAsyncIteration, NotImplementedError,
+    StopAsyncIteration,
 )  # fmt: skip
 
 _GIVEN = ("primary", "rng")

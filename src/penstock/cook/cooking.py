@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 
@@ -54,7 +54,21 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
         ConfigError: no cooker, or one without a name.
     """
     chosen = cookers if isinstance(cookers, Cookers) else Cookers.of(cookers)
-    return CookedStream(x, chosen, seed) if is_stream(x) else CookedSource(x, chosen, seed)  # pyright: ignore[reportArgumentType]
+    kitchen = Kitchen(chosen, seed, x)
+    return CookedStream(x, kitchen) if is_stream(x) else CookedSource(x, kitchen)  # pyright: ignore[reportArgumentType]
+
+
+class Cooks(Protocol):
+    """What makes a sample of a raw one: a pure function of the two, picklable where it is to cross processes."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """What decides a cooked sample besides the raw one, as plain JSON; it is in fingerprints and recipes."""
+        ...
+
+    def __call__(self, sample: Any, position: int, /) -> Any:
+        """The cooked sample; the raw one is the cook's to change."""
+        ...
 
 
 class Kitchen:
@@ -69,10 +83,15 @@ class Kitchen:
     def __init__(self, cookers: Cookers, seed: int, below: Any) -> None:
         self.cookers = cookers
         self.seed = seed
+        self._below = below
         self._default = _origin_of(below)
+        self._names = cookers.names
         self._bound: dict[tuple[int, str], tuple[Origin, Bound]] = {}
 
-    def __call__(self, sample: Any, position: int) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Kitchen, (self.cookers, self.seed, self._below))
+
+    def __call__(self, sample: Any, position: int, /) -> Any:
         """The cooked sample; the raw one is told how to make it again."""
         sample["__restore_key__"] = (RESTORE_KIND, position)
         return self.bound(sample)(sample, self.seed, position)
@@ -92,20 +111,18 @@ class Kitchen:
     @property
     def identity(self) -> list[Any]:
         """What decides a cooked sample besides the raw one, as plain JSON."""
-        return [self.cookers.names, self.seed]
+        return [self._names, self.seed]
 
 
 class CookedSource:
     """What `cook` makes of a source; the position of a sample is its index."""
 
-    def __init__(self, source: Source[Any], cookers: Cookers, seed: int) -> None:
+    def __init__(self, source: Source[Any], kitchen: Cooks) -> None:
         self.source = source
-        self._given = (cookers, seed)
-        self.kitchen = Kitchen(cookers, seed, source)
-        self._identity = self.kitchen.identity
+        self.kitchen = kitchen
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (CookedSource, (self.source, *self._given))
+        return (CookedSource, (self.source, self.kitchen))
 
     @property
     def schema(self) -> Schema:
@@ -115,7 +132,7 @@ class CookedSource:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, the functions' names and the seed."""
-        return digest("cook", self._identity, self.source.fingerprint)
+        return digest("cook", self.kitchen.identity, self.source.fingerprint)
 
     @property
     def preferred_mode(self) -> str:
@@ -155,12 +172,12 @@ class CookedSource:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the functions' names, the seed, and the source."""
-        return {"kind": "cook", "cookers": self._identity[0], "seed": self._given[1], "source": self.source.recipe()}
+        """Plain JSON: what decides how it is cooked, and the source."""
+        return {"kind": "cook", "cookers": self.kitchen.identity, "source": self.source.recipe()}
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": ",".join(name for name, _ in self._identity[0])})
+        return line("Cook", {"fn": _names(self.kitchen)})
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -172,15 +189,13 @@ class CookedSource:
 class CookedStream:
     """What `cook` makes of a stream."""
 
-    def __init__(self, stream: Stream[Any], cookers: Cookers, seed: int) -> None:
+    def __init__(self, stream: Stream[Any], kitchen: Cooks) -> None:
         self.stream = stream
-        self._given = (cookers, seed)
-        self.kitchen = Kitchen(cookers, seed, stream)
-        self._identity = self.kitchen.identity
+        self.kitchen = kitchen
         self._held = Held(stream)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (CookedStream, (self.stream, *self._given))
+        return (CookedStream, (self.stream, self.kitchen))
 
     @property
     def lanes(self) -> int:
@@ -195,7 +210,7 @@ class CookedStream:
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint, the functions' names and the seed."""
-        return digest("cook", self._identity, self.stream.fingerprint)
+        return digest("cook", self.kitchen.identity, self.stream.fingerprint)
 
     def __getitem__(self, position: int, /) -> Any:
         position = as_position(position)
@@ -237,23 +252,23 @@ class CookedStream:
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the functions, and as many of the stream."""
-        return {"kind": "cook", "cookers": self._identity}, {"stream": stop}
+        return {"kind": "cook", "cookers": self.kitchen.identity}, {"stream": stop}
 
     def seeded(self, seed: int, /) -> CookedStream:
         """With `seed` where the stream left its own open."""
-        return CookedStream(self.stream.seeded(seed), *self._given) if isinstance(self.stream, SupportsSeed) else self
+        return CookedStream(self.stream.seeded(seed), self.kitchen) if isinstance(self.stream, SupportsSeed) else self
 
     def children(self) -> Mapping[str, Stream[Any]]:
         """The stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the functions' names, the seed, and the stream."""
-        return {"kind": "cook", "cookers": self._identity[0], "seed": self._given[1], "stream": self.stream.recipe()}
+        """Plain JSON: what decides how it is cooked, and the stream."""
+        return {"kind": "cook", "cookers": self.kitchen.identity, "stream": self.stream.recipe()}
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": ",".join(name for name, _ in self._identity[0])})
+        return line("Cook", {"fn": _names(self.kitchen)})
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -323,12 +338,17 @@ def _own(sample: Any) -> Any:
     raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
 
 
-def _cooked(kitchen: Kitchen, samples: list[Any], positions: IntArray) -> list[Any]:
+def _cooked(kitchen: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:
     """Each sample, cooked; its time is told apart from reading."""
     began = time.perf_counter()
     made = [kitchen(_own(one), at) for one, at in zip(samples, positions.tolist(), strict=True)]
     report(_STAGE, time.perf_counter() - began)
     return made
+
+
+def _names(kitchen: Cooks) -> str:
+    first = kitchen.identity[0]
+    return ",".join(name for name, _ in first) if isinstance(first, list) else str(first)
 
 
 def _origin_of(below: Any) -> Origin:
