@@ -23,7 +23,7 @@ from penstock.formats._shard_names import shards_in
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index, splits_in
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
-from penstock.store.side_file import load_manifest, read_side_file
+from penstock.store.side_file import file_binding, load_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
 _SAMPLED_SHARDS = 64
@@ -327,10 +327,10 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
 def _check_side_file(check: _Check) -> Iterator[Problem]:
     store, path = check.folder.store, check.folder.path
     side, where = f"{path}/{SIDE_NAME}", f"{path}/{INDEX_NAME}"
-    if load_manifest(store, side) is None:
-        return
-    manifest = read_side_file(store, side, where)
+    manifest = load_manifest(store, side)
     if manifest is None:
+        return
+    if manifest.binding != file_binding(store, where):
         yield _warning("shards.side-file", side, "it does not belong to this index", "Delete it")
     elif check.depth == "full":
         for name, digests in manifest.block_digests.items():

@@ -34,7 +34,7 @@ _CODES = {
     "float64": 66,
 }
 _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items()}
-_CODES_OF = {np.dtype(name).newbyteorder(order): code for name, code in _CODES.items() for order in "<>="}
+_CODES_OF = {np.dtype(name).newbyteorder(order): code for name, code in _CODES.items() for order in ("<", ">", "=")}
 _DIM_DTYPES = tuple(np.dtype(f"<u{1 << w}") for w in range(4))
 _MAX_AXES = 63
 
