@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "split": "Deal documents or lines to parts.",
     "filter": "Keep the documents or lines that fit.",
     "chunk": "One of N consecutive pieces of a dataset.",
+    "prepare": "Energon's metadata for tar shards; the index of a JSONL file.",
+    "prepare-media": "What the headers of media say, as an index.",
     "modalities": "The commands of Modalities: same options, same files.",
 }
 _INTERRUPTED = 130

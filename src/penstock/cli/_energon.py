@@ -1,0 +1,80 @@
+"""What the commands on WebDatasets share: Energon's options in its spellings of today and before, and their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MediaChoice = tuple[str, str | None]
+"""How media are found: extension, glob or header; and the patterns of glob."""
+
+
+def media_options(command: Command) -> Command:
+    """`--media-by-extension --media-by-glob --media-by-header --exact`, each also as `--media-metadata-by-…`."""
+    for option in (
+        click.option("--exact", is_flag=True, help="Decode images and sound, instead of believing headers."),
+        click.option(
+            *("--media-by-header", "--media-metadata-by-header", "by_header"),
+            is_flag=True,
+            help="Media metadata of files that begin as media do.",
+        ),
+        click.option(
+            *("--media-by-glob", "--media-metadata-by-glob", "by_glob"),
+            metavar="P[,P]",
+            help="Media metadata of files whose names fit a pattern, such as '*.jpg,*.png'.",
+        ),
+        click.option(
+            *("--media-by-extension", "--media-metadata-by-extension", "by_extension"),
+            is_flag=True,
+            help="Media metadata of files that are called like media.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def take_media(options: dict[str, Any]) -> MediaChoice | None:
+    """Take the options of `media_options`, but `exact`, out of `options`; None where none was given."""
+    by_extension, by_header = options.pop("by_extension"), options.pop("by_header")
+    patterns: str | None = options.pop("by_glob")
+    given = [
+        *(["extension"] if by_extension else []),
+        *(["glob"] if patterns is not None else []),
+        *(["header"] if by_header else []),
+    ]
+    if len(given) > 1:
+        raise click.UsageError("Media are found in one way: by extension, by glob or by header.")
+    return (given[0], patterns) if given else None
+
+
+def progress_option(command: Command) -> Command:
+    """`--progress/--no-progress`, as Energon has it; without it a bar is shown on a terminal."""
+    return click.option(
+        "--progress/--no-progress", "show_progress", default=True, help="Show a progress bar on a terminal."
+    )(command)
+
+
+def workers_option(command: Command) -> Command:
+    """`--workers`, also as `--num-workers`."""
+    return click.option(
+        *("--workers", "--num-workers", "workers"),
+        type=click.IntRange(min=1),
+        help="Processes; by default what the data are worth.",
+    )(command)
+
+
+def tmp_path_option(command: Command) -> Command:
+    """`--tmp-path`, for remote datasets."""
+    return click.option("--tmp-path", help="Folder for what a remote dataset needs on the way.")(command)
+
+
+def use_tmp_path(tmp_path: str | None) -> None:
+    """Keep what this process derives in a folder of the user's choice."""
+    if tmp_path is not None:
+        import os
+
+        os.environ["PENSTOCK_CACHE"] = tmp_path

@@ -1,0 +1,206 @@
+"""`penstock prepare DIR | FILE.jsonl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli._energon import (
+    MediaChoice,
+    media_options,
+    progress_option,
+    take_media,
+    tmp_path_option,
+    use_tmp_path,
+    workers_option,
+)
+from penstock.cli._output import emit, human_bytes, json_option, note, progress
+
+if TYPE_CHECKING:
+    from penstock.prepare.energon import PrepareSummary
+
+_SHOWN = 10
+_PEEKED = 2
+
+
+@click.command()
+@click.argument("path")
+@click.option("--split-ratio", metavar="A,B,C", help="Shares of train, val and test, such as 8,1,1.")
+@click.option(
+    "--split-parts",
+    multiple=True,
+    metavar="NAME:REGEX",
+    help="Shards of a split by a regular expression for the beginning of their names; may come several times.",
+)
+@click.option("--exclude", metavar="REGEX", help="Leave out shards in whose path this is found.")
+@click.option("--shuffle-tars", is_flag=True, help="Mix the shards before the ratio cuts them.")
+@click.option("--sample-type", metavar="NAME", help="What samples are: a type of Energon's, or CrudeWebdataset.")
+@click.option("--field-map", metavar="JSON", help='Where fields come from, such as \'{"image": "jpg"}\'.')
+@click.option("--dataset-yaml-name", default="dataset.yaml", show_default=True, help="Name of that file.")
+@click.option("--skip-dataset-yaml", is_flag=True, help="Leave dataset.yaml as it is.")
+@click.option("--tar-index-only", is_flag=True, help="Make the indexes of the shards in the list again, nothing else.")
+@click.option("--no-sqlite", is_flag=True, help="No index.sqlite: samples are found by number alone.")
+@click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where nothing else is said.")
+@media_options
+@workers_option
+@click.option("--overwrite", "--force-overwrite", is_flag=True, help="Prepare again what is prepared.")
+@click.option("--non-interactive", is_flag=True, help="Ask nothing, also on a terminal.")
+@click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
+@progress_option
+@tmp_path_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, path: str, non_interactive: bool, as_json: bool, tmp_path: str | None, **options: Any
+) -> None:
+    """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file.
+
+    On a terminal it shows what it found and asks; else all is said by options. Shards are only read.
+    """
+    use_tmp_path(tmp_path)
+    if path.endswith(".jsonl"):
+        _prepare_jsonl(path, options, as_json)
+        return
+    if path.endswith((".yaml", ".yml")):
+        _check_metadataset(path, as_json)
+        return
+    media = take_media(options)
+    if media is None and options["media_metadata"]:
+        media = ("extension", None)
+    if options["tar_index_only"] and media is not None:
+        raise click.UsageError("--tar-index-only makes no media metadata: use `penstock prepare-media`.")
+    piped = bool((context.obj or {}).get("answers_may_be_piped"))
+    if not options["tar_index_only"] and not as_json and not non_interactive:
+        if _on_terminal():
+            _prepare(path, options, media, as_json, ask=True, confirm=True)
+            return
+        if piped and options["split_ratio"] is None and not options["split_parts"]:
+            _prepare(path, options, media, as_json, ask=True, confirm=False)
+            return
+    _prepare(path, options, media, as_json, ask=False, confirm=False)
+
+
+def _on_terminal() -> bool:
+    import sys
+
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _prepare(
+    path: str, options: dict[str, Any], media: MediaChoice | None, as_json: bool, *, ask: bool, confirm: bool
+) -> None:
+    import msgspec
+
+    from penstock.cli._prepare_assistant import Answers, ask_all
+    from penstock.prepare.energon import prepare_webdataset
+    from penstock.prepare.energon_guess import parse_patterns, parse_ratio
+    from penstock.prepare.media_rows import ShardMedia, media_filter
+
+    if ask:
+        answers = ask_all(path, options, confirm=confirm)
+    else:
+        _require_splits(path, options)
+        ratio = None if options["split_ratio"] is None else parse_ratio(options["split_ratio"])
+        answers = Answers(ratio, parse_patterns(options["split_parts"]) or None, None, options["overwrite"])
+    if options["sample_type"] is not None and not options["skip_dataset_yaml"]:
+        answers.dataset = _dataset_of(path, options)
+    elif options["field_map"] is not None:
+        raise click.UsageError("--field-map belongs to a --sample-type.")
+    if options["fix_duplicates"]:
+        note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
+    with progress("prepare", total=None, unit="shards") as advance:
+        summary = prepare_webdataset(
+            path,
+            split_ratio=answers.split_ratio,
+            split_parts=answers.split_parts,
+            exclude=options["exclude"],
+            workers=options["workers"],
+            tar_index_only=options["tar_index_only"],
+            shuffle_tars=options["shuffle_tars"],
+            overwrite=answers.overwrite,
+            dataset=answers.dataset,
+            sqlite=not options["no_sqlite"],
+            media=None if media is None else ShardMedia(media_filter(*media), options["exact"]),
+            progress=(lambda done, total: advance(done, f"of {total:,}")) if options["show_progress"] else None,
+        )
+    if not as_json:
+        for warning in summary.warnings:
+            note(f"warning: {warning}")
+    emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary))
+
+
+def _require_splits(path: str, options: dict[str, Any]) -> None:
+    """Splits are said, or there already: without a terminal nothing can be asked."""
+    from penstock.formats.webdataset.nvmeta import SPLIT_YAML, meta_path
+    from penstock.store.resolve import resolve
+
+    if options["split_ratio"] is not None and options["split_parts"]:
+        raise click.UsageError("Splits go by --split-ratio or by --split-parts, not both.")
+    if options["tar_index_only"] or options["split_ratio"] is not None or options["split_parts"]:
+        return
+    store, root = resolve(path)
+    if store.is_folder(root) and not store.exists(meta_path(root, SPLIT_YAML)):
+        raise click.UsageError("How shall the shards be split? Give --split-ratio 8,1,1 or --split-parts NAME:REGEX.")
+
+
+def _dataset_of(path: str, options: dict[str, Any]) -> Any:
+    """What the options say of `dataset.yaml`, held against the first samples."""
+    import json
+
+    from penstock.prepare.energon import peek_webdataset, plan_webdataset
+    from penstock.prepare.energon_guess import CRUDE, check_field_map, dataset_options, sample_type_named
+
+    name = sample_type_named(options["sample_type"])
+    fields: Any = None
+    if options["field_map"] is not None:
+        try:
+            fields = json.loads(options["field_map"])
+        except ValueError as error:
+            raise click.BadParameter(f"no JSON: {error}", param_hint="--field-map") from None
+        if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
+            raise click.BadParameter('no map of texts, such as {"image": "jpg"}', param_hint="--field-map")
+    shards = plan_webdataset(path, exclude=options["exclude"]).shards
+    samples = peek_webdataset(path, shards, samples=_PEEKED)
+    if fields is not None and name != CRUDE:
+        for field, shown in check_field_map(fields, name, samples).items():
+            note(f"{field}: {fields[field]} -> {shown}")
+    parts = list(dict.fromkeys(part for one in samples for part in one.parts))
+    return dataset_options(name, fields, parts, name=options["dataset_yaml_name"])
+
+
+def _text(summary: PrepareSummary) -> str:
+    lines = [
+        f"{summary.path}: {len(summary.shard_counts):,} shards, {summary.num_samples:,} samples, "
+        f"{summary.num_parts:,} parts, {human_bytes(summary.size_bytes)}"
+    ]
+    if summary.num_reused:
+        lines.append(f"  {summary.num_reused:,} shards were finished by an earlier run")
+    for split, (shards, samples) in summary.splits.items():
+        share = samples / summary.num_samples if summary.num_samples else 0
+        lines.append(f"  {split}: {shards:,} shards, {samples:,} samples, {share:.1%}")
+    wrote = [f".nv-meta/{name}" for name in summary.wrote if not name.endswith(".tar.idx")]
+    indexes = len(summary.wrote) - len(wrote)
+    if indexes:
+        wrote.append(f"{indexes:,} indexes of shards")
+    return "\n".join([*lines, f"  wrote {', '.join(wrote) or 'nothing'}"])
+
+
+def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
+    """The index of a JSONL file by Energon's rule; like Energon, over one that is there."""
+    import msgspec
+
+    from penstock.prepare.raw import build_index
+
+    report = build_index(path, flavor="energon", overwrite=True, workers=options["workers"])
+    text = f"{report.index_path}: {report.num_lines:,} samples of {human_bytes(report.size_bytes)}"
+    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+
+
+def _check_metadataset(path: str, as_json: bool) -> None:
+    """A metadataset needs no preparation here: joins are made when it is opened. So it is opened."""
+    from penstock.recipe.metadataset import open_metadataset
+
+    opened = open_metadataset(path)
+    text = f"{path}: opens; it needs no preparation, joins are made when it is opened\n{opened}"
+    emit({"path": path, "opens": True}, as_json=as_json, text=text)

@@ -1,0 +1,58 @@
+"""`penstock prepare-media DIR`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._energon import (
+    media_options,
+    progress_option,
+    take_media,
+    tmp_path_option,
+    use_tmp_path,
+    workers_option,
+)
+from penstock.cli._output import emit, json_option, note, progress
+
+_SHOWN = 10
+
+
+@click.command()
+@click.argument("path")
+@media_options
+@workers_option
+@progress_option
+@tmp_path_option
+@json_option
+def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, exact: bool, **options: Any) -> None:
+    """Media metadata of a folder of files, or of a prepared WebDataset: what headers say.
+
+    By extension, unless another way is given. Files that an earlier run looked at are not read again.
+    """
+    import msgspec
+
+    from penstock.prepare.media import prepare_media
+
+    use_tmp_path(tmp_path)
+    by, patterns = take_media(options) or ("extension", None)
+    with progress("prepare-media", total=None, unit="files") as advance:
+        summary = prepare_media(
+            path,
+            by=by,
+            patterns=patterns,
+            workers=options["workers"],
+            exact=exact,
+            progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,
+        )
+    if not as_json:
+        for one in summary.problems[:_SHOWN]:
+            note(f"warning: {one.name}: {one.what}")
+        if len(summary.problems) > _SHOWN:
+            note(f"… and {len(summary.problems) - _SHOWN:,} more; --json lists them all")
+    text = (
+        f"{summary.path}: metadata of {summary.num_rows:,} media; "
+        f"{summary.num_files:,} files chosen, {summary.num_read:,} of them read now"
+    )
+    emit(msgspec.to_builtins(summary), as_json=as_json, text=text)
