@@ -26,7 +26,7 @@ from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.merge import merge
 from penstock.reshape.reorder import TableOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Progress
-from penstock.reshape.rows import JoinedRows, LineRows, Rows, TokenRows, open_rows
+from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
 from penstock.types import IntArray, OpenOptions
@@ -317,7 +317,7 @@ def create_shuffled_dataset_chunk(
     )
     if skipped is not None:
         return skipped
-    opened: list[TokenRows | LineRows] = [open_rows(path, format="pbin") for path in file_path_list]
+    opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
     rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
     output = Output(output_chunk_file_path, "pbin", file_existence_policy == "override")

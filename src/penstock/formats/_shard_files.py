@@ -23,6 +23,8 @@ from penstock.formats._index_json import Shard, ShardFile
 from penstock.store.local import LocalStore
 from penstock.types import Batch, Extent, Field, IntArray, Sample
 
+_LARGEST_BYTES = 1 << 32  # places have 32 bits, whatever size an index states
+
 HEAD_BYTES = 1 << 16
 """Tables of offsets up to this size are fetched whole where files are not mapped, larger ones 8 bytes a sample."""
 
@@ -294,7 +296,7 @@ def read_whole(
         if isinstance(store, SupportsMmap):
             raise
         return _read(folder, raw, path), None  # whoever decompressed it kept only that
-    data = decompress(packed, family, limit_bytes=raw.size_bytes, path=zip_path)
+    data = decompress(packed, family, limit_bytes=min(raw.size_bytes, _LARGEST_BYTES), path=zip_path)
     if len(data) != raw.size_bytes:
         found, expected = f"{len(data)} bytes", f"{raw.size_bytes} bytes"
         raise Truncated(
