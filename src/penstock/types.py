@@ -241,7 +241,11 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """Everything `penstock.open` may pass to a format; each format uses what applies to it."""
+    """Everything that opening may pass to a format; each format uses what applies to it.
+
+    `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
+    `"bytes"` for all parts as they are stored.
+    """
 
     split: str | None = None
     flavor: str = "modalities"
@@ -252,3 +256,4 @@ class OpenOptions:
     eos_id: int | None = None
     columns: tuple[str, ...] | None = None
     read: ReadMode = "auto"
+    image: str | None = None

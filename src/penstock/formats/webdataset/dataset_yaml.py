@@ -160,7 +160,7 @@ def typed_view(
         field_map=found.field_map,
         loader=_code(store, found, found.sample_loader, "sample_loader"),
         parts=_parts(store, found),
-        decode=_decoding(found, options.trust),
+        decode=_decoding(found, options),
         subflavors=found.subflavors,
         columns=options.columns,
         config=None if dataset_config == DATASET_YAML else dataset_config,
@@ -230,10 +230,11 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
 # --- what it asks for --------------------------------------------------------------------------------------------
 
 
-def _decoding(found: DatasetYaml, trust: bool) -> DecodeOptions | None:
-    if not found.is_decoded:
+def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
+    if not found.is_decoded or options.image == "bytes":
         return None
-    return DecodeOptions(trust=trust) if found.image_decode is None else DecodeOptions(found.image_decode, trust)
+    image = options.image or found.image_decode
+    return DecodeOptions(trust=options.trust) if image is None else DecodeOptions(image, options.trust)
 
 
 def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:
