@@ -167,7 +167,7 @@ def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
         except PenstockError as error:
             yield _of_error("index", error, REMAKE)
             continue
-        falls = np.flatnonzero(np.diff(shard.offsets) < 0)
+        falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 0)
         if len(falls):
             what = "the places in the index of a shard fall"
             yield Problem("webdataset.index", Corrupt, path, what, REMAKE, int(falls[0] + 1) * 8)
@@ -189,7 +189,7 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
     for place in np.unique(np.linspace(0, max(0, total - 1), min(_SAMPLES, total), dtype=np.int64)).tolist():
         number = int(np.searchsorted(starts, place, "right")) - 1
         try:
-            parse(shards.read_ranges([(names[number], place - int(starts[number]))])[0])
+            parse(shards.read_range(names[number], place - int(starts[number])))
         except PenstockError as error:
             yield _of_error("sample", error, _FETCH)
 

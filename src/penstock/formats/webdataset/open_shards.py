@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
@@ -20,6 +19,7 @@ from penstock.types import ReadMode
 
 _MAPPED_INDEX_BYTES = 1 << 22
 _LEAST_OPEN, _MOST_OPEN = 64, 4096
+_NOTHING = memoryview(b"")
 _REMAKE = "Make the index again: `penstock prepare --tar-index-only`"
 
 
@@ -28,7 +28,7 @@ class OpenShard:
     """One shard: its index, int64[n_samples + 1], its size, and its bytes where they are mapped."""
 
     path: str
-    offsets: NDArray[Any]
+    offsets: memoryview
     size_bytes: int
     view: memoryview | None
 
@@ -86,8 +86,8 @@ class OpenShards:
         Raises:
             Corrupt: the index does not fit the shard.
         """
-        shard = self.get(name)
-        start, stop = (0 if place == 0 else int(shard.offsets[place])), int(shard.offsets[place + 1])
+        shard = self._open.get(name) or self.get(name)
+        start, stop = (0 if place == 0 else shard.offsets[place]), shard.offsets[place + 1]
         if not 0 <= start <= stop <= shard.size_bytes:
             raise self._misfit(shard, start, stop)
         return start, stop
@@ -101,24 +101,22 @@ class OpenShards:
         data = self._store.get_ranges(shard.path, [(start, stop)])[0]
         return Range(shard.path, memoryview(data), start, start, stop)
 
-    def read_ranges(self, wanted: Sequence[tuple[str, int]]) -> list[Range]:
-        """The bytes of samples, each by shard and place in it; one read a shard where nothing is mapped."""
-        found: list[Range | None] = []
-        to_read: dict[str, list[tuple[int, int, int]]] = {}
-        for name, place in wanted:
+    def read_ranges(self, names: Sequence[str], places: Sequence[int]) -> list[Range]:
+        """The bytes of samples, each by shard and place in it; one call a shard where nothing is mapped."""
+        found: list[Range] = []
+        to_read: dict[str, list[int]] = {}
+        for name, place in zip(names, places, strict=True):
             start, stop = self.range(name, place)
-            shard = self.get(name)
+            shard = self._open.get(name) or self.get(name)
             if shard.view is None:
-                to_read.setdefault(name, []).append((len(found), start, stop))
-                found.append(None)
-            else:
-                found.append(Range(shard.path, shard.view, 0, start, stop))
+                to_read.setdefault(name, []).append(len(found))
+            found.append(Range(shard.path, shard.view or _NOTHING, 0, start, stop))
         for name, rows in to_read.items():
-            path = self.path(name)
-            data = self._store.get_ranges(path, [(start, stop) for _, start, stop in rows])
-            for (row, start, stop), one in zip(rows, data, strict=True):
-                found[row] = Range(path, memoryview(one), start, start, stop)
-        return [one for one in found if one is not None]
+            ranges = [(found[row].start, found[row].stop) for row in rows]
+            for row, data in zip(rows, self._store.get_ranges(self.path(name), ranges), strict=True):
+                one = found[row]
+                found[row] = Range(one.path, memoryview(data), one.start, one.start, one.stop)
+        return found
 
     def read_content(self, name: str, start_bytes: int, size_bytes: int) -> bytes:
         """Bytes of one part, by its place.
@@ -151,11 +149,11 @@ class OpenShards:
                 expected=f"{expected} bytes, for {self._counts[name]} samples", hint=_REMAKE,
             )  # fmt: skip
         if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
-            offsets = store.mmap(index).view("<i8")
+            offsets: Any = store.mmap(index).view(np.int64)
         else:
-            offsets = np.frombuffer(store.get(index), "<i8")
+            offsets = np.frombuffer(store.get(index), np.int64)
         view = memoryview(store.mmap(path)) if self._maps else None
-        return OpenShard(path, offsets, store.size(path) if view is None else len(view), view)
+        return OpenShard(path, memoryview(offsets), store.size(path) if view is None else len(view), view)
 
     def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
         kind = Truncated if 0 <= start <= stop else Corrupt

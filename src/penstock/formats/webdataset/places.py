@@ -59,11 +59,11 @@ class SplitPlaces:
         at = int(np.searchsorted(self._gone, place))
         return at >= len(self._gone) or int(self._gone[at]) != place
 
-    def locate(self, places: IntArray) -> list[tuple[str, int]]:
-        """Shard and place in it of each `place` of the whole split."""
+    def locate(self, places: IntArray) -> tuple[list[str], list[int]]:
+        """The shard of each place of the whole split, and the place in it."""
         numbers = np.searchsorted(self.starts, places, "right") - 1
         inside = (places - self.starts[numbers]).tolist()
-        return [(self.shards[number], place) for number, place in zip(numbers.tolist(), inside, strict=True)]
+        return [self.shards[number] for number in numbers.tolist()], inside
 
     def locate_one(self, place: int) -> tuple[str, int]:
         """`locate` of one place."""

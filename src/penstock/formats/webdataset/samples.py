@@ -1,39 +1,29 @@
-"""Samples out of ranges of a shard: their headers parsed, many at a time where many are asked for.
+"""Samples out of ranges of a shard.
 
 What is parsed is `(key, names, parts)`: the sample's key, the full names of its members in order, and part → content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple, TypeAlias
 
 from penstock.errors import Corrupt
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.tar import (
     BLOCK_BYTES,
     Member,
-    checksums_agree,
-    names_of,
     next_member,
     plain_member,
-    plain_sizes,
     require_plain,
 )
 
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
 """Key, names of the members, and part → content."""
 
-_MANY = 8
 _AGAIN = "If the shard was changed after it was prepared: `penstock prepare`"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """The bytes of one sample: `[start, stop)` of the shard at `path`, and `view` with byte `base` of it first."""
 
     path: str
@@ -100,67 +90,6 @@ def _member(found: Range, offset_bytes: int) -> Member | None:
             return member
         offset_bytes = int(member["next"])  # a header about all members is none itself
     return None
-
-
-def parse_all(ranges: Sequence[Range]) -> list[Parsed]:
-    """The samples in ranges, in order: those of plain headers all at once, the others one by one."""
-    if len(ranges) < _MANY:
-        return list(map(parse, ranges))
-    members = _plain_members(ranges)
-    return [parse(one) if rows is None else _joined(one, rows) for one, rows in zip(ranges, members, strict=True)]
-
-
-_Row: TypeAlias = tuple[str, int, int]
-"""Name of a member, place and length of its content in the view."""
-
-
-def _plain_members(ranges: Sequence[Range]) -> list[list[_Row] | None]:
-    """The members of each range; None for one with a header that is not plain."""
-    found: list[list[_Row] | None] = [[] for _ in ranges]
-    active = [number for number, one in enumerate(ranges) if one.start < one.stop]
-    places = [one.start - one.base for one in ranges]
-    stops = [one.stop - one.base for one in ranges]
-    while active:
-        blocks = [ranges[number].view[places[number] : places[number] + BLOCK_BYTES] for number in active]
-        joined = b"".join(blocks)
-        if len(joined) != BLOCK_BYTES * len(active):
-            return [None] * len(ranges)
-        headers = np.frombuffer(joined, np.uint8).reshape(-1, BLOCK_BYTES)
-        sizes: NDArray[np.int64] = plain_sizes(headers)
-        sizes[~checksums_agree(headers)] = -1
-        names = names_of(headers)
-        still: list[int] = []
-        for number, name, size in zip(active, names, sizes.tolist(), strict=True):
-            content = places[number] + BLOCK_BYTES
-            after = content + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
-            rows = found[number]
-            if size < 0 or after > stops[number] or rows is None:
-                found[number] = None
-                continue
-            rows.append((name, content, size))
-            if after < stops[number]:
-                places[number] = after
-                still.append(number)
-        active = still
-    return found
-
-
-def _joined(one: Range, rows: list[_Row]) -> Parsed:
-    view = one.view
-    key: str | None = None
-    names: list[str] = []
-    parts: dict[str, bytes] = {}
-    for name, content, size in rows:
-        split = split_name(name)
-        if split is None:
-            continue
-        if split[0] != key:
-            if key is not None:
-                return parse(one)  # which says what is wrong
-            key = split[0]
-        names.append(name)
-        parts[split[1]] = bytes(view[content : content + size])
-    return parse(one) if key is None else (key, tuple(names), parts)
 
 
 def _two_keys(path: str, offset_bytes: int, name: str, key: str) -> Corrupt:

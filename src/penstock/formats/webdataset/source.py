@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
@@ -32,7 +31,7 @@ from penstock.formats.webdataset.nvmeta import (
 )
 from penstock.formats.webdataset.open_shards import OpenShards
 from penstock.formats.webdataset.places import SplitPlaces
-from penstock.formats.webdataset.samples import Parsed, parse, parse_all
+from penstock.formats.webdataset.samples import Parsed, parse
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
 
@@ -147,15 +146,35 @@ class WebdatasetSource:
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
-        places = self._places.all_in_split(as_indices(indices, self._places.size))
-        wanted = self._places.locate(places)
-        parsed = parse_all(self._shards.read_ranges(wanted))
-        make = self._sample
-        return [make(one, at[0], place) for one, at, place in zip(parsed, wanted, places.tolist(), strict=True)]
+        parsed, shards, places = self._parse_all(indices)
+        return list(map(self._sample, parsed, shards, places))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k]; a part that a sample lacks is None in its row."""
-        return stack(self.get_samples(as_indices(indices, self._places.size)))
+        parsed, shards, places = self._parse_all(indices)
+        if not parsed:
+            return {}
+        parts = [one[2] for one in parsed]
+        names = list(parts[0])
+        if any(one.keys() != parts[0].keys() for one in parts):
+            names = list(dict.fromkeys(name for one in parts for name in one))
+        path = self.path
+        infos = zip(places, shards, parsed, strict=True)
+        batch: Batch = {
+            "__key__": [one[0] for one in parsed],
+            "__restore_key__": [(RESTORE_KIND, place) for place in places],
+            "__sources__": [(SourceInfo(path, place, shard, one[1]),) for place, shard, one in infos],
+            **{name: [one.get(name) for one in parts] for name in names},
+            "__subflavors__": [{} for _ in parsed],
+        }
+        columns = self._options.columns
+        return batch if columns is None else {name: batch[name] for name in columns if name in batch}
+
+    def _parse_all(self, indices: Sequence[int] | IntArray) -> tuple[list[Parsed], list[str], list[int]]:
+        """Samples, the shard of each, and the place of each in the whole split."""
+        places = self._places.all_in_split(as_indices(indices, self._places.size))
+        shards, inside = self._places.locate(places)
+        return list(map(parse, self._shards.read_ranges(shards, inside))), shards, places.tolist()
 
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
@@ -351,7 +370,7 @@ class WebdatasetSource:
         count = self._info.counts[shard]
         for start in range(0, count, _STEP):
             places = range(start, min(count, start + _STEP))
-            for key, _, _ in parse_all(self._shards.read_ranges([(shard, place) for place in places])):
+            for key, _, _ in map(parse, self._shards.read_ranges([shard] * len(places), places)):
                 yield key
 
     def _no_part(self, name: str) -> NotFound:

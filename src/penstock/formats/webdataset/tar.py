@@ -301,7 +301,8 @@ def plain_member(header: bytes | memoryview) -> tuple[str, int, int] | None:
         size, stated = int(block[125:135], 8), int(block[148:154], 8)
     except ValueError:
         return None
-    if ((zlib.adler32(block) & 0xFFFF) + 255 - sum(block[148:156]) - stated) % _ADLER or size < 0:
+    # Each low half is one more than a sum of bytes; the header's own eight count as spaces.
+    if ((zlib.adler32(block) & 0xFFFF) - (zlib.adler32(block[148:156]) & 0xFFFF) + 256 - stated) % _ADLER or size < 0:
         return None
     end = block.find(b"\0", 0, 100)
     name = block[: 100 if end < 0 else end].decode("utf-8", "surrogateescape")
