@@ -24,6 +24,16 @@ from penstock.cli._output import emit, human_bytes, json_option, note, progress
 @click.option("--split", help="Split of the target to write; of the source, where the target has none.")
 @click.option("--source-split", help="Split of the source to read.")
 @click.option("--layout", help="Layout of the source: a historical one, or the width of raw tokens, such as uint16.")
+@click.option(
+    "--columns",
+    metavar="NAME=ENCODING,…",
+    help="Columns of the target with their encodings (tars and folders: their parts), or names alone; else all.",
+)
+@click.option("--compression", help="Of shards: br, bz2, gz, snappy or zstd, with a level: zstd:3.")
+@click.option("--hashes", metavar="NAME,…", help="Digests in the index of shards, such as sha1.")
+@click.option("--size-limit", help="Size of a shard, such as 64mb.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that write samples; by default one a core.")
+@click.option("--group-rows", type=click.IntRange(min=1), help="Samples that a process writes as a group.")
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
 @click.option("--dtype", help="Dtype of the target's tokens, for megatron.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
@@ -38,22 +48,44 @@ def command(
     to: str | None,
     format_name: str | None,
     more: tuple[str, ...],
+    columns: str | None,
+    hashes: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Convert a dataset to another format or layout, and verify the result by its document digest.
+    """Convert a dataset to another format or layout, and verify the result by its digest.
 
-    Killed and run again with the same options, it goes on.
+    SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it goes on.
     """
     import msgspec
 
     from penstock.convert import convert
 
     with progress("convert", total=None, unit="samples") as advance:
-        report = convert(source, target, to=to, format=format_name, progress=advance, **options, **_parsed(more))
+        report = convert(
+            source,
+            target,
+            to=to,
+            format=format_name,
+            columns=None if columns is None else _columns(columns),
+            hashes=None if hashes is None else [name.strip() for name in hashes.split(",")],
+            progress=advance,
+            **options,
+            **_parsed(more),
+        )
     for what in report.lost:
         note(f"{source}: {report.to} has no place for its {what}")
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
+
+
+def _columns(text: str) -> dict[str, str] | list[str]:
+    """`a=str,b=ndarray:uint16:3,4` → name → encoding; names alone → a list."""
+    import re
+
+    pairs = [pair.strip() for pair in re.split(r",(?=\s*[^,=]+=)", text)] if "=" in text else text.split(",")
+    if "=" not in text:
+        return [name.strip() for name in pairs]
+    return {name.strip(): encoding.strip() for name, _, encoding in (pair.partition("=") for pair in pairs)}
 
 
 def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
@@ -80,6 +112,9 @@ def _text(source: str, target: str, report: Any) -> str:
     ]
     if report.kept_bytes:
         lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
+    if report.reused_groups:
+        lines.append(f"  {report.reused_groups} of {report.groups} groups were written by an earlier run")
     if report.digest is not None:
-        lines.append(f"  digest {report.digest} (EOS: {report.eos}), verified in {report.verify_seconds:.2f} s")
+        rule = "" if report.tokens is None else f" (EOS: {report.eos})"
+        lines.append(f"  digest {report.digest}{rule}, verified in {report.verify_seconds:.2f} s")
     return "\n".join(lines)

@@ -32,7 +32,7 @@ def command(path: str, depth: Any, format_name: str | None, write_manifest: bool
         side_path = write_side_file(path, format=format_name, **options)
 
     def text() -> str:
-        lines = [_line(one) for one in findings]
+        lines = [describe_finding(one) for one in findings]
         verdict = f"{path}: clean at depth {depth}" if not findings else f"{path}: {errors} errors, "
         verdict += f"{len(findings) - errors} warnings" if findings else ""
         return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
@@ -42,7 +42,8 @@ def command(path: str, depth: Any, format_name: str | None, write_manifest: bool
     return 1 if errors else 0
 
 
-def _line(one: Any) -> str:
+def describe_finding(one: Any) -> str:
+    """A finding in lines: what, where, found, expected, and what to do."""
     place = "" if one.offset_bytes is None else f" at byte {one.offset_bytes}"
     line = f"{one.severity}: {one.code}: {one.path}{place}"
     for label, value in (("found", one.found), ("expected", one.expected), ("fix", one.fix)):

@@ -28,7 +28,11 @@ COMMANDS: dict[str, str] = {
     "chunk": "One of N consecutive pieces of a dataset.",
     "prepare": "Energon's metadata for tar shards; the index of a JSONL file.",
     "prepare-media": "What the headers of media say, as an index.",
+    "lint": "Read every sample; say where one can't be, and why.",
+    "preview": "Show samples in the terminal.",
+    "mount": "The parts of samples as files of a folder.",
     "modalities": "The commands of Modalities: same options, same files.",
+    "energon": "The commands of Energon: same options, same files.",
 }
 _INTERRUPTED = 130
 

@@ -1,0 +1,139 @@
+"""`lint`: every sample of every split is read and decoded, as training would; what can't be is named with its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.abc import Source, Store
+from penstock.check.verify import find_format, open_options
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats.webdataset.dataset_yaml import typed_view
+from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
+from penstock.formats.webdataset.source import open_raw
+from penstock.types import Finding, OpenOptions, Sample
+
+Progress = Callable[[int, int], None]
+"""Told how many samples are read, and of how many."""
+
+_STEP = 256
+_FORMAT = "webdataset"
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """What was found.
+
+    Attributes:
+        path: of the dataset.
+        samples: split → samples that were read; the name is "" where there are no splits.
+        findings: what is wrong, in the order of the samples.
+    """
+
+    path: str
+    samples: dict[str, int]
+    findings: tuple[Finding, ...]
+
+
+def lint(
+    path: str | os.PathLike[str],
+    *,
+    splits: Sequence[str] | None = None,
+    dataset_config: str = DATASET_YAML,
+    split_config: str | None = None,
+    format: str | None = None,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> LintReport:
+    """Read and decode every sample of a dataset; bad ones never raise.
+
+    Args:
+        path: of the dataset: a prepared WebDataset, typed or crude, a JSONL file, or any other.
+        splits: which ones; by default all that have samples.
+        dataset_config: name of the file in `.nv-meta` that says what samples are.
+        split_config: name of the file there that says which shards a split has.
+        format: format name; found by sniffing where it is None.
+        trust: run code that comes with the data.
+        progress: told what is done.
+
+    Raises:
+        NotFound: nothing is there, or no such file in `.nv-meta`.
+        ConfigError: no such split.
+        UnsafeData: samples are made by code that comes with the data, and `trust` is false.
+    """
+    store, root, chosen = find_format(path, format)
+    flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
+    findings = list(chosen.check(store, root, open_options({}), "quick")) if chosen.traits.verify else []
+    if chosen.name == _FORMAT:
+        root = root.rstrip("/") or root
+        sources = _open_splits(store, root, splits, dataset_config, split_config, trust)
+    else:
+        opened = chosen.open(store, root, open_options({"trust": trust, **flavor}))
+        sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
+    total, done = sum(map(len, sources.values())), 0
+    for split, source in sources.items():
+        for index in range(len(source)):
+            finding = _lint_one(source, index, split, chosen.name)
+            if finding is not None:
+                findings.append(finding)
+            done += 1
+            if progress is not None and (done % _STEP == 0 or done == total):
+                progress(done, total)
+    return LintReport(os.fspath(path), {split: len(source) for split, source in sources.items()}, tuple(findings))
+
+
+def _open_splits(
+    store: Store, root: str, wanted: Sequence[str] | None, dataset_config: str, split_config: str | None, trust: bool
+) -> dict[str, Source[Sample]]:
+    if split_config is not None and not store.exists(meta_path(root, split_config)):
+        raise NotFound("no such list of splits", path=meta_path(root, split_config))
+    known = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
+    missing = [name for name in wanted or () if name not in known.parts]
+    if missing:
+        have = ", ".join(known.parts) or "none"
+        raise ConfigError("no such split", path=root, found=", ".join(missing), expected=have)
+    names: list[str | None] = list(wanted or [name for name, shards in known.parts.items() if shards]) or [None]
+    return {name or "": _open_split(store, root, name, known, dataset_config, trust) for name in names}
+
+
+def _open_split(
+    store: Store, root: str, name: str | None, known: Any, dataset_config: str, trust: bool
+) -> Source[Sample]:
+    options = OpenOptions(split=name, trust=trust)
+    raw = open_raw(store, root, options, known)
+    if store.exists(meta_path(root, dataset_config)):
+        return typed_view(raw, store, root, options, dataset_config=dataset_config)
+    if dataset_config != DATASET_YAML:
+        raise NotFound("no such file", path=meta_path(root, dataset_config))
+    return raw
+
+
+def _lint_one(source: Any, index: int, split: str, format: str) -> Finding | None:
+    try:
+        source[index]
+    except Exception as error:  # the dataset's own code, where it is trusted, may raise anything
+        told = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+        path, offset_bytes = _place(source, index)
+        where = f"sample {index}" + (f" of {split}" if split else "") + "".join(_key(source, index))
+        return Finding(
+            f"{format}.sample", "error", path, offset_bytes, f"{where}: {told}",
+            fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
+        )  # fmt: skip
+    return None
+
+
+def _place(source: Any, index: int) -> tuple[str, int | None]:
+    try:
+        extent = source.extent(index)
+    except (PenstockError, AttributeError, OSError):
+        return str(getattr(source, "path", "")), None
+    return extent.path, extent.offset_bytes
+
+
+def _key(source: Any, index: int) -> Iterator[str]:
+    try:
+        yield f", key {source.key_of(index)!r}"
+    except (PenstockError, AttributeError, OSError):
+        return

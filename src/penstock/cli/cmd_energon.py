@@ -1,0 +1,40 @@
+"""`penstock energon …`: the command lines of Energon, so that a script changes by one word."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS: dict[str, str] = {
+    "prepare": "Metadata for tar shards; the index of a JSONL file.",
+    "prepare-media": "What the headers of media say, as an index.",
+    "info": "Samples, shards and splits of a dataset.",
+    "lint": "Read every sample; say where one can't be, and why.",
+    "preview": "Show samples in the terminal.",
+    "mount": "The parts of samples as files of a folder.",
+}
+
+
+class _Commands(click.Group):
+    """Lists commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        verb = "dataset_info" if cmd_name == "info" else cmd_name.replace("-", "_")
+        return importlib.import_module(f"penstock.cli.cmd_{verb}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """The commands of Energon: same options, same files. Wrong usage ends with another status than 0."""
+    context.obj = {"answers_may_be_piped": True}

@@ -1,0 +1,22 @@
+"""`penstock mount DIR MOUNTPOINT`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("path")
+@click.argument("mountpoint")
+@click.option(
+    "-s", "--sample-folders", is_flag=True, help="A folder for each sample, in place of one file for each part."
+)
+@click.option("-d", "--detach", is_flag=True, help="Go to the background.")
+@click.option("-w", "--allow-slow", is_flag=True, help="Taken from Energon: old indexes need no permission here.")
+def command(path: str, mountpoint: str, sample_folders: bool, detach: bool, allow_slow: bool) -> None:
+    """Show the parts of a WebDataset's samples as files, read-only, until Ctrl-C or `fusermount -u MOUNTPOINT`."""
+    from penstock.cli._output import note
+    from penstock.view.mount import mount
+
+    note(f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C"))
+    mount(path, mountpoint, by_sample=sample_folders, detach=detach)

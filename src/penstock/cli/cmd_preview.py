@@ -1,0 +1,58 @@
+"""`penstock preview PATH`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("path")
+@click.option("--split", "--split-parts", "split", help="Which split; of several the first. By default train.")
+@click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal as many as you like.")
+@click.option("--start", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first sample.")
+@click.option("--key", help="Begin at the sample with this key.")
+@click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
+@click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
+@click.option("--format", "format_name", help="Format name, instead of finding it out.")
+def command(
+    path: str,
+    split: str | None,
+    count: int | None,
+    start: int,
+    key: str | None,
+    pictures: bool | None,
+    dataset_config: str | None,
+    format_name: str | None,
+) -> None:
+    """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
+    import shutil
+    import sys
+
+    from penstock.view.preview import Look, show_sample
+
+    on_terminal = sys.stdout.isatty()
+    source = _open(path, None if split is None else split.split(",")[0], format_name)
+    if key is not None:
+        start = source.index_of(key)
+    rows = 12 if (on_terminal if pictures is None else pictures) else 0
+    look = Look(width=shutil.get_terminal_size().columns, picture_rows=rows)
+    asks = count is None and on_terminal and sys.stdin.isatty()
+    stop = len(source) if asks else min(len(source), start + (count or 1))
+    for index in range(start, stop):
+        click.echo(f"\nsample {index} of {len(source):,}\n{show_sample(source[index], look)}", color=True)
+        if asks and index + 1 < stop and not click.confirm("Next?", default=True):
+            return
+
+
+def _open(path: str, split: str | None, format_name: str | None) -> Any:
+    from penstock.formats import get_format, open_source, sniff
+    from penstock.store.resolve import resolve
+
+    name = format_name or sniff(*resolve(path)).name
+    more: dict[str, Any] = {"raw": True} if name in ("webdataset", "folder", "jsonl") else {}
+    more |= {"flavor": "energon"} if name == "jsonl" else {}
+    if get_format(name).traits.splits:
+        more["split"] = split
+    return open_source(path, format=name, **more)

@@ -1,0 +1,264 @@
+"""The parts of a WebDataset's samples as files of a folder: mounted through FUSE, read-only.
+
+| layout | where part `<part>` of the sample `<key>` is |
+|---|---|
+| flat | `<key>.<part>`; slashes in keys are folders |
+| by sample | `<key>/<part>` |
+
+`build_tree` and `Files` are the whole logic and need no FUSE; `mount` hands them to it. Of a part that repeats in its
+sample the first one is there, as it is by name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._optional import require
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
+from penstock.formats._sqlite import connect
+from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
+from penstock.formats.webdataset.shards import scan_shard
+from penstock.store.local import LocalStore
+from penstock.store.resolve import resolve
+
+_QUERY = (
+    "SELECT p.tar_file_id, s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
+    "FROM sample_parts p JOIN samples s ON s.tar_file_id = p.tar_file_id AND s.sample_index = p.sample_index "
+    "ORDER BY p.tar_file_id, p.sample_index, p.content_byte_offset"
+)
+_FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
+_MOST_NAME_BYTES = 255
+
+Row = tuple[int, str, str, int, int]
+"""Shard number, key, part, first byte of the content in the shard, its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Files and folders, by their paths from the root, `""`.
+
+    Attributes:
+        files: path → shard number, first byte, size in bytes.
+        folders: path → the names in it.
+    """
+
+    files: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    folders: dict[str, dict[str, None]] = field(default_factory=lambda: {"": {}})
+
+
+def build_tree(rows: Iterator[Row], *, by_sample: bool = False, path: str | None = None) -> Tree:
+    """The tree of all parts. Memory: about 500 bytes a part.
+
+    Args:
+        rows: the parts, those of a sample by their places.
+        by_sample: a folder for each sample.
+        path: of the dataset, for errors.
+
+    Raises:
+        UnsafeData: a key that leaves the folder.
+        ConfigError: a name that no file can have, or one that is both a file and a folder.
+    """
+    tree = Tree()
+    for shard, key, part, start, size in rows:
+        pieces = _pieces(key, part, by_sample, path)
+        name = "/".join(pieces)
+        if name in tree.files:
+            continue
+        for depth in range(len(pieces)):
+            folder = "/".join(pieces[:depth])
+            if folder in tree.files:
+                raise _both(folder, path)
+            tree.folders.setdefault(folder, {})[pieces[depth]] = None
+        if name in tree.folders:
+            raise _both(name, path)
+        tree.files[name] = (shard, start, size)
+    return tree
+
+
+def dataset_rows(store: Store, root: str) -> Iterator[Row]:
+    """The parts of a prepared WebDataset: from its index, or where that has none, from the shards' headers.
+
+    Raises:
+        FormatError: it was not prepared, or is damaged.
+    """
+    names = list(read_info(store, root).counts)
+    index = meta_path(root, SQLITE)
+    if store.exists(index):
+        with closing(connect(store, index)) as connection:
+            try:
+                rows = connection.execute(_QUERY)
+            except sqlite3.DatabaseError:
+                rows = None  # of a version without a table of parts
+            if rows is not None:
+                yield from _checked(rows, len(names), index)
+                return
+    for number, name in enumerate(names):
+        table = scan_shard(store, f"{root}/{name}")
+        contents, sizes, borders = table.contents.tolist(), table.sizes.tolist(), table.part_starts.tolist()
+        for sample, key in enumerate(table.keys):
+            for place in range(borders[sample], borders[sample + 1]):
+                yield number, key, table.part_names[place], contents[place], sizes[place]
+
+
+class Files:
+    """What FUSE asks for; see `mfusepy.Operations`.
+
+    Args:
+        tree: of the files.
+        store: where the shards are.
+        shards: their paths, by number.
+        time_s: of all files: when the dataset was changed.
+    """
+
+    def __init__(self, tree: Tree, store: Store, shards: list[str], time_s: float) -> None:
+        self._tree = tree
+        self._store = store
+        self._shards = shards
+        self._times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), time_s)
+        self._owner = {"st_uid": os.getuid(), "st_gid": os.getgid()}
+
+    def getattr(self, path: str) -> dict[str, Any]:
+        """Attributes of a file or folder; raises `OSError` with ENOENT."""
+        name = path.strip("/")
+        if name in self._tree.files:
+            size = self._tree.files[name][2]
+            return {"st_mode": _FILE_MODE, "st_nlink": 1, "st_size": size, **self._times, **self._owner}
+        folder = self._folder(name)
+        size = sum(self._tree.files.get(f"{name}/{one}" if name else one, (0, 0, 0))[2] for one in folder)
+        return {"st_mode": _FOLDER_MODE, "st_nlink": 2, "st_size": size, **self._times, **self._owner}
+
+    def readdir(self, path: str) -> list[str]:
+        """Names in a folder; raises `OSError` with ENOENT."""
+        return [".", "..", *self._folder(path.strip("/"))]
+
+    def open(self, path: str, flags: int) -> int:
+        """Raises `OSError`: ENOENT, or EROFS for anything but reading."""
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        self._file(path)
+        return 0
+
+    def read(self, path: str, size: int, offset: int) -> bytes:
+        """Up to `size` bytes of a file from `offset` on: only these are read from the shard."""
+        shard, start, size_bytes = self._file(path)
+        length = max(0, min(size, size_bytes - offset))
+        return bytes(self._store.get(self._shards[shard], start + offset, length)) if length else b""
+
+    def _file(self, path: str) -> tuple[int, int, int]:
+        name = path.strip("/")
+        if name not in self._tree.files:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._tree.files[name]
+
+    def _folder(self, name: str) -> dict[str, None]:
+        if name not in self._tree.folders:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return self._tree.folders[name]
+
+
+def open_files(path: str | os.PathLike[str], *, by_sample: bool = False) -> Files:
+    """The files of a prepared WebDataset.
+
+    Raises:
+        FormatError: it was not prepared, or is damaged.
+        UnsafeData, ConfigError: names that no files can have; see `build_tree`.
+    """
+    store, given = resolve(path)
+    root = given.rstrip("/") or given
+    shards = [f"{root}/{name}" for name in read_info(store, root).counts]
+    time_s = os.stat(root).st_mtime if isinstance(store, LocalStore) else 0.0
+    tree = build_tree(dataset_rows(store, root), by_sample=by_sample, path=root)
+    return Files(tree, store, shards, time_s)
+
+
+def mount(path: str | os.PathLike[str], mountpoint: str, *, by_sample: bool = False, detach: bool = False) -> None:
+    """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.
+
+    Raises:
+        MissingExtra: mfusepy is not installed.
+        NotFound: no such folder to mount at, or no FUSE in this system.
+        ConfigError: the folder is not empty, or already mounted.
+    """
+    if not os.path.isdir(mountpoint):
+        raise NotFound("no such folder to mount at", path=mountpoint, hint="Make it: mkdir")
+    if os.path.ismount(mountpoint) or os.listdir(mountpoint):
+        raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
+    try:
+        fuse = require("mfusepy", extra="mount")
+    except OSError as error:
+        raise NotFound("FUSE is not installed in this system", found=str(error), hint="Install libfuse") from None
+    if not os.path.exists("/dev/fuse"):
+        raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
+    files = open_files(path, by_sample=by_sample)
+    try:
+        fuse.FUSE(
+            _operations(fuse, files), mountpoint, foreground=not detach, nothreads=True, ro=True, fsname="penstock"
+        )
+    except RuntimeError as error:
+        raise ConfigError("FUSE could not mount", path=mountpoint, found=f"status {error}") from None
+
+
+def _operations(fuse: Any, files: Files) -> Any:
+    """`files` under the signatures that the library calls."""
+
+    class Operations(fuse.Operations):  # it looks methods up by name, and asks the class for options
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+            return files.getattr(path)
+
+        def readdir(self, path: str, fh: int) -> list[str]:
+            return files.readdir(path)
+
+        def open(self, path: str, flags: int) -> int:
+            return files.open(path, flags)
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            return files.read(path, size, offset)
+
+    return Operations()
+
+
+def _pieces(key: str, part: str, by_sample: bool, path: str | None) -> list[str]:
+    pieces = [one for one in key.split("/") if one not in ("", ".")]
+    if by_sample or key.endswith("/"):
+        pieces.append(part)
+    elif pieces:
+        pieces[-1] += f".{part}"
+    if key.startswith("/") or ".." in key.split("/") or ".." in pieces:
+        raise UnsafeData(
+            "a key that leaves the folder: no file is made of it", path=path, found=repr(f"{key}.{part}"[:200]),
+            hint="Pack the shards again with other keys",
+        )  # fmt: skip
+    too_long = any(len(one.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES for one in pieces)
+    if not pieces or "" in pieces or too_long or any("\0" in one for one in pieces):
+        raise ConfigError("a name that no file can have", path=path, found=repr(f"{key}.{part}"[:200]))
+    return pieces
+
+
+def _checked(rows: Any, num_shards: int, path: str) -> Iterator[Row]:
+    try:
+        for number, key, part, start, size in rows:
+            ok = type(number) is type(start) is type(size) is int and type(key) is type(part) is str
+            if not ok or not 0 <= number < num_shards or start < 0 or size < 0:
+                raise Corrupt(
+                    "a row of this index can't be", path=path, found=f"{(number, key, part, start, size)}"[:200]
+                )
+            yield number, key, part, start, size
+    except sqlite3.DatabaseError as error:
+        raise Corrupt("this index is damaged", path=path, found=str(error)) from None
+
+
+def _both(name: str, path: str | None) -> ConfigError:
+    return ConfigError(
+        "a name is a file and a folder",
+        path=path,
+        found=repr(name[:200]),
+        hint="Mount it by samples (--sample-folders)",
+    )
