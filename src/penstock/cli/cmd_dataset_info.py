@@ -1,0 +1,47 @@
+"""`penstock energon info PATH`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, human_bytes, json_option
+
+
+@click.command()
+@click.argument("path")
+@click.option("--split-config", help="Says which shards a split has; by default split.yaml.")
+@click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
+@json_option
+def command(path: str, split_config: str | None, dataset_config: str, as_json: bool) -> None:
+    """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
+    from penstock.check.summary import summarise
+    from penstock.formats import sniff
+    from penstock.formats.webdataset.details import dataset_details
+    from penstock.store.resolve import resolve
+
+    store, root = resolve(path)
+    chosen = sniff(store, root)
+    if chosen.name == "webdataset":
+        found = dataset_details(
+            store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config
+        )
+    else:
+        options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
+        told = summarise(path, format=chosen.name, **options)
+        found = {"format": chosen.name, "samples": told["samples"], "size_bytes": told["size_bytes"]}
+    emit({"path": path, **found}, as_json=as_json, text=lambda: _text(path, found))
+
+
+def _text(path: str, found: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = []
+    for name, value in found.items():
+        if isinstance(value, dict):
+            rows += [(f"  split {split}", text) for split, text in value.items()]
+        elif name.endswith("_bytes"):
+            rows.append((f"  {name.removesuffix('_bytes').replace('_', ' ')}", human_bytes(value)))
+        else:
+            rows.append((f"  {name.replace('_', ' ')}", f"{value:,}" if isinstance(value, int) else str(value)))
+    width = max(len(label) for label, _ in rows)
+    return "\n".join([path, *(f"{label.ljust(width)}  {value}" for label, value in rows)])
