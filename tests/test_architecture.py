@@ -52,6 +52,7 @@ LAYERS: dict[str, int] = {
 
 BESIDE: dict[tuple[str, str], str] = {
     ("store", "codec"): "a local copy is checked by the hashes that an index states",
+    ("convert", "prepare"): "samples are converted by the same executors that pack",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
     ("cook", "order"): "a cooked source has the blocks of what is cooked",

@@ -88,6 +88,22 @@ def make_plan(
     return Plan(opened, source_path, chosen, target_path, rule, target_options, back, lost), store
 
 
+def sides(
+    target: str | os.PathLike[str], to: str | None, options: Mapping[str, Any]
+) -> tuple[Format, dict[str, Any], dict[str, Any]]:
+    """The format of the target, and the options of the source and of the target."""
+    chosen = get_format(to or _format_of_name(os.fspath(target)))
+    if not chosen.traits.write:
+        raise Unsupported(f"the format {chosen.name!r} is read-only", path=target)
+    given = {name: value for name, value in options.items() if value is not None}
+    return chosen, *_sides(given, chosen)
+
+
+def goes_by_tokens(source: str | os.PathLike[str], format: str | None, target: Format) -> bool:
+    """Whether a conversion copies runs of tokens: to a token format."""
+    return target.traits.tokens
+
+
 def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of the source and of the target. A split is that of the target where it has splits."""
     of_source = {name: value for name, value in given.items() if name in _OF_SOURCE}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Writer, is_token_source
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
-from penstock.convert.plan import Plan, make_plan
-from penstock.errors import Corrupt, NotFound
+from penstock.convert.plan import Plan, goes_by_tokens, make_plan, sides
+from penstock.convert.plan_samples import Asked, plan_samples
+from penstock.convert.samples import GROUPED, count_workers, finish, verify, write_at_once, write_in_groups
+from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._tokens import document_runs
 from penstock.store.local import Kept, LocalStore
+from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest, Sample
 
@@ -40,9 +43,11 @@ class ConvertReport:
         eos: what was done with EOS tokens, such as `"keep"` or `"strip 0"`.
         lost: what the source holds and the target has no place for.
         kept_bytes: found written already, by a run that was killed.
-        digest: of the documents, the same on both sides; None for other data than tokens.
+        digest: of the documents or the samples, the same on both sides.
         copy_seconds: reading, writing and publishing.
         verify_seconds: reading the target back.
+        groups: pieces that samples were written in by many processes; None where one writer wrote all.
+        reused_groups: of these, finished by a run that was killed.
     """
 
     to: str
@@ -56,15 +61,21 @@ class ConvertReport:
     digest: str | None
     copy_seconds: float
     verify_seconds: float
+    groups: int | None = None
+    reused_groups: int = 0
 
 
 def convert(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Source[Sample] | Iterable[Sample],
     target: str | os.PathLike[str],
     *,
     to: str | None = None,
     format: str | None = None,
     eos: Sequence[Any] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    workers: int | None = None,
+    executor: Literal["processes", "inline"] = "processes",
+    group_rows: int | None = None,
     overwrite: bool = False,
     progress: Advance | None = None,
     **options: Any,
@@ -72,32 +83,93 @@ def convert(
     """Write the samples of `source` as a new dataset, and read it back.
 
     Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all it is
-    the one that the source was made from, where that is known, else what the largest id needs.
+    the one that the source was made from, where that is known, else what the largest id needs. Shard formats are
+    written by many processes; the bytes depend on source and options alone.
 
     Args:
-        source: dataset to read.
+        source: dataset to read; a `.csv` or `.tsv` file with a header; a source; or samples, as dicts, once.
         target: dataset to make.
         to: its format; found from the suffix of `target` where it is None.
         format: format of the source; found by sniffing where it is None.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
+        columns: of the target: name → encoding (for tars and folders: the part), or names. By default all, with
+            encodings that follow from the source's schema, or from its first 1000 samples.
+        workers: processes that write samples; by default one a core.
+        executor: `"processes"`, or `"inline"` for none.
+        group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         progress: called with samples done and a text.
-        options: `layout, eos_id, flavor, raw, trust, columns, read, source_split` of the source, as `penstock.open`
-            takes them; all others are the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`
-            or `split=`. A target without splits leaves `split=` to the source.
+        options: `layout, eos_id, flavor, raw, trust, read, source_split` of the source, as `penstock.open`
+            takes them; all others are the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`,
+            `size_limit=`, `compression=`, `hashes=` or `split=`. A target without splits leaves `split=` to the source.
 
     Raises:
-        Unsupported: the target's format can't hold these samples.
+        Unsupported: the target's format can't hold these samples; it says why.
         ConfigError: the target exists, options or the EOS rule make no sense.
         TooLarge: an id does not fit the target.
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
-    plan, store = make_plan(source, target, to, format, EosRule.of(eos), options)
+    chosen, of_source, of_target = sides(target, to, options)
+    advance = progress or _ignore
+    if isinstance(source, str | os.PathLike) and goes_by_tokens(source, format, chosen):
+        if isinstance(columns, Mapping) or group_rows is not None:
+            raise ConfigError("documents of tokens have no columns and no groups", path=source)
+        return _convert_tokens(source, target, to, format, EosRule.of(eos), options, advance, overwrite=overwrite)
+    if EosRule.of(eos).action != "keep":
+        raise ConfigError("an EOS is added and stripped between token formats", path=target)
+    asked = Asked(chosen.name, format, columns, group_rows, overwrite, of_source, of_target)
+    return _convert_samples(source, target, asked, count_workers(workers), executor, advance)
+
+
+def _convert_samples(
+    source: Any, target: str | os.PathLike[str], asked: Asked, workers: int, executor: str, advance: Advance
+) -> ConvertReport:
+    store, path = resolve(target)
+    started = time.monotonic()
+    given, what, lost = plan_samples(source, store, path, asked)
+    kept = Kept()
+    if asked.to in GROUPED and isinstance(store, LocalStore):
+        written = write_in_groups(given, what, store, workers, executor, advance)
+    else:
+        written = write_at_once(given, what, advance)
+    copied = time.monotonic()
+    samples = verify(what, written, workers, executor, advance)
+    if isinstance(store, LocalStore):
+        finish(store, path)
+    return ConvertReport(
+        to=asked.to,
+        samples=samples,
+        tokens=None,
+        token_bytes=None,
+        size_bytes=_size_bytes(written.manifest),
+        eos="keep",
+        lost=lost,
+        kept_bytes=kept.bytes,
+        digest=written.digest,
+        copy_seconds=copied - started,
+        verify_seconds=time.monotonic() - copied,
+        groups=written.groups,
+        reused_groups=written.reused,
+    )
+
+
+def _convert_tokens(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    to: str | None,
+    format: str | None,
+    rule: EosRule,
+    options: Mapping[str, Any],
+    advance: Advance,
+    *,
+    overwrite: bool,
+) -> ConvertReport:
+    plan, store = make_plan(source, target, to, format, rule, options)
     kept = Kept()
     if isinstance(store, LocalStore):
         store = LocalStore(kept=kept)
     started = time.monotonic()
-    manifest = _copy(plan, store, kept, progress or _ignore, overwrite=overwrite)
+    manifest = _copy(plan, store, kept, advance, overwrite=overwrite)
     copied = time.monotonic()
     written = plan.format.open(store, plan.target_path, plan.open_options)
     digest = _verify(plan, written, manifest)

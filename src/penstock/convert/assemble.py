@@ -1,0 +1,112 @@
+"""Groups of shards → one dataset: their files get a second name in it, numbered through, under one index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import penstock
+from penstock.abc import StagedFolder
+from penstock.errors import ConfigError
+from penstock.formats._index_json import INDEX_NAME, Shard, ShardFile, encode_index
+from penstock.formats._shard_source import SIDE_NAME, read_index
+from penstock.store.local import LocalStore
+from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
+from penstock.types import Manifest
+
+
+def assemble(
+    store: LocalStore,
+    groups: Sequence[str],
+    target: str,
+    *,
+    name: str,
+    options: Mapping[str, Any],
+    overwrite: bool,
+) -> Manifest:
+    """Make one dataset of finished ones, in their order; they stay as they are.
+
+    No byte is copied where the file system knows second names. Memory: the indexes.
+
+    Args:
+        store: where all are.
+        groups: folders of shards, each with its index and side file.
+        target: the folder of the dataset.
+        name: of the format.
+        options: for the side file.
+        overwrite: replace what is there.
+
+    Raises:
+        ConfigError: the target exists.
+    """
+    folder = store.stage_folder(target, overwrite=overwrite)
+    try:
+        index = folder.stage(INDEX_NAME)
+        hidden = os.path.dirname(index.hidden_path)
+        shards: list[Shard] = []
+        digests: dict[str, tuple[str, ...]] = {}
+        for number, group in enumerate(groups):
+            known = load_manifest(store, f"{group}/{SIDE_NAME}")
+            for shard in read_index(store, group).shards:
+                if shard.samples or not number:  # the original's empty first shard, in the first group alone
+                    moved, names = _renamed(shard, len(shards))
+                    for before, after in names.items():
+                        if _give(store, folder, hidden, f"{group}/{before}", after):
+                            digests[after] = known.block_digests[before] if known is not None else ()
+                    shards.append(moved)
+        data = encode_index(shards)
+        manifest = Manifest(
+            format=name,
+            num_samples=sum(shard.samples for shard in shards),
+            size_bytes=sum(store.size(f"{hidden}/{file}") for file in digests) + len(data),
+            block_digests=digests,
+            options=dict(options),
+            binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
+            tool=f"penstock {penstock.__version__}",
+        )
+        side = folder.stage(SIDE_NAME)
+        for staged, content in ((side, encode_manifest(manifest)), (index, data)):
+            staged.write(content)
+            staged.commit()
+        folder.commit()
+    except BaseException:
+        folder.abort()
+        raise
+    return manifest
+
+
+def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
+    """A shard under another number, and the old and new names of its files."""
+    stem = f"shard.{number:05d}.{shard.layout.format}"
+    family = (shard.layout.compression or "").partition(":")[0]
+    files: list[ShardFile | None] = []
+    names: dict[str, str] = {}
+    ends = (("", shard.raw_data), (f".{family}", shard.zip_data))
+    ends += ((".meta", shard.raw_meta), (f".meta.{family}", shard.zip_meta))
+    for end, one in ends:
+        files.append(one and ShardFile(f"{stem}{end}", one.size_bytes, one.hashes))
+        if one is not None:
+            names[one.basename] = f"{stem}{end}"
+    return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:]), names
+
+
+def _give(store: LocalStore, folder: StagedFolder, hidden: str, path: str, name: str) -> bool:
+    """Put a file into the folder; False where there is none, as for the raw one of a compressed shard."""
+    if not store.exists(path):
+        return False
+    if store.link(path, f"{hidden}/{name}"):
+        return True
+    staged = folder.stage(name)
+    try:
+        staged.append_file(path)
+        staged.commit()
+    finally:
+        staged.abort()
+    return True
+
+
+def require_groups(groups: Sequence[str], path: str) -> None:
+    """Raise `ConfigError` where there is nothing to write."""
+    if not groups:
+        raise ConfigError("the source has no sample, so its columns are not known", path=path)

@@ -1,0 +1,233 @@
+"""Samples of any format as rows for a conversion: stored bytes where a format has them, else Python values."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from penstock._digest import digest
+from penstock.abc import Source, Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats import get_format
+from penstock.formats.folder.files import list_files, part_of
+from penstock.types import OpenOptions, Sample
+
+KEY = "__key__"
+STORED = ("mds", "webdataset", "folder")
+"""Formats whose rows are read as stored bytes."""
+
+_OF_READERS = ("__restore_key__", "__sources__", "__subflavors__")
+
+
+class Rows(Protocol):
+    """Samples by number."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the content."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The rows `[start, stop)`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows are; picklable, so that each process opens them by itself.
+
+    Attributes:
+        store: holds them.
+        path: the dataset.
+        format: its name; `"table"` for a file of comma- or tab-separated values.
+        options: for opening it.
+    """
+
+    store: Store
+    path: str
+    format: str
+    options: OpenOptions
+
+    def open(self) -> Rows:
+        """Open them; raises what the format raises."""
+        if self.format == "table":
+            return TableRows(self.path)
+        source = get_format(self.format).open(self.store, self.path, self.options)
+        return FolderRows(self.store, self.path, source) if self.format == "folder" else SourceRows(source)
+
+
+class SourceRows:
+    """The samples of a source, without what a reader adds to them."""
+
+    def __init__(self, source: Source[Sample]) -> None:
+        self.source = source
+        self._many: Any = getattr(source, "get_samples", None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the source."""
+        return self.source.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The samples `[start, stop)`."""
+        if self._many is not None:
+            samples: list[Sample] = self._many(np.arange(start, stop))
+        else:
+            samples = [self.source[index] for index in range(start, stop)]
+        for sample in samples:
+            for name in _OF_READERS:
+                sample.pop(name, None)
+        return samples
+
+
+class FolderRows:
+    """The files of a folder; those of one name up to its first dot are one row, as in a tar.
+
+    Memory: about 100 bytes a file.
+    """
+
+    def __init__(self, store: Store, path: str, source: Any) -> None:
+        self._path = path
+        self._source = source
+        root = path.rstrip("/") or path
+        names = [name for name in list_files(store, root) if part_of(name) and _key_of(name)[-1:] not in ("", "/")]
+        self.left_out = len(source) - len(names)
+        # Names that begin alike stand together in their byte order.
+        self._groups = [list(found) for _, found in itertools.groupby(names, _key_of)]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the folder."""
+        return self._source.fingerprint
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The rows `[start, stop)`: the key, and the bytes of each file."""
+        return [
+            {KEY: _key_of(group[0])} | {part_of(name): self._source.get(name) for name in group}
+            for group in self._groups[start:stop]
+        ]
+
+
+class TableRows:
+    """The rows of a file of comma- or tab-separated values with a header, as texts. Memory: 8 bytes a row."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._separator = "\t" if path.endswith(".tsv") else ","
+        if not os.path.isfile(path):
+            raise NotFound("no such file", path=path)
+        self._known: list[int] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the whole file."""
+        hasher = xxhash.xxh3_128()
+        with open(self._path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                hasher.update(chunk)
+        return digest("table", hasher.hexdigest())
+
+    def __len__(self) -> int:
+        if self._known is None:
+            self._known = [sum(1 for _ in self.scan(0))]
+        return self._known[0]
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The rows `[start, stop)`; found from the beginning of the file."""
+        return list(itertools.islice(self.scan(start), stop - start))
+
+    def scan(self, start: int) -> Iterator[Sample]:
+        """The rows from `start` on."""
+        with open(self._path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=self._separator, strict=True)
+            try:
+                names = next(reader, [])
+                for row in itertools.islice((row for row in reader if row), start, None):
+                    if len(row) != len(names):
+                        raise Corrupt(
+                            f"line {reader.line_num} has another number of cells",
+                            path=self._path, found=len(row), expected=len(names),
+                        )  # fmt: skip
+                    yield dict(zip(names, row, strict=True))
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise Corrupt(f"line {reader.line_num} can't be read", path=self._path, found=str(error)) from error
+
+
+class MemoryRows:
+    """Samples that are here; for one group of an iterable."""
+
+    def __init__(self, samples: list[Sample]) -> None:
+        self._samples = samples
+
+    @property
+    def fingerprint(self) -> str:
+        """None is needed."""
+        return ""
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The samples `[start, stop)`."""
+        return self._samples[start:stop]
+
+
+def batches(rows: Rows, start: int, stop: int, step: int) -> Iterator[list[Sample]]:
+    """The rows `[start, stop)`, `step` at a time; a table is gone through once."""
+    if isinstance(rows, TableRows):
+        run = itertools.islice(rows.scan(start), stop - start)
+        while found := list(itertools.islice(run, step)):
+            yield found
+        return
+    for at in range(start, stop, step):
+        yield rows.read(at, min(stop, at + step))
+
+
+def sample_digest(index: int, row: Mapping[str, Any]) -> int:
+    """128 bits of one row and its number; the sum over all rows is the digest of a dataset, in any order of work."""
+    import json
+
+    hasher = xxhash.xxh3_128(index.to_bytes(8, "little"))
+    for name in sorted(row):
+        value = row[name]
+        if not isinstance(value, bytes):
+            try:
+                value = json.dumps(value, default=_tolist).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise PenstockError(f"column {name!r} can't be compared", found=str(error)) from None
+        encoded = name.encode("utf-8", "surrogatepass")
+        hasher.update(len(encoded).to_bytes(8, "little") + encoded + len(value).to_bytes(8, "little"))
+        hasher.update(value)
+    return hasher.intdigest()
+
+
+def shown_digest(total: int) -> str:
+    """32 hex digits."""
+    return f"{total % (1 << 128):032x}"
+
+
+def _tolist(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _key_of(name: str) -> str:
+    """The key of a file by the rule of tars: its name up to the first dot of its last component."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition('.')[0]}"

@@ -1,0 +1,137 @@
+"""The work folder of a conversion in groups: what an unfinished one has finished, and what it was asked to do.
+
+`.<name>.convert` beside the output holds `plan.json`, a dataset for each group, and beside each finished one a file
+with its counts and digest. A run that was asked for the same goes on; for another one everything is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.store.local import LocalStore, hold_lock
+
+_PLAN = "plan.json"
+_LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished group.
+
+    Attributes:
+        number: its place among the groups.
+        samples: in it.
+        digest: sum of `rows.sample_digest`, as a decimal number.
+        size_bytes: of its files.
+        reused: an earlier run had finished it.
+    """
+
+    number: int
+    samples: int
+    digest: str
+    size_bytes: int
+    reused: bool = False
+
+
+def work_folder(target: str) -> str:
+    """The work folder of an output."""
+    folder, name = os.path.split(os.path.abspath(target))
+    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.convert")
+
+
+def group_path(folder: str, number: int) -> str:
+    """The dataset of a group."""
+    return os.path.join(folder, f"g{number:07d}")
+
+
+@contextlib.contextmanager
+def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator[str]:
+    """The locked work folder. It stays for the same command where a run is interrupted, not where it is refused.
+
+    Raises:
+        ConfigError: another run writes this output.
+    """
+    folder = work_folder(target)
+    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+        if not had:
+            raise ConfigError("another run is writing this output", path=target, hint="Wait for it")
+        path, data = os.path.join(folder, _PLAN), msgspec.json.encode(plan, order="sorted")
+        try:
+            known = store.get(path)
+        except NotFound:
+            known = b""
+        if known != data:
+            _clear(store, folder)
+            _put(store, path, data)
+        try:
+            yield folder
+        except PenstockError as error:
+            if not isinstance(error, OSError) and error.code != "prepare":
+                remove_work(store, target)
+            raise
+        except (OSError, KeyboardInterrupt):
+            raise
+        except BaseException:
+            remove_work(store, target)
+            raise
+
+
+def save_done(store: LocalStore, folder: str, done: Done) -> None:
+    """Note durably that a group is finished."""
+    _put(store, f"{group_path(folder, done.number)}.json", msgspec.json.encode(done))
+
+
+def find_done(store: LocalStore, folder: str, number: int) -> Done | None:
+    """A group that an earlier run finished."""
+    path = group_path(folder, number)
+    try:
+        return msgspec.json.decode(store.get(f"{path}.json"), type=Done) if store.is_folder(path) else None
+    except (NotFound, msgspec.MsgspecError):
+        return None
+
+
+def remove_work(store: LocalStore, target: str) -> None:
+    """The output is complete, or nothing is to be kept; what can't be removed is hidden and harms nobody."""
+    folder = work_folder(target)
+    with contextlib.suppress(OSError, PenstockError):
+        if store.is_folder(folder):
+            _clear(store, folder)
+            store.delete(os.path.join(folder, _LOCK))
+            store.remove_folder(folder)
+
+
+def _clear(store: LocalStore, folder: str) -> None:
+    # The plan goes first: what a kill leaves then belongs to nothing.
+    names = sorted(os.listdir(folder), key=lambda name: name != _PLAN)
+    for name in names:
+        path = os.path.join(folder, name)
+        if name == _LOCK:
+            continue
+        if os.path.isdir(path):
+            _remove_tree(store, path)
+        else:
+            store.delete(path)
+
+
+def _remove_tree(store: LocalStore, root: str) -> None:
+    for folder, _, names in os.walk(root, topdown=False):
+        for name in names:
+            store.delete(os.path.join(folder, name))
+        store.remove_folder(folder)
+
+
+def _put(store: LocalStore, path: str, data: bytes) -> None:
+    staged = store.stage(path, overwrite=True)
+    try:
+        staged.write(data)
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
