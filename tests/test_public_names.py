@@ -35,6 +35,7 @@ NAMES = {
         "merge_states",
         "open",
         "open_metadataset",
+        "open_recipe",
         "register_sample_type",
         "repair",
         "subset",
@@ -97,7 +98,7 @@ NAMES = {
         "WholeDocuments",
         "Windows",
     },
-    "penstock.recipe": {"open_metadataset", "traverse_metadataset"},
+    "penstock.recipe": {"Recipe", "open_metadataset", "open_recipe", "read_recipe", "traverse_metadataset"},
     "penstock.store": {"DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"},
     "penstock.testing": {
         "CountingStore",

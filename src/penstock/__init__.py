@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
     from penstock.recipe import open_metadataset as open_metadataset
+    from penstock.recipe import open_recipe as open_recipe
 
 __version__ = "0.1.0"
 
@@ -69,6 +70,7 @@ _WHERE = {
     "merge_states": "penstock.load:merge_states",
     "open": "penstock.formats:open_source",
     "open_metadataset": "penstock.recipe:open_metadataset",
+    "open_recipe": "penstock.recipe:open_recipe",
     "register_sample_type": "penstock.formats.webdataset.sample_types:register_sample_type",
     "repair": "penstock.check:repair",
     "subset": "penstock.mix:subset",
@@ -101,6 +103,7 @@ __all__ = [
     "merge_states",
     "open",
     "open_metadataset",
+    "open_recipe",
     "register_sample_type",
     "repair",
     "subset",

@@ -55,6 +55,7 @@ class OrderedStream(Generic[T]):
         order: SizedOrder,
         lanes: int,
         with_seed: Callable[[int], OrderedStream[T]] | None = None,
+        written: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.source = source
@@ -63,6 +64,7 @@ class OrderedStream(Generic[T]):
         self._order = order
         self._lanes = lanes
         self._with_seed = with_seed
+        self._written = dict(written or {})
         self._passes = source if isinstance(source, SupportsPasses) else None
         self._fingerprint: str | None = None
 
@@ -174,6 +176,7 @@ class OrderedStream(Generic[T]):
             "kind": self.name.lower(),
             "version": self.version,
             **self._order.params(),
+            **self._written,
             "lanes": self._lanes,
             "source": self.source.recipe(),
         }

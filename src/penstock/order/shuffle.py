@@ -52,5 +52,6 @@ def Shuffle(
         return OrderedStream("Shuffle", source, GlobalOrder(len(source), seed), lanes, with_seed)
     if chosen == "blocks":
         order = BlockOrder(blocks_of(source, block_size), seed, lanes, open_blocks)
-        return OrderedStream("Shuffle", source, order, lanes, with_seed)
+        written = {} if block_size is None else {"block_size": block_size}
+        return OrderedStream("Shuffle", source, order, lanes, with_seed, written)
     raise ConfigError("unknown mode of shuffling", found=repr(chosen), expected="'global' or 'blocks'")

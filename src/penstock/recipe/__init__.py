@@ -1,5 +1,6 @@
 """Files that describe a stream, and back: Energon's metadatasets, and recipes of our own."""
 
 from penstock.recipe.metadataset import open_metadataset, traverse_metadataset
+from penstock.recipe.recipe import Recipe, open_recipe, read_recipe
 
-__all__ = ["open_metadataset", "traverse_metadataset"]
+__all__ = ["Recipe", "open_metadataset", "open_recipe", "read_recipe", "traverse_metadataset"]

@@ -47,6 +47,20 @@ class Code:
             )
         return _imported(name, path)
 
+    def pair(self, names: str, path: str | None) -> tuple[Any, Any]:
+        """The two functions of `"select merge"`, `-` for none; or the pair that is registered under all of it."""
+        known = self.functions.get(names)
+        if known is not None:
+            return known
+        parts = names.split(" ")
+        if len(parts) != 2:
+            raise ConfigError(
+                "two functions are needed", path=path, found=names, expected="select and merge, - for none",
+                hint=f"Register the pair as {{{names!r}: (first, second)}}",
+            )  # fmt: skip
+        first, second = (None if name == "-" else self.function(name, path) for name in parts)
+        return first, second
+
 
 def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool) -> Code:
     """What files may name, from what a caller gives; classes are looked at for their fields."""

@@ -1,0 +1,82 @@
+"""What a node of a recipe is made in: its file, what it may name, and where in the file it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.abc import is_stream
+from penstock.errors import ConfigError, UnsafeData
+from penstock.formats import open_source
+from penstock.recipe.code import Code
+from penstock.recipe.places import beside
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a node is made.
+
+    Attributes:
+        code: functions and types that may be named.
+        file: of the recipe; None for a dict, whose paths are those of the process.
+        at: the node's place in it, for messages.
+        make: makes a node.
+        open_file: opens a metadataset or a recipe in a file of its own.
+    """
+
+    code: Code
+    file: str | None
+    at: str
+    make: Callable[[Context, Any], Any]
+    open_file: Callable[[str, Mapping[str, Any]], Any]
+
+    @property
+    def path(self) -> str | None:
+        """The file, for messages."""
+        return self.file
+
+    def beside(self, path: str) -> str:
+        """The path or URL that `path` means."""
+        return path if self.file is None else beside(self.file, path)
+
+    def open_source(self, path: str, **options: Any) -> Any:
+        """A dataset in any format."""
+        return open_source(path, **options)
+
+    def child(self, node: Any, name: str) -> Any:
+        """What a node below this one is."""
+        return self.make(replace(self, at=f"{self.at}.{name}" if self.at else name), node)
+
+    def source(self, node: Mapping[str, Any]) -> Any:
+        """The source below a node."""
+        made = self.child(node["source"], "source")
+        if is_stream(made):
+            raise ConfigError(
+                f"{self.at or 'the recipe'} needs a source, which ends",
+                path=self.file,
+                found=f"a {type(made).__name__} as source",
+            )
+        return made
+
+    def stream(self, node: Mapping[str, Any]) -> Any:
+        """The stream below a node."""
+        made = self.child(node["stream"], "stream")
+        if not is_stream(made):
+            raise ConfigError(
+                f"{self.at or 'the recipe'} needs a stream, which is endless",
+                path=self.file,
+                found=f"a {type(made).__name__} as stream",
+                hint="Put a shuffle or sequential around it",
+            )
+        return made
+
+    def either(self, node: Mapping[str, Any]) -> Any:
+        """The source or stream below a node."""
+        return self.source(node) if "source" in node else self.stream(node)
+
+    def untrusted(self, what: str, found: str) -> UnsafeData:
+        """The error for code that may not run."""
+        return UnsafeData(
+            f"the recipe asks for {what}", path=self.file, found=found, hint="Pass trust=True if you trust it"
+        )

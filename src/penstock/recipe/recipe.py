@@ -1,0 +1,186 @@
+"""Recipes of our own: streams as files, and back.
+
+A recipe is a node, or a map with `stream` (or `source`) and `batch`. A node is what `recipe()` of any source or stream
+gives, or a short form (`short.py`). Paths are relative to the file. Functions stand there as `module:name`; they are
+those that the caller registers, or are imported under `trust`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError
+from penstock.recipe.build import Mode
+from penstock.recipe.code import Code, make_code
+from penstock.recipe.context import Context
+from penstock.recipe.keys import check_keys, check_map, unknown
+from penstock.recipe.kinds import KINDS, Kind
+from penstock.recipe.metadataset import is_metadataset, open_metadataset
+from penstock.recipe.short import expand
+from penstock.recipe.values import check_value
+from penstock.store.resolve import resolve
+
+TOP = ("penstock", "stream", "source", "batch")
+BATCH = ("global_batch", "micro_batch", "world", "tail")
+VERSION = 1
+_DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a file says, read and not yet opened.
+
+    Attributes:
+        node: the node, or a whole metadataset of Energon's.
+        file: where it stands; None for a dict.
+        batch: what it says of batches: `global_batch, micro_batch, world, tail`.
+    """
+
+    node: Any
+    file: str | None
+    batch: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def open_recipe(
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
+    *,
+    functions: Mapping[str, Any] | None = None,
+    sample_types: Mapping[str, Any] | None = None,
+    trust: bool = False,
+    split: str = "train",
+    mode: Mode = "train",
+    seed: int | None = None,
+) -> Any:
+    """The stream or source that a recipe describes, with the same fingerprint.
+
+    Args:
+        recipe: file (YAML or JSON), URL, or what `recipe()` gave; a metadataset of Energon's, too.
+        functions: `module:name` → function that the recipe names so; for packing on the fly a pair (select, merge).
+        sample_types: `module.Class` → a dataclass or TypedDict.
+        trust: import functions that are in neither, and run code that comes with the data.
+        split: of a metadataset.
+        mode: of a metadataset: `"train"` or `"val"`.
+        seed: of a metadataset's blend.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: no YAML and no JSON.
+        ConfigError: an unknown key or kind, a value that can't be, or another result than the recipe says.
+        UnsafeData: a function that is neither registered nor trusted.
+    """
+    code = make_code(functions, sample_types, trust)
+    read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    return _opened(read, code, {"split": split, "mode": mode, "seed": seed}, ())
+
+
+def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
+    """Read a recipe without opening what it names; see `open_recipe`."""
+    if isinstance(recipe, Mapping):
+        return _split(dict(recipe), None)
+    given = os.fspath(recipe)
+    file = given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    store, root = resolve(file)
+    if not store.exists(root) or store.is_folder(root):
+        raise NotFound("no such recipe", path=file, hint="Check the path")
+    data = store.get(root)
+    if file.endswith(".json"):
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise FormatError("not valid JSON", path=file, found=str(error)) from None
+    else:
+        value = energon_yaml.load(data, file)
+    return _split(check_map(value, "the recipe", file), file)
+
+
+def _split(value: dict[str, Any], file: str | None) -> Recipe:
+    if is_metadataset(value):
+        return Recipe(value, file)
+    if "kind" in value or not any(key in value for key in TOP):
+        return Recipe(value, file)
+    check_keys(value, TOP, "the recipe", file)
+    if value.get("penstock", VERSION) != VERSION:
+        raise ConfigError("a recipe of another version", path=file, found=value["penstock"], expected=VERSION)
+    nodes = [value[key] for key in ("stream", "source") if key in value]
+    if len(nodes) != 1:
+        raise ConfigError("a recipe has one stream, or one source", path=file, found=f"{len(nodes)}")
+    batch = value.get("batch") or {}
+    batch = {"global_batch": batch} if isinstance(batch, int) else check_map(batch, "`batch`", file)
+    check_keys(batch, BATCH, "`batch`", file)
+    for key, one in batch.items():
+        if key != "tail" and (isinstance(one, bool) or not isinstance(one, int) or one < 1):
+            raise ConfigError(f"batch.{key} is no number of samples", path=file, found=repr(one))
+    return Recipe(nodes[0], file, batch)
+
+
+def _opened(recipe: Recipe, code: Code, options: Mapping[str, Any], files: tuple[str, ...]) -> Any:
+    if recipe.file is not None and recipe.file in files:
+        raise ConfigError("a recipe contains itself", path=recipe.file, found=" → ".join((*files, recipe.file)))
+    if is_metadataset(recipe.node):
+        if recipe.file is None:
+            raise ConfigError("a metadataset is opened from its file", hint="Give its path")
+        return open_metadataset(
+            recipe.file, joiners=code.functions, sample_types=code.types, trust=code.trust, **options
+        )
+    inside = files if recipe.file is None else (*files, recipe.file)
+    open_file = partial(_open_file, code=code, files=inside)
+    return make(Context(code, recipe.file, "", make, open_file), recipe.node)
+
+
+def _open_file(path: str, options: Mapping[str, Any], *, code: Code, files: tuple[str, ...]) -> Any:
+    return _opened(read_recipe(path), code, options, files)
+
+
+def make(context: Context, node: Any) -> Any:
+    """The source or stream that a node describes."""
+    what = context.at or "the recipe"
+    if context.at.count(".") > _DEEPEST:
+        raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{_DEEPEST} levels")
+    full = expand(node, context.file, context.at)
+    kind = full["kind"]
+    if kind not in KINDS:
+        raise unknown(str(kind), tuple(KINDS), f"{what} is of an unknown kind", context.file)
+    known = KINDS[kind]
+    check_keys(full, known.keys, f"{what} ({kind})", context.file)
+    missing = [key for key in known.required if key not in full]
+    if known.one_of and sum(key in full for key in known.one_of) != 1:
+        missing.append(" or ".join(known.one_of))
+    if missing:
+        raise ConfigError(f"{what} ({kind}) lacks {', '.join(missing)}", path=context.file)
+    for key, schema in {**known.required, **known.optional}.items():
+        if key in full:
+            check_value(full[key], schema, f"{what}.{key}", context.file)
+    try:
+        made = known.make(context, full)
+    except PenstockError as error:
+        error.path = error.path or context.file
+        raise
+    _check_derived(full, made, known, what, context.file)
+    return made
+
+
+def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, path: str | None) -> None:
+    """What follows from the rest must be as the recipe says: versions, counts, digests."""
+    expected = {key: given[key] for key in known.derived if key in given}
+    counts = {one["name"]: one["count"] for one in given.get("children", ()) if "count" in one}
+    if not expected and not counts:
+        return
+    own = made.recipe()
+    for key, value in expected.items():
+        if own.get(key) != value:
+            raise ConfigError(
+                f"{what} gives another {key} than the recipe says", path=path, found=own.get(key), expected=value
+            )
+    for name, count in counts.items():
+        if made.counts[name] != count:
+            raise ConfigError(
+                f"the weights of {what} give {name!r} another count than the recipe says",
+                path=path, found=made.counts[name], expected=count,
+                hint="Leave `count` out where weights were edited",
+            )  # fmt: skip

@@ -1,0 +1,227 @@
+"""The short forms of recipes, for people: maps without `kind`, as in Energon's files. They become full nodes.
+
+A map is exactly one of `path`, `blend`, `blend_epochized`, `concat`, `join` and `stages`. What else stands in it is
+applied to that, in this order: `subset`, `subflavors`, `aux`, `window`, `map`, `shuffle` or `sequential`, `skip`,
+`pack`. `window` and `subset` of a mix are those of all datasets in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.recipe.keys import check_keys, check_list, check_map, unknown
+from penstock.recipe.kinds import KINDS, number_of
+from penstock.recipe.places import aux_place
+
+BASES = ("path", "blend", "blend_epochized", "concat", "join", "stages")
+WINDOWS = ("chunk", "whole", "best-fit", "megatron-blocks")
+MODIFIERS = ("subset", "subflavors", "aux", "window", "map", "shuffle", "sequential", "skip", "pack")
+OWN: dict[str, tuple[str, ...]] = {
+    "path": (*KINDS["open"].optional, "mode", "seed", "lanes"),
+    "blend": ("seed", "lanes", "mixed_tokenizers"),
+    "blend_epochized": ("first_pass",),
+    "concat": ("mixed_tokenizers",),
+    "join": ("joiner",),
+    "stages": (),
+}
+ITEM = {
+    "blend": ("weight", "name"),
+    "blend_epochized": ("repetitions", "name"),
+    "join": ("nonmatch",),
+    "stages": ("length",),
+}
+PACK = ("window", "select", "merge", "leftover")
+_FILES = (".yaml", ".yml", ".json")
+_PER_DATASET = ("subset", "window")
+
+
+def expand(value: Any, path: str | None, at: str = "") -> Any:
+    """A full node for a short one; a full one stays as it is, and what is below it may be short.
+
+    Raises:
+        ConfigError: an unknown key, or several forms in one.
+    """
+    what = at or "the recipe"
+    node = check_map(value, what, path)
+    if "kind" in node:
+        return node
+    bases = [base for base in BASES if base in node]
+    if len(bases) != 1:
+        check_keys(node, ("kind", *BASES, *MODIFIERS, *(key for keys in OWN.values() for key in keys)), what, path)
+        raise ConfigError(f"{what} is one of {', '.join(BASES)}", path=path, found=", ".join(bases) or "none of them")
+    [base] = bases
+    check_keys(node, (base, *OWN[base], *MODIFIERS), what, path)
+    if base == "path":
+        return _modified(_opened(node), node, path, what)
+    below = {key: node[key] for key in _PER_DATASET if key in node and base != "join"}
+    own = {key: one for key, one in node.items() if key not in below}
+    return _modified(_MIXES[base](own, below, path, what), own, path, what)
+
+
+def _opened(node: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: node[key] for key in ("path", *OWN["path"]) if key in node}
+    is_file = str(node["path"]).endswith(_FILES) and not given.get("format")
+    return {"kind": "metadataset" if is_file else "open", **given}
+
+
+def _modified(made: dict[str, Any], node: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    for bounds in _several(node.get("subset")):
+        made = {"kind": "subset", "range": check_map(bounds, f"{what}.subset", path).get("range"), "source": made}
+    if node.get("subflavors"):
+        made = {"kind": "subflavors", "subflavors": node["subflavors"], "source": made}
+    if node.get("aux"):
+        made = {"kind": "aux", "aux": _stores(node["aux"], path, what), _side(made): made}
+    if node.get("window"):
+        made = _windowed(made, node["window"], path, what)
+    for fn in _several(node.get("map")):
+        made = {"kind": "map", "fn": fn, _side(made): made}
+    if node.get("shuffle") is not None and node.get("sequential") is not None:
+        raise ConfigError(f"{what} is shuffled or sequential, not both", path=path)
+    for order in ("shuffle", "sequential"):
+        if node.get(order) not in (None, False):
+            options = {} if node[order] is True else check_map(node[order], f"{what}.{order}", path)
+            made = {"kind": order, **options, "source": made}
+    if node.get("skip"):
+        made = {"kind": "skip", "ranges": node["skip"], "stream": made}
+    if node.get("pack"):
+        made = _packed(made, node["pack"], path, what)
+    return made
+
+
+def _windowed(made: dict[str, Any], given: Any, path: str | None, what: str) -> dict[str, Any]:
+    window = check_map(given, f"{what}.window", path)
+    if len(window) != 1 or next(iter(window)) not in WINDOWS:
+        raise unknown(next(iter(window), ""), WINDOWS, f"{what}.window is one of the packings", path)
+    [(kind, options)] = window.items()
+    return {"kind": kind, **check_map(options, f"{what}.window.{kind}", path), "source": made}
+
+
+def _packed(made: dict[str, Any], given: Any, path: str | None, what: str) -> dict[str, Any]:
+    pack = check_map(given, f"{what}.pack", path)
+    check_keys(pack, PACK, f"{what}.pack", path)
+    names = " ".join(str(pack.get(key) or "-") for key in ("select", "merge"))
+    rest = {key: pack[key] for key in ("window", "leftover") if key in pack}
+    return {"kind": "pack-stream", **rest, "fn": names, "stream": made}
+
+
+def _stores(given: Any, path: str | None, what: str) -> dict[str, Any]:
+    stores: dict[str, Any] = {}
+    for name, one in check_map(given, f"{what}.aux", path).items():
+        if isinstance(one, str):
+            place, is_folder = aux_place(path or "./recipe", one)
+            one = {"kind": "open", "path": place, "raw": True, **({"format": "folder"} if is_folder else {})}
+            one |= {"flavor": "energon"} if place.endswith(".jsonl") else {}
+        stores[name] = one
+    return stores
+
+
+# --- mixes ---------------------------------------------------------------------------------------------------------
+
+
+def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> list[Any]:
+    """(name, what only the mix says of it, full node) of each child."""
+    found: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    taken: dict[str, int] = {}
+    for place, one in enumerate(check_list(node[base], f"{what}.{base}", path)):
+        where = f"{what}.{base}[{place}]"
+        child = check_map(one, where, path)
+        own = {key: child[key] for key in ITEM.get(base, ()) if key in child}
+        rest = handed_down({key: each for key, each in child.items() if key not in own}, below)
+        name = own.pop("name", None) or _name_of(rest, place)
+        taken[name] = taken.get(name, 0) + 1
+        full = expand(rest, path, where)
+        found.append((name if taken[name] == 1 else f"{name}-{taken[name]}", own, full))
+    return found
+
+
+def handed_down(child: dict[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+    """A child of a mix, with the window and the subset that hold for all of them."""
+    if "kind" in child or not below:
+        return child
+    ranges = [*_several(child.get("subset")), *_several(below.get("subset"))]
+    window = child.get("window", below.get("window"))
+    return {**child, **({"subset": ranges} if ranges else {}), **({"window": window} if window else {})}
+
+
+def _blend(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    items = _items("blend", node, below, path, what)
+    children = [{"name": name, "weight": own.get("weight", 1), "stream": child} for name, own, child in items]
+    return {"kind": "blend", **{key: node[key] for key in OWN["blend"] if key in node}, "children": children}
+
+
+def _epochized(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    children: list[dict[str, Any]] = []
+    for name, own, child in _items("blend_epochized", node, below, path, what):
+        times = own.get("repetitions", 1)
+        if child["kind"] != "epochs":
+            children.append({"name": name, "repetitions": times, "of": child})
+            continue
+        # As in Energon's files: a part of a mix is that part of each dataset in it.
+        for inner in child["children"]:
+            number = Fraction(str(number_of(times))) * Fraction(str(number_of(inner["repetitions"])))
+            both = int(number) if number.denominator == 1 else str(number)
+            children.append({"name": f"{name}/{inner['name']}", "repetitions": both, "of": inner["of"]})
+    return {"kind": "epochs", **{key: node[key] for key in OWN["blend_epochized"] if key in node}, "children": children}
+
+
+def _concat(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    sources = [child for _, _, child in _items("concat", node, below, path, what)]
+    return {"kind": "concat", **{key: node[key] for key in OWN["concat"] if key in node}, "sources": sources}
+
+
+def _stages(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    stages = [{**own, "stream": child} for _, own, child in _items("stages", node, below, path, what)]
+    return {"kind": "stages", "stages": stages}
+
+
+def _joined(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
+    given, named = node["join"], isinstance(node["join"], dict)
+    pairs = list(given.items()) if named else [(str(n), one) for n, one in enumerate(check_list(given, what, path))]
+    members: list[dict[str, Any]] = []
+    for place, (name, one) in enumerate(pairs):
+        where = f"{what}.join.{name}"
+        child = check_map(one, where, path)
+        how = child.get("nonmatch", "error")
+        source = expand({key: each for key, each in child.items() if key != "nonmatch"}, path, where)
+        members.append({"name": name, "how": None if place == 0 else how, "source": source})
+    joiner = node.get("joiner")
+    if isinstance(joiner, dict):
+        joiner = f"{joiner.get('__module__')}.{joiner.get('__function__') or joiner.get('__class__')}"
+    return {"kind": "join", "named": named, "joiner": joiner, "members": members}
+
+
+_MIXES = {
+    "blend": _blend,
+    "blend_epochized": _epochized,
+    "concat": _concat,
+    "stages": _stages,
+    "join": _joined,
+}
+
+
+def _several(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _side(made: Mapping[str, Any]) -> str:
+    """Under which key a full node stands below another: as a source or as a stream."""
+    kind = made["kind"]
+    if kind in ("aux", "map", "cook"):
+        return "source" if "source" in made else "stream"
+    return "stream" if kind in _STREAMS else "source"
+
+
+_STREAMS = ("shuffle", "sequential", "modalitiesshuffle", "blend", "stages", "skip", "balance", "streaming-order")
+
+
+def _name_of(child: Mapping[str, Any], place: int) -> str:
+    path = child.get("path")
+    if not isinstance(path, str):
+        return str(place)
+    name = path.rstrip("/").rpartition("/")[2]
+    return name.partition(".")[0] or str(place)

@@ -1,0 +1,98 @@
+"""Holding plain values against the part of JSON schema that recipes use, with messages for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.recipe.keys import unknown
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (dict,),
+    "null": (type(None),),
+}
+_WORDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a map",
+    "null": "null",
+}
+
+
+def check_value(value: Any, schema: Mapping[str, Any], what: str, path: str | None) -> None:
+    """Refuse a value that the schema does not allow. Nodes inside are not looked at: they are checked when made."""
+    if "$ref" in schema:
+        return
+    if "anyOf" in schema:
+        _check_any(value, schema["anyOf"], what, path)
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        raise unknown(str(value), [str(one) for one in schema["enum"]], f"{what} is none of these", path)
+    allowed = schema.get("type", [])
+    names = [allowed] if isinstance(allowed, str) else list(allowed)
+    if names and not any(_is(value, name) for name in names):
+        raise _wrong(value, " or ".join(_WORDS[name] for name in names), what, path)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        _check_number(value, schema, what, path)
+    elif isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        raise _wrong(value, "text that is not empty", what, path)
+    elif isinstance(value, (list, tuple)):
+        _check_items(value, schema, what, path)
+    elif isinstance(value, dict) and "properties" in schema:
+        _check_map(value, schema, what, path)
+
+
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
+
+
+def _check_any(value: Any, schemas: Any, what: str, path: str | None) -> None:
+    errors: list[ConfigError] = []
+    for schema in schemas:
+        try:
+            check_value(value, schema, what, path)
+        except ConfigError as error:
+            errors.append(error)
+    if len(errors) == len(schemas):
+        raise errors[0]
+
+
+def _check_number(value: float, schema: Mapping[str, Any], what: str, path: str | None) -> None:
+    if value < schema.get("minimum", value):
+        raise _wrong(value, f"{schema['minimum']} or more", what, path)
+    if "exclusiveMinimum" in schema and not value > schema["exclusiveMinimum"]:
+        raise _wrong(value, f"more than {schema['exclusiveMinimum']}", what, path)
+
+
+def _check_items(value: Any, schema: Mapping[str, Any], what: str, path: str | None) -> None:
+    if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        raise _wrong(value, f"{least} items" if least == most else f"{least} or more items", what, path)
+    first: list[Any] = schema.get("prefixItems", [])
+    for place, one in enumerate(value):
+        own = first[place] if place < len(first) else schema.get("items", {})
+        check_value(one, own, f"{what}[{place}]", path)
+
+
+def _check_map(value: dict[str, Any], schema: Mapping[str, Any], what: str, path: str | None) -> None:
+    known = schema["properties"]
+    for key, one in value.items():
+        if key not in known:
+            raise unknown(str(key), list(known), f"{what} has an unknown key", path)
+        check_value(one, known[key], f"{what}.{key}", path)
+    missing = [key for key in schema.get("required", ()) if key not in value]
+    if missing:
+        raise ConfigError(f"{what} lacks {', '.join(missing)}", path=path, found=", ".join(map(str, value)))
+
+
+def _wrong(value: Any, expected: str, what: str, path: str | None) -> ConfigError:
+    return ConfigError(f"{what} is not what it should be", path=path, found=repr(value)[:80], expected=expected)
