@@ -28,7 +28,9 @@ def as_samples(rows: Sequence[Mapping[str, bytes]], name: str = "s") -> list[Sam
     return found
 
 
-PARTS = st.dictionaries(st.sampled_from(["bin", "dat", "a.b", "", "ü"]), st.binary(max_size=600), min_size=1, max_size=4)
+PARTS = st.dictionaries(
+    st.sampled_from(["bin", "dat", "a.b", "", "ü"]), st.binary(max_size=600), min_size=1, max_size=4
+)
 
 
 class TestWebdataset(FormatSuite):
@@ -61,12 +63,12 @@ class TestWebdataset(FormatSuite):
         for name in ("shard_000000.tar", "shard_000001.tar", ".nv-meta/.info.json"):
             file = copied / name
             whole = file.read_bytes()
-            for offset_bytes in some_offsets(len(whole), 12):
+            told = whole.find(b'"shard_counts"')  # what tool wrote the list is no part of the data
+            for offset_bytes in filter(lambda offset, told=told: offset >= told, some_offsets(len(whole), 12)):
                 flip(file, offset_bytes)
                 found: list[str] = []
                 error = refusal(lambda found=found: found.append(self.open(copied).fingerprint))
-                version = b"7.4.1" in whole and b"7.4.1" not in file.read_bytes()
-                assert error is not None or found != [fingerprint] or version, f"{name} at {offset_bytes}"
+                assert error is not None or found != [fingerprint], f"{name} at {offset_bytes}"
                 file.write_bytes(whole)
         for name in ("index.sqlite", "index.uuid"):
             (copied / ".nv-meta" / name).unlink()

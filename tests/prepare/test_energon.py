@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
 from penstock.formats._media_index import MediaFilter, MediaRow
 from penstock.formats.webdataset.shards import ShardTable
-from penstock.prepare.energon import DatasetOptions, peek_webdataset, plan_webdataset, prepare_webdataset
+from penstock.prepare.energon import DatasetOptions, peek_webdataset, plan_webdataset, prepare_jsonl, prepare_webdataset
 from penstock.prepare.energon_work import WORK_FOLDER, open_work
 from penstock.store.local import LocalStore
 from penstock.types import ImageMetadata
@@ -384,3 +384,13 @@ def test_many_tiny_shards_are_pointed_out(tmp_path: Path) -> None:
     for number in range(1, 120):
         shutil.copyfile(first, tmp_path / "set" / f"s_{number:03d}.tar")
     assert any("tiny" in one for one in plan_webdataset(tmp_path / "set").warnings)
+
+
+def test_a_jsonl_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 0}\n\n{"n": 1}\n')
+    report = prepare_jsonl(path)
+    assert (tmp_path / "a.jsonl.idx").read_bytes() == b"".join(n.to_bytes(8, "little") for n in (0, 10, 19))
+    assert report.num_lines == 2
+    with pytest.raises(ConfigError):
+        prepare_jsonl(path)

@@ -54,6 +54,7 @@ from penstock.prepare.energon_work import (
     scan_task,
 )
 from penstock.prepare.executors import make_executor
+from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve
 
@@ -164,6 +165,17 @@ def prepare_webdataset(
         options = dataset or DatasetOptions()
         meta = plan_meta(store, plan, split_ratio, split_parts, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
     return _prepare(_Request(store, plan, meta, before, sqlite, media, progress), workers, executor)
+
+
+def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
+    """Prepare a JSONL file: its index `<path>.idx`, as Energon has it; see `penstock.prepare.raw.build_index`.
+
+    Raises:
+        NotFound: no such file.
+        Corrupt: a line that is no object.
+        ConfigError: the index exists and `overwrite` is false.
+    """
+    return build_index(path, flavor="energon", workers=workers, overwrite=overwrite)
 
 
 def _prepare(request: _Request, workers: int | None, executor: str | None) -> PrepareSummary:
@@ -375,5 +387,6 @@ __all__ = [
     "PrepareSummary",
     "peek_webdataset",
     "plan_webdataset",
+    "prepare_jsonl",
     "prepare_webdataset",
 ]
