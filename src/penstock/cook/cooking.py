@@ -93,6 +93,8 @@ class Kitchen:
 
     def __call__(self, sample: Any, position: int, /) -> Any:
         """The cooked sample; the raw one is told how to make it again."""
+        if not isinstance(sample, dict):
+            raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
         sample["__restore_key__"] = (RESTORE_KIND, position)
         return self.bound(sample)(sample, self.seed, position)
 
@@ -333,9 +335,7 @@ def _own(sample: Any) -> Any:
     """The sample as a dict that nobody else holds: a source in memory may hand out the same one again."""
     if isinstance(sample, CrudeSample):
         return sample  # made anew for every read
-    if isinstance(sample, dict):
-        return dict(sample)
-    raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
+    return dict(sample) if isinstance(sample, dict) else sample
 
 
 def _cooked(kitchen: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:

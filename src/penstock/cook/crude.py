@@ -110,14 +110,14 @@ class Crude:
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int, /) -> CrudeSample:
+    def __getitem__(self, index: int, /) -> Any:
         return self._made(self.source[as_index(index, len(self))])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k], in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
-    def get_samples(self, indices: IntArray, /) -> list[CrudeSample]:
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
         """The samples at `indices`: int64[k], in that order."""
         return list(map(self._made, samples_of(self.source, np.asarray(indices))))
 
@@ -145,7 +145,9 @@ class Crude:
     def __str__(self) -> str:
         return tree(self)
 
-    def _made(self, raw: Any) -> CrudeSample:
+    def _made(self, raw: Any) -> Any:
+        if not isinstance(raw, dict):
+            return raw  # a joiner made it
         made = CrudeSample(raw)
         made.origin = self.origin
         if self.origin.subflavors:

@@ -1,0 +1,49 @@
+"""Megatron-Energon's names over Penstock: a training script moves by changing its import.
+
+Each name is imported at first use. torch is needed only for tensors: for the decoder's default images, padding and
+stacking of tensors, and states over several ranks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_NAMES = {
+    "batching": ("batch_list", "batch_pad_stack", "batch_stack", "generic_batch"),
+    "cookers": ("Cooker", "SampleDecoder", "cooker"),
+    "datasets": (
+        "DatasetLoader", "EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets", "load_dataset",
+    ),
+    "encoder": ("AugmentTaskEncoder", "DefaultTaskEncoder", "TaskEncoder", "stateless"),
+    "loader": ("SavableDataLoader", "get_loader", "get_savable_loader"),
+    "samples": (
+        "AVData", "AVDecoder", "AVMetadata", "Batch", "CaptioningSample", "ImageClassificationSample", "ImageMetadata",
+        "ImageSample", "InterleavedSample", "MultiChoiceVQASample", "OCRSample", "Sample",
+        "SimilarityInterleavedSample", "SourceInfo", "TextSample", "VQAOCRSample", "VQASample", "VidQASample",
+        "basic_sample_keys", "edataclass",
+    ),
+    "stores": (
+        "CachePool", "DecodeFileStore", "DirectLazy", "FileCacheLazy", "FileStore", "FileStoreCachePool",
+        "JsonlFileStore", "Lazy", "MockLazy", "NoCachePool", "PrimaryFileStore", "SystemFileStore",
+        "WebdatasetFileStore",
+    ),
+    "worker": ("FatalSampleError", "WorkerConfig", "log_exception", "reraise_exception"),
+}  # fmt: skip
+_WHERE = {name: f"penstock.compat.energon.{module}" for module, names in _NAMES.items() for name in names} | {
+    "CrudeSample": "penstock.cook",
+    "SkipSample": "penstock.cook",
+    "traverse_metadataset": "penstock.recipe",
+}
+
+__all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

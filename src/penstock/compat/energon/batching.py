@@ -1,0 +1,49 @@
+"""Many samples → one batch: tensors padded with zeros and stacked, everything else as lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from penstock._optional import require
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is one of torch's, without importing torch."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "new_zeros")
+
+
+def generic_batch(batch: list[Any]) -> Any:
+    """By the first one: tensors padded and stacked; dicts, dataclasses, named tuples by field; else a list."""
+    first = batch[0] if batch else None
+    if is_tensor(first):
+        return batch_pad_stack(batch)
+    if isinstance(first, dict):
+        return {key: generic_batch([one[key] for one in batch]) for key in first}
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        if hasattr(first, "from_samples"):
+            return first.from_samples(batch)  # pyright: ignore[reportAttributeAccessIssue]
+        names = [one.name for one in dataclasses.fields(first)]
+        return type(first)(**{name: generic_batch([getattr(one, name) for one in batch]) for name in names})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(generic_batch(list(column)) for column in zip(*batch, strict=True)))
+    return batch
+
+
+def batch_stack(batch: list[Any]) -> Any:
+    """Tensors of one shape → one tensor [k, …]."""
+    return require("torch", extra="torch").stack(batch, dim=0)
+
+
+def batch_pad_stack(batch: list[Any]) -> Any:
+    """Tensors of one number of dimensions → one tensor [k, …], each padded with zeros at its ends."""
+    sizes = [max(one.shape[axis] for one in batch) for axis in range(batch[0].ndim)]
+    made = batch[0].new_zeros((len(batch), *sizes))
+    for row, one in enumerate(batch):
+        made[(row, *(slice(0, size) for size in one.shape))] = one
+    return made
+
+
+def batch_list(batch: list[Any]) -> Any:
+    """As it is."""
+    return batch

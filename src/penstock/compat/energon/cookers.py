@@ -1,0 +1,108 @@
+"""`@cooker`, `Cooker` and the decoder: how crude samples become samples."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def cooker(fn: F, /) -> F: ...
+@overload
+def cooker(*, need_cache: bool = False, need_primary: bool = False) -> Callable[[F], F]: ...
+def cooker(fn: Any = None, /, *, need_cache: bool = False, need_primary: bool = False) -> Any:
+    """Marks a cook function that wants `cache`, the loader's cache pool, or `primary`, the store of its own dataset."""
+    if fn is None:
+        return functools.partial(_marked, need_cache=need_cache, need_primary=need_primary)
+    return _marked(fn, need_cache=need_cache, need_primary=need_primary)
+
+
+def _marked(fn: Any, *, need_cache: bool, need_primary: bool) -> Any:
+    @functools.wraps(fn)
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    marked.__cooker_need_cache__ = need_cache  # type: ignore[attr-defined]  # pyright: ignore
+    marked.__cooker_need_primary__ = need_primary  # type: ignore[attr-defined]  # pyright: ignore
+    return marked
+
+
+@dataclass
+class Cooker:
+    """A cook function and the samples that it takes.
+
+    Attributes:
+        cook: called as `cook(sample, **stores)` with every auxiliary store of the dataset by its name.
+        has_subflavors: pairs that the dataset's subflavors must hold; None takes all.
+    """
+
+    cook: Callable[..., Any]
+    has_subflavors: Mapping[str, Any] | None = None
+
+    @property
+    def need_primary(self) -> bool:
+        """Whether the function gets `primary`."""
+        return getattr(self.cook, "__cooker_need_primary__", False)
+
+    @property
+    def need_cache(self) -> bool:
+        """Whether the function gets `cache`."""
+        return getattr(self.cook, "__cooker_need_cache__", False)
+
+    def is_match(self, subflavors: Mapping[str, Any] | None) -> bool:
+        """Whether it takes samples of a dataset with these subflavors."""
+        found = subflavors or {}
+        return all(key in found and found[key] == value for key, value in (self.has_subflavors or {}).items())
+
+
+_AV = ("AVDecoder", "torch", "pyav")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleDecoder:
+    """How parts are decoded by their extension.
+
+    Attributes:
+        image_decode: see `penstock.codec.parts.DecodeOptions.image`.
+        av_decode: `"AVDecoder"`, which decodes what is asked for, or `"torch"`: all frames at once.
+        video_decode_audio: with `"torch"`, the sound of videos, too.
+        guess_content: not offered: the name says what a part is.
+        trust: let pickled parts run their code.
+    """
+
+    image_decode: str = "torchrgb"
+    av_decode: str = "AVDecoder"
+    video_decode_audio: bool = False
+    guess_content: bool = False
+    trust: bool = False
+
+    def __post_init__(self) -> None:
+        DecodeOptions(self.image_decode)
+        if self.av_decode not in _AV[:2] or self.guess_content:
+            raise ConfigError(
+                "a way of decoding that Penstock does not have",
+                found=f"av_decode={self.av_decode!r}, guess_content={self.guess_content}",
+                expected="av_decode='AVDecoder' or 'torch', guess_content=False",
+            )
+
+    @property
+    def options(self) -> DecodeOptions:
+        """As the formats take it."""
+        return DecodeOptions(self.image_decode, self.trust)
+
+    def decode(self, fname: str, raw: bytes) -> Any:
+        """The value of a file by its name."""
+        return self.finish(decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options))
+
+    def finish(self, value: Any) -> Any:
+        """What is handed out of a decoded part: of videos all frames, where that is asked for."""
+        if self.av_decode == "torch" and hasattr(value, "get_frames"):
+            return value.get_frames(self.video_decode_audio)
+        return value

@@ -1,0 +1,316 @@
+"""`get_train_dataset` and its kin: from a path to a stream of encoded samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from penstock._digest import derive_key
+from penstock.abc import Source, Stream, is_stream
+from penstock.compat.energon.encoder import DefaultTaskEncoder
+from penstock.compat.energon.stages import Encoded, Filled, Lanes
+from penstock.compat.energon.work import AnyEncoder, Work
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.cook import Crude
+from penstock.errors import ConfigError
+from penstock.formats.webdataset.typed import TypedSource
+from penstock.mix import Epochs
+from penstock.order import Sequential, Shuffle
+from penstock.recipe.build import Builder
+from penstock.recipe.code import make_code
+from penstock.recipe.leaf import JSONL
+from penstock.recipe.metadataset import read_metadataset
+from penstock.recipe.tree import Leaf, Node, leaves
+from penstock.types import OpenOptions, SourceInfo
+
+_METADATASET = (".yaml", ".yml")
+_GROUP_WINDOW = 1024
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How datasets are opened, besides their path.
+
+    Attributes:
+        split: of the dataset or metadataset.
+        dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
+        split_config: file in `.nv-meta` in the place of `split.yaml`.
+        joiners: see `penstock.open_metadataset`.
+        sample_types: see `penstock.open_metadataset`.
+        trust: see `penstock.open_metadataset`.
+    """
+
+    split: str
+    dataset_config: str | None = None
+    split_config: str | None = None
+    joiners: Mapping[str, Any] | None = None
+    sample_types: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trust: bool = False
+
+    def node(self, path: str) -> Node:
+        """What a path says: a metadataset's tree, or one dataset."""
+        if path.endswith(_METADATASET):
+            if self.dataset_config is not None or self.split_config is not None:
+                raise ConfigError("a metadataset names its own configs", path=path, hint="Say them in the file")
+            return read_metadataset(path, self.split)
+        if path.endswith(JSONL) and (self.dataset_config is not None or self.split_config is not None):
+            raise ConfigError("a JSONL has no configs", path=path)
+        return Leaf(path, self.split, dataset_config=self.dataset_config, split_config=self.split_config)
+
+
+@dataclass(frozen=True)
+class EnergonDataset:
+    """What `get_train_dataset` and `get_val_dataset` give, for `get_loader` and `get_savable_loader`.
+
+    Attributes:
+        data: `Filled`, a stream of positions, or `Lanes`.
+        encoder: the task encoder.
+        worker_config: who reads what.
+        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_drop_last: leaves out a last batch that is not full.
+        size: samples of a finite pass; None for an endless stream.
+        batches: after so many batches of a rank an iteration ends, and the next one goes on; 0 for no end.
+        starts_anew: whether each iteration begins at the first sample: validation.
+    """
+
+    data: Filled | Lanes
+    encoder: AnyEncoder
+    worker_config: WorkerConfig
+    batch_size: int | None
+    batch_drop_last: bool
+    size: int | None
+    batches: int
+    starts_anew: bool
+
+    def __str__(self) -> str:
+        return str(self.data)
+
+
+def get_train_dataset(
+    path: Path | DatasetLoader,
+    *,
+    split_part: str = "train",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    shuffle_buffer_size: int | None = None,
+    max_samples_per_sequence: int | None = None,
+    virtual_epoch_length: int = 0,
+    shuffle_over_epochs_multiplier: int | None = 1,
+    task_encoder: AnyEncoder | None = None,
+    repeat: bool = True,
+    lanes: int | None = None,
+    **options: Any,
+) -> EnergonDataset:
+    """The training data of a prepared WebDataset, a JSONL, or a metadataset.
+
+    Samples come in an order of Penstock's: all of a dataset are permuted anew each epoch, whatever the number of
+    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` are taken, and change nothing.
+
+    Args:
+        path: folder, file or URL.
+        split_part: the split.
+        worker_config: who reads what.
+        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_drop_last: with `repeat=False`, leave out a last batch that is not full on all ranks.
+        packing_buffer_size: samples that `select_samples_to_pack` chooses from.
+        shuffle_buffer_size: not needed.
+        max_samples_per_sequence: not needed.
+        virtual_epoch_length: batches of a rank after which an iteration ends; the next one goes on.
+        shuffle_over_epochs_multiplier: of a single dataset: so many copies of it shuffled together; None: no shuffling.
+        task_encoder: hooks.
+        repeat: False ends an iteration after one epoch; the next one is the next epoch.
+        lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
+            as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`.
+
+    Raises:
+        ConfigError: options that don't fit each other, or a name that is not known.
+    """
+    del shuffle_buffer_size, max_samples_per_sequence
+    given, opening = _opened_by(path, options, split_part)
+    work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+    in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
+    workers = worker_config.world_size * max(1, worker_config.num_workers)
+    count = (workers if lanes is None else lanes) if in_lanes else 1
+    found = _open(opening.node(given), opening, work.encoder, "train", count, worker_config.seed_offset)
+    size = None if is_stream(found) else len(cast(Source[Any], found))
+    if not repeat and (size is None or in_lanes):
+        raise ConfigError(
+            "repeat=False needs samples that can be counted",
+            path=given,
+            found="a weighted blend" if size is None else "packing, grouping, a generator or lanes=",
+            hint="Use virtual_epoch_length",
+        )
+    stream = _shuffled(found, shuffle_over_epochs_multiplier, count, worker_config.seed_offset)
+    data = _encoded(stream, work, in_lanes, batch_size, packing_buffer_size)
+    shape = (worker_config, batch_size, batch_drop_last, None if repeat else size, virtual_epoch_length)
+    return EnergonDataset(data, work.encoder, *shape, starts_anew=False)
+
+
+def get_val_dataset(
+    path: Path | DatasetLoader,
+    *,
+    split_part: str = "val",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    limit: int | None = None,
+    task_encoder: AnyEncoder | None = None,
+    **options: Any,
+) -> EnergonDataset:
+    """The validation data: each sample once, in the order of the data, one dataset of a blend after another.
+
+    All ranks get the same number of batches. The last one is filled up with samples from the beginning, and the
+    loader's `valid` says which samples count.
+
+    Args:
+        path: folder, file or URL.
+        split_part: the split.
+        worker_config: who reads what.
+        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_drop_last: leave out the last batch where it is not full on all ranks.
+        packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
+        limit: batches of a rank.
+        task_encoder: hooks; its functions give one sample for one.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`.
+
+    Raises:
+        ConfigError: options that don't fit each other, or a name that is not known.
+    """
+    given, opening = _opened_by(path, options, split_part)
+    work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+    shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
+    return _validation(opening.node(given), opening, work, worker_config, *shape)
+
+
+def get_val_datasets(
+    path: Path | DatasetLoader,
+    *,
+    split_part: str = "val",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    limit: int | None = None,
+    task_encoder: AnyEncoder | None = None,
+    **options: Any,
+) -> list[tuple[EnergonDataset, SourceInfo]]:
+    """A validation dataset for each dataset of a metadataset, with where it comes from; see `get_val_dataset`."""
+    given, opening = _opened_by(path, options, split_part)
+    shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
+    made: list[tuple[EnergonDataset, SourceInfo]] = []
+    for number, leaf in enumerate(leaves(opening.node(given))):
+        work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+        dataset = _validation(leaf, opening, work, worker_config, *shape)
+        made.append((dataset, SourceInfo(leaf.path, number, leaf.split, ())))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLoader:
+    """What `load_dataset` gives: a path with the options to open it; goes where a path goes."""
+
+    path: str
+    options: Mapping[str, Any]
+
+    def leaves(self, split_part: str = "train") -> list[Leaf]:
+        """The datasets of one split."""
+        return list(leaves(_opened_by(self, {}, split_part)[1].node(self.path)))
+
+
+def load_dataset(path: Path, **options: Any) -> DatasetLoader:
+    """Look at a dataset or metadataset, to be loaded by `get_train_dataset` or `get_val_dataset`."""
+    return DatasetLoader(_opened_by(path, options, "train")[0], options)
+
+
+_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust")
+
+
+def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
+    """Path, and how it is opened."""
+    given = {**path.options, **options} if isinstance(path, DatasetLoader) else dict(options)
+    unknown = [name for name in given if name not in _OPTIONS]
+    if unknown:
+        raise ConfigError("no such option", found=", ".join(unknown), expected=", ".join(_OPTIONS))
+    opening = Opening(given.pop("split_part", split))
+    return os.fspath(path.path if isinstance(path, DatasetLoader) else path), replace(opening, **given)
+
+
+def _encoder(given: AnyEncoder | None) -> AnyEncoder:
+    return DefaultTaskEncoder[Any, Any, Any, Any]() if given is None else given
+
+
+def _open(
+    node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int
+) -> Source[Any] | Stream[Any]:
+    """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset."""
+    decoder = encoder.decoder
+    options = OpenOptions(trust=opening.trust, image="bytes" if decoder is None else decoder.image_decode)
+    how = None if decoder is None else decoder.options
+
+    def crude(source: Source[Any], below: Any) -> Crude:
+        typed = _typed_below(source)
+        kind = None if typed is None or typed.sample_type is None else typed.sample_type.name
+        return Crude(source, subflavors=below.subflavors, decode=how, kind=kind)
+
+    code = make_code(opening.joiners, opening.sample_types, opening.trust)
+    return Builder(code, options, lanes, crude).build(node, mode, derive_key(seed, "energon") >> 12)
+
+
+def _typed_below(source: Any) -> TypedSource | None:
+    while not isinstance(source, TypedSource):
+        children = source.children()
+        source = children.get("source")
+        if source is None:
+            return None
+    return source
+
+
+def _shuffled(found: Source[Any] | Stream[Any], multiplier: int | None, lanes: int, seed: int) -> Stream[Any]:
+    if is_stream(found):
+        return found
+    source = cast(Source[Any], found)
+    if multiplier is None:
+        return Sequential(source, lanes)
+    copies = source if multiplier in (1, -1) else cast(Source[Any], Epochs({"copies": (source, multiplier)}))
+    return Shuffle(copies, derive_key(seed, "energon") >> 12, lanes=lanes)
+
+
+def _needs_lanes(work: Work, packing_buffer_size: int | None) -> bool:
+    """Whether a sample may become any number of samples."""
+    return packing_buffer_size is not None or work.is_generator or work.encoder.is_overridden("batch_group_criterion")
+
+
+def _encoded(
+    stream: Stream[Any], work: Work, in_lanes: bool, batch_size: int | None, packing: int | None
+) -> Filled | Lanes:
+    if not in_lanes:
+        if work.encoder.is_overridden("postencode_sample"):
+            raise ConfigError("postencode_sample comes after packing", hint="Pass packing_buffer_size=")
+        return Filled(stream, work)
+    groups: bool | int = False
+    if work.encoder.is_overridden("batch_group_criterion"):
+        groups = True if batch_size is None else batch_size
+    window = packing or (_GROUP_WINDOW if groups else 1)
+    return Lanes(Encoded(stream, work), window, packing is not None, groups)
+
+
+def _validation(
+    node: Node, opening: Opening, work: Work, config: WorkerConfig,
+    batch_size: int | None, drop_last: bool, packing: int | None, limit: int | None,
+) -> EnergonDataset:  # fmt: skip
+    if _needs_lanes(work, packing):
+        raise ConfigError(
+            "validation takes functions that give one sample for one",
+            hint="Pack or group beforehand, or validate with get_train_dataset and a virtual_epoch_length",
+        )
+    source = cast(Source[Any], _open(node, opening, work.encoder, "val", 1, config.seed_offset))
+    data = Filled(Sequential(source), work)
+    return EnergonDataset(data, work.encoder, config, batch_size, drop_last, len(source), limit or 0, starts_anew=True)

@@ -1,0 +1,253 @@
+"""`TaskEncoder`: the hooks between a dataset and its batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import random
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+
+from penstock._digest import derive_key
+from penstock.compat.energon.batching import generic_batch
+from penstock.compat.energon.cookers import Cooker, SampleDecoder
+from penstock.compat.energon.worker import current, seed_now
+from penstock.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+T_sample = TypeVar("T_sample")
+T_encoded_sample = TypeVar("T_encoded_sample")
+T_raw_batch = TypeVar("T_raw_batch")
+T_batch = TypeVar("T_batch")
+
+# The global generators of numpy, random and torch belong to the whole process.
+_seeding = threading.RLock()
+
+
+@overload
+def stateless(fn: F, /) -> F: ...
+@overload
+def stateless(*, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Callable[[F], F]: ...
+def stateless(fn: Any = None, /, *, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Any:
+    """Marks a function whose result depends on its arguments alone.
+
+    Args:
+        fn: the function.
+        restore_seeds: torch, numpy and random are seeded from (seed, position) around the call, so that their numbers
+            are those of the sample. Such calls run one at a time in a process.
+        failure_tolerance: samples in a row that may fail in it; 0 for any number.
+    """
+    if fn is None:
+        return functools.partial(_stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
+    return _stateless(fn, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
+
+
+def _stateless(fn: Any, *, restore_seeds: bool, failure_tolerance: int | None) -> Any:
+    made = _seeded(fn) if restore_seeds else fn
+    made.__stateless__ = True
+    if failure_tolerance is not None:
+        made.__failure_tolerance__ = failure_tolerance
+    return made
+
+
+def _seeded(fn: Any) -> Any:
+    if inspect.isgeneratorfunction(fn):
+
+        @functools.wraps(fn)
+        def generates(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with _seeds():
+                made = list(fn(*args, **kwargs))
+            yield from made
+
+        return generates
+
+    @functools.wraps(fn)
+    def returns(*args: Any, **kwargs: Any) -> Any:
+        with _seeds():
+            return fn(*args, **kwargs)
+
+    return returns
+
+
+@contextmanager
+def _seeds() -> Generator[None]:
+    seed, number = seed_now()
+    key = derive_key(seed, "stateless", number)
+    torch = sys.modules.get("torch")
+    with _seeding:
+        before = random.getstate(), np.random.get_state(), None if torch is None else torch.random.get_rng_state()
+        random.seed(key)
+        np.random.seed(key & 0xFFFFFFFF)
+        if torch is not None:
+            torch.random.default_generator.manual_seed(key >> 1)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            if torch is not None:
+                torch.random.set_rng_state(before[2])
+
+
+class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
+    """Subclass it, and override the hooks that you need.
+
+    Attributes:
+        cookers: for crude samples, asked in order.
+        decoder: how parts are decoded; None leaves them bytes.
+    """
+
+    cookers: Sequence[Cooker] = ()
+    decoder: SampleDecoder | None = SampleDecoder()
+    cache: Any = None
+    __default_failure_tolerance__: int | None = 100
+
+    def cook_crude_sample(self, sample: Any, cooker: Cooker, aux: Mapping[str, Any]) -> Any:
+        """The cooked sample; `aux` has all that the function is called with."""
+        return cooker.cook(sample, **aux)
+
+    def encode_sample(self, sample: Any) -> Any:
+        """One sample → one, or a generator of any number. May raise `SkipSample`."""
+        return sample
+
+    def preencode_sample(self, sample: Any) -> Any:
+        """As `encode_sample`, before packing; goes together with `postencode_sample`."""
+        return sample
+
+    def postencode_sample(self, sample: Any) -> Any:
+        """One sample of a chosen pack → one, or a generator: the place to get lazy files."""
+        return sample
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        """The samples of a buffer → packs. What is in none is dropped."""
+        return [[one] for one in samples]
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        """The samples of a pack → one, or a generator."""
+        return samples[0]
+
+    def batch_group_criterion(self, sample: Any) -> tuple[Any, int | None]:
+        """What samples of one batch have in common, and how many there are, where no batch size is given."""
+        del sample
+        return None, None
+
+    def batch(self, samples: list[Any]) -> Any:
+        """Samples → an object of their type whose fields are tensors, padded with zeros and stacked, or lists."""
+        return batch_of(samples, type(samples[0]))
+
+    def encode_batch(self, batch: Any) -> Any:
+        """Batch → what the loader hands out: a dict of the fields, or what you make of it."""
+        return batch
+
+    @property
+    def current_sample_index(self) -> int:
+        """The position of the sample that is worked on: unique in a run, the same after a restore."""
+        return current(1, "current_sample_index")
+
+    @property
+    def current_batch_index(self) -> int:
+        """The number of the batch that is worked on."""
+        return current(2, "current_batch_index")
+
+    def is_overridden(self, *names: str) -> bool:
+        """Whether a subclass, or the object, has one of these hooks of its own."""
+        return any(_own_function(getattr(self, name)) is not getattr(TaskEncoder, name) for name in names)
+
+
+class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
+    """Energon's default: samples as they are, batches as dicts or as `batch_type`.
+
+    Args:
+        encoded_sample_type: samples are made into it: a dataclass, or None to leave them.
+        raw_batch_type: batches are made by its `from_samples`.
+        batch_type: `encode_batch` makes it of the batch: a dataclass, or dict.
+        cache: a cache pool.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoded_sample_type: Any = None,
+        raw_batch_type: Any = None,
+        batch_type: Any = None,
+        cache: Any = None,
+    ) -> None:
+        self._encoded_sample_type = encoded_sample_type
+        self._raw_batch_type = raw_batch_type
+        self._batch_type = batch_type
+        self.cache = cache
+
+    def encode_sample(self, sample: Any) -> Any:
+        """The sample, or one of `encoded_sample_type` with its fields."""
+        return _as(self._encoded_sample_type, sample)
+
+    def batch(self, samples: list[Any]) -> Any:
+        """A batch of `raw_batch_type`, by default of the samples' own type."""
+        return batch_of(samples, self._raw_batch_type or type(samples[0]))
+
+    def encode_batch(self, batch: Any) -> Any:
+        """A batch of `batch_type`, where one is given."""
+        return _as(self._batch_type, batch)
+
+
+class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
+    """Hands every hook on to another task encoder: override what is to be added."""
+
+    def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
+        self._inner = task_encoder
+        self.cookers = task_encoder.cookers
+        self.decoder = task_encoder.decoder
+        self.cache = task_encoder.cache
+        for name in HOOKS:
+            if task_encoder.is_overridden(name) and not self.is_overridden(name):
+                setattr(self, name, getattr(task_encoder, name))
+
+
+HOOKS = (
+    "cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample", "select_samples_to_pack",
+    "pack_selected_samples", "batch_group_criterion", "batch", "encode_batch",
+)  # fmt: skip
+
+
+def _own_function(method: Any) -> Any:
+    return method.__func__ if isinstance(method, MethodType) else method
+
+
+def batch_of(samples: list[Any], kind: Any) -> Any:
+    """A batch of a type: by its `from_samples`, or with its fields out of all samples."""
+    if hasattr(kind, "from_samples"):
+        return kind.from_samples(samples)
+    is_dict = kind is dict or isinstance(samples[0], dict)
+    if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
+        return generic_batch(samples)
+    columns = [_fields(one) for one in samples]
+    made = {name: generic_batch([one[name] for one in columns]) for name in columns[0]}
+    if made.get("__restore_key__") is not None:
+        made["__restore_key__"] = tuple(made["__restore_key__"])
+    if made.get("__sources__") is not None:
+        made["__sources__"] = tuple(source for one in made["__sources__"] for source in one or ())
+    return made if is_dict else kind(**made)
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if kind is None or isinstance(value, kind):
+        return value
+    fields: dict[str, Any] = _fields(value)
+    return dict(fields) if kind is dict else kind(**fields)
+
+
+def _fields(sample: Any) -> dict[str, Any]:
+    if isinstance(sample, dict):
+        return sample
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return sample._asdict()  # pyright: ignore[reportAttributeAccessIssue]
+    if not dataclasses.is_dataclass(sample):
+        raise ConfigError("only dataclasses, named tuples and dicts have fields", found=type(sample).__name__)
+    return {one.name: getattr(sample, one.name) for one in dataclasses.fields(sample)}

@@ -1,0 +1,332 @@
+"""`get_loader` and `get_savable_loader`: batches, with a state of a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+from penstock.compat.energon.datasets import EnergonDataset
+from penstock.compat.energon.stages import OK, SAMPLE, Group, Lanes, Pass
+from penstock.compat.energon.worker import WorkerConfig, working_on
+from penstock.cook.cooking import position_of
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.load import Loader, merge_states
+
+VERSION = 1
+
+
+def get_savable_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+    """A loader whose place can be saved and restored; see `SavableDataLoader`."""
+    return SavableDataLoader(dataset, **options)
+
+
+def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+    """The same: saving costs nothing, so there is no loader without it."""
+    return SavableDataLoader(dataset, **options)
+
+
+class SavableDataLoader:
+    """Batches of this rank.
+
+    Its state is plain JSON of a few hundred bytes, exact at any moment, restored in the same time at any step; nothing
+    is read again. Another world size, number of workers or batch size goes on with the next sample.
+
+    Args:
+        dataset: of `get_train_dataset` or `get_val_dataset`.
+        worker_config: must be the dataset's, where it is given.
+        prefetch_factor: batches that each worker may be ahead.
+        cache_pool: for cookers that need a cache.
+        watchdog_timeout_seconds: a batch that takes longer is an error; None waits for ever.
+        worker_kind: `"threads"`, or `"processes"` for task encoders that are picklable and busy in Python.
+        pin_memory: batches in pinned memory, where a GPU is there.
+        options: Energon's names of what is not needed here: `checkpoint_every_sec`, `checkpoint_every_min_n_samples`,
+            `n_checkpoints`, `gc_collect_every_n_steps`, `watchdog_initial_timeout_seconds`, `fail_on_timeout`.
+
+    Attributes:
+        valid: bool[k] of the last batch: False for samples that fill up the last batch of a pass, and for those that
+            stand in for a sample that failed in validation.
+    """
+
+    def __init__(
+        self,
+        dataset: EnergonDataset,
+        *,
+        worker_config: WorkerConfig | None = None,
+        prefetch_factor: int = 2,
+        cache_pool: Any = None,
+        watchdog_timeout_seconds: float | None = 600.0,
+        worker_kind: Any = "threads",
+        pin_memory: bool | None = None,
+        **options: Any,
+    ) -> None:
+        unknown = [name for name in options if name not in _NOT_NEEDED]
+        if unknown:
+            raise ConfigError("no such option of the loader", found=", ".join(unknown))
+        if worker_config is not None and worker_config != dataset.worker_config:
+            raise ConfigError("the worker config is another one than the dataset's")
+        self.dataset = dataset
+        self.worker_config = dataset.worker_config
+        if cache_pool is not None:
+            dataset.encoder.cache = cache_pool
+        self.valid: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._pinned = _pinning(pin_memory)
+        self._ahead = (prefetch_factor, worker_kind, watchdog_timeout_seconds)
+        self._pass = 0
+        self._handed = 0
+        self._loader = self._made(0)
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.dataset.starts_anew and self._iterator is None and self._handed == self._length():
+            self._begin(0)
+        limit = self.dataset.batches or None
+        while limit is None or self._handed < limit:
+            if self._iterator is None:
+                self._iterator = iter(self._loader)
+            try:
+                batch, self.valid = next(self._iterator)
+            except StopIteration:
+                break
+            self._handed += 1
+            yield batch if self._pinned is None else self._pinned(batch)
+        self._ended(limit)
+
+    def _ended(self, limit: int | None) -> None:
+        """An iteration came to its end: the next one is another epoch, the same one anew, or goes on."""
+        whole = self.dataset.size is not None and (limit is None or self._handed < limit or self._at_end())
+        if self.dataset.starts_anew:
+            self._begin(0)
+        elif whole:
+            self._begin(self._pass + 1)
+        else:
+            self._handed = 0
+
+    def _at_end(self) -> bool:
+        return self._loader.step == len(self._loader)
+
+    def _begin(self, number: int) -> None:
+        self._close()
+        self._pass, self._handed, self._loader = number, 0, self._made(number)
+
+    def __len__(self) -> int:
+        """Batches of an iteration on every rank; TypeError where there is no end."""
+        length = self._length()
+        if length is None:
+            raise TypeError("a loader over endless data has no length: set virtual_epoch_length")
+        return length
+
+    def _length(self) -> int | None:
+        limit = self.dataset.batches or None
+        if self.dataset.size is None:
+            return limit
+        return len(self._loader) if limit is None else min(limit, len(self._loader))
+
+    # --- state ---------------------------------------------------------------------------------------------------
+
+    def save_state_rank(self) -> dict[str, Any]:
+        """Where this rank is, as plain JSON; the same on every rank, but for packing."""
+        return {"version": VERSION, "pass": self._pass, "handed": self._handed, "loader": self._loader.state_dict()}
+
+    def restore_state_rank(self, state: Mapping[str, Any] | None) -> None:
+        """Go on where a state was taken, of any rank and world size; of packing it must have this rank's lanes.
+
+        Raises:
+            ResumeMismatch: it is of other data or another task encoder, or no state.
+        """
+        if state is None:
+            return
+        if state.get("version") != VERSION or not isinstance(state.get("loader"), dict):
+            found = repr(state)[:80]
+            raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
+        self._close()
+        loader = self._made(int(state["pass"]))
+        loader.load_state_dict(state["loader"])
+        self._loader, self._pass, self._handed = loader, int(state["pass"]), int(state["handed"])
+
+    def save_state_global(self, global_dst_rank: int) -> dict[str, Any] | None:
+        """The state of all ranks on one of them, None on the others; needs torch.distributed for several ranks."""
+        own = self.save_state_rank()
+        if self.worker_config.world_size == 1:
+            return own
+        dist, group = require("torch.distributed", extra="torch"), self.worker_config.data_parallel_group
+        at_target = dist.get_rank() == global_dst_rank
+        gathered: list[Any] | None = [None] * self.worker_config.world_size if at_target else None
+        dist.gather_object(own, gathered, global_dst_rank, group=group)
+        return None if gathered is None else join_states(gathered)
+
+    def restore_state_global(self, state: Mapping[str, Any] | None, *, src_rank: int | None = None) -> None:
+        """Go on from a state of all ranks; with `src_rank` it is needed on that rank alone."""
+        if src_rank is not None and self.worker_config.world_size > 1:
+            dist = require("torch.distributed", extra="torch")
+            sent = [state]
+            dist.broadcast_object_list(sent, src_rank, group=self.worker_config.data_parallel_group)
+            state = sent[0]
+        self.restore_state_rank(state)
+
+    # --- single samples ------------------------------------------------------------------------------------------
+
+    def can_restore_sample(self) -> bool:
+        """Always."""
+        return True
+
+    def restore_sample(self, restore_key: Any) -> Any:
+        """The sample, or the batch, that has this `__restore_key__`, made again."""
+        if isinstance(restore_key, (tuple, list)) and restore_key and isinstance(restore_key[0], (tuple, list)):
+            return self._maker().batch([self._restored(key) for key in restore_key], 0)
+        return self._restored(restore_key)
+
+    def _restored(self, key: Sequence[Any]) -> Any:
+        numbers = [number for kind, number in _unwrapped(key) if kind == "output"]
+        kind, inner = _unwrapped(key)[-1]
+        if kind == "lane":
+            if not isinstance(self.dataset.data, Lanes):
+                raise ConfigError("the key is of a loader that packs", found=repr(key)[:120])
+            lane, window, offset = inner
+            made = list(self.dataset.data.outputs(lane, window))[offset][SAMPLE][0]
+            return made.samples[numbers[-1]] if isinstance(made, Group) else made
+        data = self.dataset.data
+        encoded: Any = data.children()["stream"] if isinstance(data, Lanes) else data
+        found = encoded[position_of(key)]
+        if not found:
+            raise ConfigError("this sample is skipped, or fails", found=repr(key)[:120])
+        return found[numbers[-1] if numbers else 0]
+
+    def config(self) -> dict[str, Any]:
+        """What is loaded, as plain JSON."""
+        return {"worker_config": self.worker_config.config(), "data": self.dataset.data.recipe()}
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Samples that were skipped (`"skipped"`) or failed, by stage, so far; of processes it is not known."""
+        data = self.dataset.data
+        work: Any = data.children()["stream"] if isinstance(data, Lanes) else data
+        return dict(work.work.failures.counts)
+
+    @property
+    def loader(self) -> Loader:
+        """The loader below, for its metrics and positions."""
+        return self._loader
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        close: Callable[[], object] | None = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+    def _maker(self) -> BatchMaker:
+        dataset = self.dataset
+        # A group is a batch already, and a lane of groups is read one by one.
+        return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None)
+
+    def _made(self, number: int) -> Loader:
+        dataset, config = self.dataset, self.worker_config
+        prefetch, kind, timeout = self._ahead
+        grouped = isinstance(dataset.data, Lanes) and dataset.encoder.is_overridden("batch_group_criterion")
+        size = 1 if grouped or dataset.batch_size is None else dataset.batch_size
+        data: Any = dataset.data if dataset.size is None else Pass(_filled(dataset), dataset.size, number)
+        tail = None if dataset.size is None else "drop" if dataset.batch_drop_last else "pad"
+        return Loader(
+            data,
+            size * config.world_size,
+            rank=config.rank,
+            world=config.world_size,
+            workers=config.num_workers,
+            prefetch=prefetch,
+            worker_kind=kind,
+            timeout_seconds=timeout,
+            tail=tail,
+            collate=self._maker(),
+        )
+
+
+_NOT_NEEDED = (
+    "checkpoint_every_sec", "checkpoint_every_min_n_samples", "n_checkpoints", "gc_collect_every_n_steps",
+    "watchdog_initial_timeout_seconds", "fail_on_timeout",
+)  # fmt: skip
+
+
+class BatchMaker:
+    """Columns of samples → (batch, bool[k]: which samples count).
+
+    Args:
+        encoder: its `batch` and `encode_batch`.
+        seed: of the run.
+        batches: False hands out single samples.
+    """
+
+    def __init__(self, encoder: Any, seed: int, batches: bool) -> None:
+        self._encoder = encoder
+        self._seed = seed
+        self._batches = batches
+
+    def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
+        """See the class."""
+        samples: list[Any] = [one[0] for one in columns[SAMPLE]]
+        valid = np.array(columns.get(OK, np.ones(len(samples), np.bool_)))
+        if "valid" in columns:
+            valid = valid & columns["valid"]
+        else:
+            valid[:] = True  # in training a stand-in counts
+        if isinstance(samples[0], Group):
+            samples = list(samples[0].samples)
+            return self.batch(samples, 0), np.ones(len(samples), np.bool_)
+        return (self.batch(samples, 0) if self._batches else samples[0]), valid
+
+    def batch(self, samples: list[Any], number: int) -> Any:
+        """The batch of some samples."""
+        with working_on(self._seed, batch=_batch_number(samples, number)):
+            return self._encoder.encode_batch(self._encoder.batch(samples))
+
+
+def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One state out of those of all ranks, for any world size."""
+    first = dict(states[0])
+    return {**first, "loader": merge_states([state["loader"] for state in states])}
+
+
+def _filled(dataset: EnergonDataset) -> Any:
+    return dataset.data
+
+
+def _batch_number(samples: list[Any], number: int) -> int:
+    """A number that is the batch's own: of its first sample."""
+    first = samples[0]
+    key = first.get("__restore_key__") if isinstance(first, dict) else getattr(first, "__restore_key__", None)
+    if not isinstance(key, tuple) or not key:
+        return number
+    kind, inner = _unwrapped(key)[-1]
+    if kind == "lane":
+        lane, window, offset = inner
+        return ((window << 16) + lane << 16) + offset
+    return inner if isinstance(inner, int) else number
+
+
+def _unwrapped(key: Sequence[Any]) -> list[tuple[str, Any]]:
+    """What a restore key says: ("output", number) for each level, then ("lane", three numbers) or ("cook", number)."""
+    found: list[tuple[str, Any]] = []
+    while isinstance(key, (tuple, list)) and key:
+        if key[0] == "output" and len(key) == 3:
+            found.append(("output", int(key[1])))
+            key = key[2]
+        elif key[0] == "lane" and len(key) == 4:
+            return [*found, ("lane", tuple(map(int, key[1:])))]
+        else:
+            return [*found, ("cook", position_of(key))]
+    raise ConfigError("no restore key of this loader", found=repr(key)[:120])
+
+
+def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:
+    """What pins a batch; None where there is nothing to pin it for."""
+    if not pin_memory:
+        return None
+    if not require("torch", extra="torch").cuda.is_available():
+        return None
+    from penstock.compat.energon.samples import pinned
+
+    return pinned

@@ -1,0 +1,278 @@
+"""Energon's sample types as dataclasses. Field types that are tensors there are whatever the decoder gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar, dataclass_transform
+
+from penstock.codec.av import AVData, AVDecoder
+from penstock.errors import ConfigError
+from penstock.types import AVMetadata, ImageMetadata, SourceInfo
+
+__all__ = ["AVData", "AVDecoder", "AVMetadata", "ImageMetadata", "SourceInfo"]
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass_transform(kw_only_default=True)
+def edataclass(cls: T) -> T:
+    """`@dataclass(slots=True, kw_only=True)`."""
+    made: Any = dataclass(slots=True, kw_only=True)
+    return made(cls)
+
+
+def pinned(value: Any) -> Any:
+    """`value` with its tensors in pinned memory; dicts, lists, tuples and dataclasses are gone through."""
+    if callable(getattr(value, "pin_memory", None)) and type(value).__module__.partition(".")[0] == "torch":
+        return value.pin_memory()
+    if isinstance(value, dict):
+        return {key: pinned(one) for key, one in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [one.name for one in dataclasses.fields(value) if one.init]
+        return type(value)(**{name: pinned(getattr(value, name)) for name in fields})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(pinned, value))
+    return type(value)(map(pinned, value)) if isinstance(value, (list, tuple)) else value
+
+
+@edataclass
+class Sample:
+    """One sample.
+
+    Attributes:
+        __key__: names it in its dataset.
+        __restore_key__: makes it again, see `SavableDataLoader.restore_sample`.
+        __subflavors__: of its dataset.
+        __sources__: the files that it was read from.
+    """
+
+    __key__: str
+    __restore_key__: tuple[Any, ...]
+    __subflavors__: dict[str, Any] | None = None
+    __sources__: tuple[SourceInfo, ...] | None = None
+
+    @classmethod
+    def derive_from(cls, base_sample: Any, **fields: Any) -> Self:
+        """A sample with the four base fields of another one, and these."""
+        base = {name: _value(base_sample, name) for name in BASE_FIELDS if name not in fields}
+        return cls(**base, **fields)
+
+    @classmethod
+    def extend(cls, src: Any, **fields: Any) -> Self:
+        """A sample with all fields of `src`, an object of a base class, and these."""
+        return _extended(cls, src, fields)
+
+    @classmethod
+    def from_joined(cls, *members: Any, **named: Any) -> Self:
+        """The fields of all members, of equal ones the last; key and subflavors of the first, sources of all."""
+        there = [one for one in (*members, *named.values()) if one is not None]
+        if not there:
+            raise ConfigError("a join of nothing", expected="a primary sample")
+        own = {one.name for one in dataclasses.fields(cls)} - set(BASE_FIELDS)
+        fields: dict[str, Any] = {}
+        for one in there:
+            fields.update({name: _value(one, name) for name in own if _has(one, name)})
+        sources = tuple(source for one in there for source in _value(one, "__sources__") or ())
+        return cls.derive_from(there[0], **fields, __sources__=sources)
+
+    def pin_memory(self) -> Self:
+        """The sample with its tensors in pinned memory."""
+        return pinned(self)
+
+
+BASE_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
+
+
+@edataclass
+class Batch:
+    """Several samples; the base fields are lists, of the sources one tuple."""
+
+    __key__: list[str]
+    __restore_key__: tuple[Any, ...]
+    __subflavors__: list[dict[str, Any] | None] | None = None
+    __sources__: tuple[SourceInfo, ...] | None = None
+
+    @classmethod
+    def derive_from(cls, base_batch: Any, **fields: Any) -> Self:
+        """A batch with the base fields of another one, and these."""
+        base = {name: _value(base_batch, name) for name in BASE_FIELDS if name not in fields}
+        return cls(**base, **fields)
+
+    @classmethod
+    def extend(cls, src: Any, **fields: Any) -> Self:
+        """A batch with all fields of `src`, an object of a base class, and these."""
+        return _extended(cls, src, fields)
+
+    @classmethod
+    def from_samples(cls, samples: Sequence[Any], **fields: Any) -> Self:
+        """A batch whose fields are those of the samples: tensors padded and stacked, everything else lists."""
+        from penstock.compat.energon.batching import generic_batch
+
+        made: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            if field.name in fields:
+                continue
+            values = [_value(one, field.name) for one in samples if _has(one, field.name)]
+            if field.name == "__sources__":
+                made[field.name] = tuple(source for one in values for source in one or ()) or None
+            elif field.name == "__subflavors__":
+                made[field.name] = values if any(values) else None
+            elif field.name == "__restore_key__":
+                made[field.name] = tuple(values)
+            else:
+                made[field.name] = generic_batch(values)
+        return cls(**made, **fields)
+
+    def pin_memory(self) -> Self:
+        """The batch with its tensors in pinned memory."""
+        return pinned(self)
+
+
+@edataclass
+class TextSample(Sample):
+    """A text."""
+
+    text: str
+
+
+@edataclass
+class ImageSample(Sample):
+    """An image."""
+
+    image: Any
+
+
+@edataclass
+class CaptioningSample(Sample):
+    """An image and what is on it."""
+
+    image: Any
+    caption: str
+
+
+@edataclass
+class ImageClassificationSample(Sample):
+    """An image and its class."""
+
+    image: Any
+    label: int | None = None
+    label_name: str | None = None
+
+
+@edataclass
+class VQASample(Sample):
+    """A question about an image, and answers."""
+
+    image: Any
+    context: str
+    answers: list[str] | None = None
+    answer_weights: Any = None
+
+
+@edataclass
+class MultiChoiceVQASample(Sample):
+    """A question about an image, and answers to choose from."""
+
+    image: Any
+    context: str
+    choices: list[str] | None = None
+    correct_choice_idx: int = 0
+
+
+@edataclass
+class OCRSample(Sample):
+    """An image of text; places and texts of its blocks, lines, words and letters."""
+
+    image: Any
+    text: str
+    block_boxes: Any = None
+    block_classes: Any = None
+    block_text: list[str] | None = None
+    lines_boxes: Any = None
+    lines_text: list[str] | None = None
+    words_boxes: Any = None
+    words_text: list[str] | None = None
+    chars_boxes: Any = None
+    chars_text: list[str] | None = None
+
+
+@edataclass
+class VQAOCRSample(Sample):
+    """A question about an image of text, and answers."""
+
+    image: Any
+    context: str
+    text: str
+    answers: list[str] | None = None
+    answer_weights: Any = None
+    words_boxes: Any = None
+    words_text: list[str] | None = None
+
+
+@edataclass
+class InterleavedSample(Sample):
+    """Texts and images in turn."""
+
+    sequence: list[Any]
+
+
+@edataclass
+class SimilarityInterleavedSample(Sample):
+    """Texts and images that are alike."""
+
+    images: list[Any]
+    texts: list[str]
+    audio: list[Any] | None = None
+    video: list[Any] | None = None
+    similarity_matrix: Any = None
+    matched_text_indices: list[int] | None = None
+
+
+@edataclass
+class VidQASample(Sample):
+    """A question about a video, and answers."""
+
+    video: Any
+    context: str
+    answers: list[str] | None = None
+    answer_weights: Any = None
+
+
+TYPES: Mapping[str, type[Sample]] = {
+    one.__name__: one
+    for one in (
+        Sample, TextSample, ImageSample, CaptioningSample, ImageClassificationSample, VQASample, MultiChoiceVQASample,
+        OCRSample, VQAOCRSample, InterleavedSample, SimilarityInterleavedSample, VidQASample,
+    )
+}  # fmt: skip
+"""Classes by name, as a `dataset.yaml` names them."""
+
+
+def typed(sample: Mapping[str, Any], cls: type[Any]) -> Any:
+    """The sample as an object of a class; what the class has no field for is left out."""
+    return cls(**{one.name: sample[one.name] for one in dataclasses.fields(cls) if one.init and one.name in sample})
+
+
+def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:
+    """The base fields of a crude sample, to be handed on to the cooked one."""
+    found = {name: crude_sample[name] for name in BASE_FIELDS if name in crude_sample}
+    if additional_source_info:
+        found["__sources__"] = (*(found.get("__sources__") or ()), *additional_source_info)
+    return found
+
+
+def _has(sample: Any, name: str) -> bool:
+    return name in sample if isinstance(sample, Mapping) else hasattr(sample, name)
+
+
+def _value(sample: Any, name: str) -> Any:
+    return sample.get(name) if isinstance(sample, Mapping) else getattr(sample, name, None)
+
+
+def _extended(cls: Any, src: Any, fields: dict[str, Any]) -> Any:
+    if not issubclass(cls, type(src)):
+        raise ConfigError("only an object of a base class is extended", found=type(src).__name__, expected=cls.__name__)
+    base = {one.name: getattr(src, one.name) for one in dataclasses.fields(src) if one.init and one.name not in fields}
+    return cls(**base, **fields)

@@ -1,0 +1,327 @@
+"""From raw samples to encoded ones: as a stream of positions, or as lanes where a sample becomes any number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_indices, as_positions
+from penstock._tree import line, tree
+from penstock.abc import Source, Stream
+from penstock.compat.energon.work import Work, set_restore_key
+from penstock.compat.energon.worker import working_on
+from penstock.cook import CookedStream, PackStream
+from penstock.errors import ConfigError, FormatError
+from penstock.types import Batch, IntArray, Location, Sample, Schema
+
+OK = "ok"
+SAMPLE = "sample"
+
+# A function that skips almost everything must not look like a slow one.
+_STAND_INS = 1000
+
+
+class Encoded:
+    """What the task encoder makes of each position; a sample that can't be read gives nothing, and is counted."""
+
+    def __init__(self, stream: Stream[Any], work: Work) -> None:
+        self.stream = stream
+        self.work = work
+        self._cooked = CookedStream(stream, work)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Encoded, (self.stream, self.work))
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.stream.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: it is up to the task encoder."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the task encoder's names."""
+        return self._cooked.fingerprint
+
+    def __getitem__(self, position: int, /) -> list[Any]:
+        try:
+            return self._cooked[position]
+        except FormatError as error:
+            self.work.failures.failed("read", error, {"__restore_key__": ("cook", position)}, self.work.tolerance)
+            return []
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """One column `sample`: for each of int64[k] positions the list of what it became."""
+        return {SAMPLE: self.get_resolved_samples(as_positions(positions))}
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: the positions; their order is held."""
+        return self._cooked.resolve(positions)
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """As `get_batch`, of tickets."""
+        return {SAMPLE: self.get_resolved_samples(tickets)}
+
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[list[Any]]:
+        """For each ticket the list of what it became."""
+        try:
+            return self._cooked.get_resolved_samples(tickets)
+        except FormatError:
+            # One of them can't be read: which one shows when they are read one by one.
+            return [self[position] for position in tickets.tolist()]
+
+    def locate(self, position: int, /) -> Location:
+        """As the stream says."""
+        return self.stream.locate(position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """As the stream says."""
+        return self._cooked.substitute(position, attempt)
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`."""
+        return self._cooked.horizon(stop)
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: names of the task encoder's functions, and the stream."""
+        return self._cooked.recipe()
+
+    def summary(self) -> str:
+        """One line: the task encoder."""
+        return line("Encoded", {"by": self.work.identity[0]})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+class Filled(Encoded):
+    """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
+
+    Columns are `sample`, and `ok`: bool[k], False where another stands in.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Filled, (self.stream, self.work))
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.get_resolved(as_positions(positions))
+
+    def get_resolved(self, tickets: IntArray, /) -> Batch:
+        """Columns of the samples that the tickets stand for."""
+        boxes = self.get_resolved_samples(tickets)
+        ok = np.array([len(box) == 1 for box in boxes], np.bool_)
+        if not ok.all():
+            for row in np.flatnonzero(~ok).tolist():
+                boxes[row] = self._stand_in(int(tickets[row]), boxes[row])
+        # In tuples, so that nobody takes arrays among them for columns.
+        return {SAMPLE: [(box[0],) for box in boxes], OK: ok}
+
+    def _stand_in(self, position: int, box: list[Any]) -> list[Any]:
+        if len(box) > 1:
+            raise ConfigError(
+                "encode_sample gave several samples for one",
+                found=len(box),
+                hint="Make it a generator function itself, or pass lanes= to get_train_dataset",
+            )
+        for attempt in range(_STAND_INS):
+            found = self[self.substitute(position, attempt)]
+            if found:
+                return found
+        raise ConfigError(
+            f"{_STAND_INS} samples in a row were skipped or failed",
+            hint="Look at the function that skips; where it means to, pass lanes= to get_train_dataset",
+        )
+
+
+class Pass:
+    """One epoch of a stream as a finite source: sample i is position `number · size + i`."""
+
+    def __init__(self, stream: Filled, size: int, number: int) -> None:
+        self.stream = stream
+        self.size = size
+        self.number = number
+
+    @property
+    def schema(self) -> Schema:
+        """As the stream's."""
+        return self.stream.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the number of the pass."""
+        return digest("pass", self.number, self.stream.fingerprint)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return self.stream.get_batch(as_indices(indices, self.size) + self.number * self.size)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: the stream is no source."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the number of the pass, and the stream."""
+        return {"kind": "pass", "number": self.number, "stream": self.stream.recipe()}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Samples that make one batch."""
+
+    samples: tuple[Any, ...]
+
+
+class Packer:
+    """What is made of a window of encoded samples: packs by the task encoder's hooks, or the samples themselves.
+
+    Args:
+        work: of the task encoder.
+        packs: whether samples are packed.
+        groups: whether they come as `Group`s by `batch_group_criterion`; or the size of those, where one is given.
+    """
+
+    def __init__(self, work: Work, packs: bool, groups: bool | int) -> None:
+        self._work = work
+        self._packs = packs
+        self._groups = groups
+
+    def __call__(self, boxes: list[list[Any]]) -> Iterator[Sample]:
+        """The samples of a window, each in a column of its own."""
+        samples = self.samples(boxes)
+        for one in samples if self._groups is False else self._grouped(samples):
+            yield {SAMPLE: (one,)}
+
+    def _grouped(self, samples: Iterator[Any]) -> Iterator[Group]:
+        """Full groups as they fill, then what is left of the window."""
+        filling: dict[Any, list[Any]] = {}
+        for one in samples:
+            key, size = self._work.encoder.batch_group_criterion(one)
+            size = self._groups if self._groups is not True else size
+            if not isinstance(size, int) or size < 1:
+                hint = "Return (key, size), or pass batch_size="
+                raise ConfigError("batch_group_criterion gives no batch size", found=repr(size), hint=hint)
+            group = filling.setdefault(key, [])
+            group.append(one)
+            if len(group) == size:
+                yield Group(tuple(filling.pop(key)))
+        for group in filling.values():
+            yield Group(tuple(group))
+
+    def samples(self, boxes: list[list[Any]]) -> Iterator[Any]:
+        """The samples of a window."""
+        samples = [one for box in boxes for one in box]
+        if not samples:
+            return
+        encoder = self._work.encoder
+        groups = encoder.select_samples_to_pack(samples) if self._packs else [[one] for one in samples]
+        for group in groups:
+            ready = [made for one in group for made in self._after(one)]
+            if not ready:
+                continue
+            if not self._packs:
+                yield from ready
+                continue
+            with working_on(self._work.seed, sample=_number(ready[0])):
+                yield from self._work.apply(encoder.pack_selected_samples, ready, _key(ready[0]))
+
+    def _after(self, sample: Any) -> list[Any]:
+        encoder = self._work.encoder
+        if not encoder.is_overridden("postencode_sample"):
+            return [sample]
+        with working_on(self._work.seed, sample=_number(sample)):
+            return self._work.apply(encoder.postencode_sample, sample, _key(sample))
+
+
+class Lanes:
+    """Packs and generated samples as a `LaneStream`; their restore keys are `("lane", lane, window, offset)`."""
+
+    def __init__(self, encoded: Encoded, window: int, packs: bool, groups: bool | int) -> None:
+        self.packer = Packer(encoded.work, packs, groups)
+        self._given = (encoded, window, packs, groups)
+        name = f"{encoded.work.identity[0]} packs={packs} groups={groups}"
+        self._packed = PackStream(encoded, window, select=_whole, merge=self.packer, name=name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Lanes, self._given)
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self._packed.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: it is up to the task encoder."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's, the window, and the task encoder's names."""
+        return self._packed.fingerprint
+
+    def outputs(self, lane: int, window: int, /) -> Iterator[Sample]:
+        """The samples that one window of a lane gives."""
+        for offset, one in enumerate(self._packed.outputs(lane, window)):
+            made = one[SAMPLE][0]
+            if isinstance(made, Group):
+                for number, member in enumerate(made.samples):
+                    set_restore_key(member, ("output", number, ("lane", lane, window, offset)))
+            else:
+                set_restore_key(made, ("lane", lane, window, offset))
+            yield one
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The encoded stream, under the name `stream`."""
+        return self._packed.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        return self._packed.recipe()
+
+    def summary(self) -> str:
+        """One line: the window."""
+        return self._packed.summary()
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+
+def _whole(samples: list[Any]) -> list[list[int]]:
+    return [list(range(len(samples)))]
+
+
+def _key(sample: Any) -> tuple[Any, ...]:
+    found = sample.get("__restore_key__") if isinstance(sample, dict) else getattr(sample, "__restore_key__", None)
+    return found if isinstance(found, tuple) else ()
+
+
+def _number(sample: Any) -> int:
+    key = _key(sample)
+    while key and isinstance(key[-1], tuple):
+        key = key[-1]
+    return key[-1] if key and isinstance(key[-1], int) else 0

@@ -1,0 +1,133 @@
+"""Energon's names of file stores and cache pools."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.cook import FileStore, Lazy, Prefetch
+from penstock.cook.stores import add_source
+from penstock.formats import open_source
+from penstock.types import SourceInfo
+
+__all__ = ["FileStore", "Lazy"]
+
+DirectLazy = Lazy
+FileCacheLazy = Lazy
+
+
+def SystemFileStore(base_dir: str | os.PathLike[str]) -> FileStore:
+    """The files of a folder, as bytes."""
+    source: Any = open_source(os.fspath(base_dir), format="folder", raw=True)
+    return FileStore(source)
+
+
+def WebdatasetFileStore(path: str | os.PathLike[str]) -> FileStore:
+    """The files of a prepared WebDataset, of all its splits, as bytes."""
+    source: Any = open_source(os.fspath(path), format="webdataset", raw=True)
+    return FileStore(source)
+
+
+def JsonlFileStore(path: str | os.PathLike[str]) -> FileStore:
+    """The lines of a JSONL by `"N.json"`, as bytes."""
+    source: Any = open_source(os.fspath(path), format="jsonl", flavor="energon", raw=True)
+    return FileStore(source)
+
+
+def DecodeFileStore(inner: FileStore, *, decoder: Any) -> FileStore:
+    """A store whose files are decoded by their extension."""
+    return FileStore(inner.source, decoder.options, inner.key)
+
+
+def PrimaryFileStore(inner: FileStore, current_key: str) -> FileStore:
+    """A store in which a name that begins with a dot is a file of the sample with this key."""
+    return inner.of(current_key)
+
+
+@dataclass(frozen=True, slots=True)
+class MockLazy:
+    """A lazy value of a function, for tests.
+
+    Attributes:
+        fname: passed to the function.
+        get_fn: gives the value.
+    """
+
+    fname: str
+    get_fn: Callable[[str], Any]
+
+    def get(self, sample: Any = None) -> Any:
+        """The value."""
+        del sample
+        return self.get_fn(self.fname)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A lazy value that is here already."""
+
+    value: Any
+    info: SourceInfo | None = field(default=None, compare=False)
+
+    def get(self, sample: Any = None) -> Any:
+        """The value."""
+        if sample is not None and self.info is not None:
+            add_source(sample, self.info)
+        return self.value
+
+
+class CachePool:
+    """Reads files when they are asked for: Energon's `NoCachePool`."""
+
+    def get(self, ds: FileStore, fname: str, sample: Any = None) -> Any:
+        """A file's value now."""
+        return ds.get(fname, sample)
+
+    def get_lazy(self, ds: FileStore, fname: str) -> Lazy:
+        """A handle to a file."""
+        return Lazy(ds, fname)
+
+    def to_cache(self, data: Any, name: str) -> Kept:
+        """A handle to a value, which stays in memory."""
+        del name
+        return Kept(data)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+NoCachePool = CachePool
+
+
+class FileStoreCachePool(CachePool):
+    """Fetches files in the background into memory, up to a bound; remote ones stay in the cache folder of their store.
+
+    Args:
+        parent_cache_dir: taken, and not used: see `PENSTOCK_CACHE`.
+        num_workers: files fetched at once.
+        max_cache_size_gbytes: of files that were fetched and are not taken yet; in memory, so at most 1 is used.
+        max_cache_count: taken, and not used.
+        method: taken, and not used: stored bytes are kept, and decoded when they are taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        parent_cache_dir: Any = None,
+        num_workers: int = 8,
+        max_cache_size_gbytes: float = 1.0,
+        max_cache_count: int | None = None,
+        method: str = "raw",
+    ) -> None:
+        del parent_cache_dir, max_cache_count, method
+        self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
+
+    def get_lazy(self, ds: FileStore, fname: str) -> Lazy:
+        """A handle to a file, whose fetch begins now."""
+        return self._ahead.lazy(ds, fname)
+
+    def close(self) -> None:
+        """Stop fetching."""
+        self._ahead.close()

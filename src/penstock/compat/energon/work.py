@@ -1,0 +1,231 @@
+"""What is done to one raw sample: cooking, encoding, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any, TypeAlias
+
+from penstock.compat.energon.cookers import Cooker
+from penstock.compat.energon.encoder import TaskEncoder
+from penstock.compat.energon.samples import TYPES, typed
+from penstock.compat.energon.worker import FatalSampleError, WorkerConfig, working_on
+from penstock.cook import SkipSample
+from penstock.cook.cookers import Cooker as PlainCooker
+from penstock.cook.cookers import as_cook_error, name_of
+from penstock.cook.cooking import RESTORE_KIND
+from penstock.cook.crude import CrudeSample, Origin
+from penstock.errors import ConfigError, FormatError
+
+AnyEncoder: TypeAlias = TaskEncoder[Any, Any, Any, Any]
+
+
+class Failures:
+    """Counts samples that were skipped or failed, tells the handler, and ends the run where too many fail in a row.
+
+    Attributes:
+        counts: what → how many samples: `"skipped"`, and the name of each stage that failed.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._in_a_row: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Failures, (self._config,))
+
+    def passed(self, stage: str) -> None:
+        """A sample came through a stage."""
+        if self._in_a_row.get(stage):
+            self._in_a_row[stage] = 0
+
+    def skipped(self) -> None:
+        """A function skipped a sample."""
+        with self._lock:
+            self.counts["skipped"] += 1
+
+    def failed(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
+        """A sample failed in a stage.
+
+        Raises:
+            FatalSampleError: it is one too many in a row.
+        """
+        with self._lock:
+            self.counts[stage] += 1
+            self._in_a_row[stage] += 1
+            in_a_row = self._in_a_row[stage]
+        sources = sample.get("__sources__") if isinstance(sample, dict) else getattr(sample, "__sources__", None)
+        self._config.global_error_handler(error, sample, list(sources) if sources else None)
+        if tolerance and in_a_row >= tolerance:
+            raise FatalSampleError(
+                f"{stage} failed {in_a_row} times in a row", found=str(error), hint="Look at the function or the data"
+            ) from error
+
+
+class Work:
+    """Raw sample and position → the list of what the task encoder makes of it; see `penstock.cook.cooking.Cooks`.
+
+    Args:
+        encoder: its cookers, decoder and `encode_sample` or `preencode_sample`.
+        config: whose seed and handler it is.
+        types: further classes of samples by name.
+    """
+
+    def __init__(self, encoder: AnyEncoder, config: WorkerConfig, types: Mapping[str, Any]) -> None:
+        if encoder.is_overridden("encode_sample") and encoder.is_overridden("preencode_sample", "postencode_sample"):
+            raise ConfigError("encode_sample takes the place of preencode_sample and postencode_sample: define either")
+        self.encoder = encoder
+        self.seed = config.seed_offset
+        self.failures = Failures(config)
+        self._config = config
+        self._types = dict(types)
+        self._encode: Any = None
+        if encoder.is_overridden("preencode_sample"):
+            self._encode = encoder.preencode_sample
+        elif encoder.is_overridden("encode_sample"):
+            self._encode = encoder.encode_sample
+        self._cook_is_own = encoder.is_overridden("cook_crude_sample")
+        self._bound: dict[tuple[int, str], tuple[Origin, Cooker, str, dict[str, Any]]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Work, (self.encoder, self._config, self._types))
+
+    @property
+    def identity(self) -> list[Any]:
+        """Names of the encoder and its cookers, decoder, seed."""
+        kind, decoder = type(self.encoder), self.encoder.decoder
+        cookers = [[_name(one), dict(one.has_subflavors or {})] for one in self.encoder.cookers]
+        how = None if decoder is None else [decoder.image_decode, decoder.av_decode]
+        return [f"{kind.__module__}:{kind.__qualname__}", cookers, how, self.seed]
+
+    @property
+    def tolerance(self) -> int | None:
+        """Samples in a row that may fail in a function that does not say it itself."""
+        return getattr(self.encoder, "__default_failure_tolerance__", None)
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether the encoding function gives any number of samples."""
+        return self._encode is not None and inspect.isgeneratorfunction(inspect.unwrap(self._encode))
+
+    def __call__(self, sample: Any, position: int, /) -> list[Any]:
+        """What is made of a sample: nothing where it is skipped or fails."""
+        key = (RESTORE_KIND, position)
+        if isinstance(sample, dict):
+            sample["__restore_key__"] = key
+        with working_on(self.seed, sample=position):
+            made = self._stage("cook", self._cooked, sample, self.tolerance)
+            if made is None:
+                return []
+            if self._encode is None:
+                return [made]
+            return self.apply(self._encode, made, key)
+
+    def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> list[Any]:
+        """What a hook makes of a sample; several get restore keys of their own."""
+        tolerance = getattr(fn, "__failure_tolerance__", self.tolerance)
+        made = self._stage(fn.__name__, _Listed(fn), sample, tolerance)
+        if made is None:
+            return []
+        if len(made) > 1:
+            for number, one in enumerate(made):
+                set_restore_key(one, ("output", number, key))
+        return made
+
+    def _stage(self, name: str, fn: Any, sample: Any, tolerance: int | None) -> Any:
+        try:
+            made = fn(sample)
+        except SkipSample:
+            self.failures.skipped()
+            return None
+        except Exception as error:
+            wrapped = as_cook_error(error, name, sample)
+            if not isinstance(wrapped, FormatError):
+                raise
+            if wrapped is not error:
+                wrapped.__cause__ = error
+            self.failures.failed(name, wrapped, sample, tolerance)
+            return None
+        self.failures.passed(name)
+        return made
+
+    def _cooked(self, sample: Any) -> Any:
+        if not isinstance(sample, CrudeSample):
+            return sample  # a joiner made it
+        kind = sample.origin.kind
+        if kind is not None:
+            cls = self._types.get(kind) or TYPES.get(kind)
+            return sample if cls is None else typed(sample, cls)
+        _, cooker, _, aux = self._bind(sample)
+        if cooker.need_primary:
+            aux = {**aux, "primary": aux["primary"].of(sample["__key__"])}
+        return self.encoder.cook_crude_sample(sample, cooker, aux) if self._cook_is_own else cooker.cook(sample, **aux)
+
+    def _bind(self, sample: CrudeSample) -> tuple[Origin, Cooker, str, dict[str, Any]]:
+        """The cooker of a sample's dataset, and what it is called with."""
+        origin, subflavors = sample.origin, sample.get("__subflavors__")
+        place = (id(origin), repr(subflavors) if subflavors else "")
+        found = self._bound.get(place)
+        if found is None:
+            found = self._bound[place] = (origin, *self._chosen(origin, subflavors))
+        return found
+
+    def _chosen(self, origin: Origin, subflavors: Any) -> tuple[Cooker, str, dict[str, Any]]:
+        for cooker in self.encoder.cookers:
+            if cooker.is_match(subflavors):
+                break
+        else:
+            known = "; ".join(f"{_name(one)} for {dict(one.has_subflavors or {})}" for one in self.encoder.cookers)
+            raise ConfigError(
+                "no cooker takes samples with these subflavors",
+                found=dict(subflavors or {}),
+                expected=known or "cookers = [Cooker(fn)] in the task encoder, as the data are crude",
+            )
+        aux: dict[str, Any] = dict(origin.aux)
+        if cooker.need_cache:
+            if self.encoder.cache is None:
+                hint = "Pass cache_pool= to the loader"
+                raise ConfigError(f"{_name(cooker)} needs a cache, and there is none", hint=hint)
+            aux["cache"] = self.encoder.cache
+        if cooker.need_primary:
+            if origin.primary is None:
+                raise ConfigError(f"{_name(cooker)} needs the store of its dataset, which gives no files by name")
+            aux["primary"] = origin.primary
+        try:
+            inspect.signature(cooker.cook).bind({}, **aux)
+        except TypeError as error:
+            raise ConfigError(
+                f"{_name(cooker)} can't be called with what this dataset has",
+                found=str(error),
+                expected=f"a parameter for each of: {', '.join(aux) or 'nothing but the sample'}",
+            ) from None
+        return cooker, _name(cooker), aux
+
+
+def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
+    """Say how a sample is made again, where it has a place for that."""
+    if isinstance(sample, dict):
+        sample["__restore_key__"] = key
+    elif hasattr(sample, "__restore_key__"):
+        sample.__restore_key__ = key
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Calls a hook, and runs it to its end where it is a generator."""
+
+    fn: Callable[[Any], Any]
+
+    def __call__(self, sample: Any) -> list[Any]:
+        made = self.fn(sample)
+        return list(made) if isinstance(made, GeneratorType) else [made]
+
+
+def _name(cooker: Cooker) -> str:
+    return name_of(PlainCooker(cooker.cook))

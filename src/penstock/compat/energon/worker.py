@@ -1,0 +1,140 @@
+"""`WorkerConfig`, and what a function of a task encoder may ask about the sample that it works on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import ConfigError, PenstockError
+
+_log = logging.getLogger("penstock.energon")
+
+Handler = Callable[[Exception, Any, "list[Any] | None"], None]
+"""Exception, sample, sources: what is done with a sample that fails; it raises to end the run."""
+
+
+class FatalSampleError(PenstockError):
+    """A failure that ends the run, whatever the handler does."""
+
+
+def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
+    """Log a sample that failed; the run goes on without it."""
+    del sources
+    key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
+    _log.warning("sample %r failed and is left out: %s", key, e, exc_info=e.__cause__ or e)
+
+
+def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
+    """End the run at a sample that fails."""
+    del sample, sources
+    raise e
+
+
+@dataclass(kw_only=True, eq=False)
+class WorkerConfig:
+    """Who reads what.
+
+    Attributes:
+        rank: data-parallel rank; equal ranks get equal data.
+        world_size: number of data-parallel ranks.
+        num_workers: threads (or processes, see `get_loader`) that read ahead; 0 reads in the calling thread.
+        data_parallel_group: torch group for `save_state_global` and `restore_state_global`.
+        seed_offset: another order and other randomness.
+        worker_debug_path: taken, and not used: `Loader` metrics and `penstock explain` tell what was read.
+        worker_log_level: taken, and not used.
+        global_error_handler: called with every sample that fails.
+        restore_error_handler: taken, and not used: nothing is read again at a restore.
+    """
+
+    rank: int
+    world_size: int
+    num_workers: int
+    data_parallel_group: Any = None
+    seed_offset: int = 0
+    worker_debug_path: Any = None
+    worker_log_level: int = 0
+    global_error_handler: Handler = log_exception
+    restore_error_handler: Handler = reraise_exception
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size or self.num_workers < 0:
+            raise ConfigError(
+                "no such rank or number of workers",
+                found=f"rank {self.rank} of {self.world_size}, {self.num_workers} workers",
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WorkerConfig):
+            return NotImplemented
+        return self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self.rank, self.world_size, self.num_workers
+
+    @classmethod
+    def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
+        """Of torch.distributed where it runs, else of one rank."""
+        from penstock._optional import require
+
+        dist = require("torch.distributed", extra="torch")
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls(rank=0, world_size=1, num_workers=num_workers)
+        group = data_parallel_group
+        return cls(
+            rank=dist.get_rank(group),
+            world_size=dist.get_world_size(group),
+            num_workers=num_workers,
+            data_parallel_group=group,
+        )
+
+    def global_rank(self) -> int:
+        """The rank in torch.distributed's world; the data-parallel one where that does not run."""
+        if self.data_parallel_group is None:
+            return self.rank
+        from penstock._optional import require
+
+        return require("torch.distributed", extra="torch").get_global_rank(self.data_parallel_group, self.rank)
+
+    def config(self) -> dict[str, Any]:
+        """What is decided by it, as plain JSON."""
+        return {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
+
+
+# What a thread works on: set around every call of a function of a task encoder.
+_now = threading.local()
+
+
+@contextmanager
+def working_on(seed: int, sample: int | None = None, batch: int | None = None) -> Generator[None]:
+    """Says which sample and batch the calls inside work on."""
+    before = getattr(_now, "at", None)
+    _now.at = seed, sample, batch
+    try:
+        yield
+    finally:
+        _now.at = before
+
+
+def seed_now() -> tuple[int, int]:
+    """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
+    at: tuple[int, int | None, int | None] | None = getattr(_now, "at", None)
+    if at is None:
+        return 0, 0
+    return at[0], at[1] if at[1] is not None else at[2] or 0
+
+
+def current(what: int, name: str) -> int:
+    """Number of the sample (1) or batch (2) that is worked on."""
+    at: tuple[int, int | None, int | None] | None = getattr(_now, "at", None)
+    found = None if at is None else at[what]
+    if found is None:
+        raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")
+    return found
