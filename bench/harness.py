@@ -23,6 +23,9 @@ DATA = BENCH / "data"
 PYTHON = sys.executable
 PENSTOCK = Path(sys.executable).parent / "penstock"
 
+LESS_IS_BETTER = ("s", "MB", "requests")
+"""Units of what should be small; all others are rates."""
+
 _CHILD_SECONDS = 3600
 
 
@@ -40,7 +43,7 @@ class Row:
 
     Attributes:
         what: what was done.
-        unit: `"s"` where less is better, else a rate.
+        unit: `"s"`, or another of `LESS_IS_BETTER`, else a rate.
         ours: median of our figures.
         other: median of the other's figures, None where there is no other.
         other_name: who the other is.
@@ -96,15 +99,15 @@ def row(
 ) -> Row:
     """A row from pairs of (ours, the other's) figures."""
     ours, other = zip(*pairs, strict=True)
-    factors = [b / a if unit == "s" else a / b for a, b in pairs]
+    factors = [b / a if unit in LESS_IS_BETTER else a / b for a, b in pairs]
     return Row(
         *(what, unit, statistics.median(ours), statistics.median(other), other_name),
         *(statistics.median(factors), target),
     )
 
 
-def limit(what: str, unit: str, figures: Sequence[float], at_most: float) -> Row:
-    """A row that stands alone and should not be above a figure."""
+def limit(what: str, unit: str, figures: Sequence[float], at_most: float | None) -> Row:
+    """A row that stands alone and should not be above a figure; with None it is only reported."""
     middle = statistics.median(figures)
     return Row(what, unit, middle, None, "", middle, at_most, at_most=True)
 
@@ -127,9 +130,9 @@ def command_seconds(command: Sequence[object], before: Callable[[], object] = la
     return time.perf_counter() - started
 
 
-def child(python: object, script: object, function: str, **arguments: Any) -> Any:
-    """Call a function of a script in a process of its own; it answers in JSON."""
-    output = _run([str(python), str(script), function, json.dumps(arguments, default=str)])
+def child(python: object, script: object, function: str, python_path: Path | None = None, **arguments: Any) -> Any:
+    """Call a function of a script in a process of its own; it answers in JSON. `python_path` is for its imports."""
+    output = _run([str(python), str(script), function, json.dumps(arguments, default=str)], python_path)
     return json.loads(output.splitlines()[-1])
 
 
@@ -138,8 +141,10 @@ def answer(functions: Mapping[str, Any]) -> None:
     print(json.dumps(functions[sys.argv[1]](**json.loads(sys.argv[2]))))
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], python_path: Path | None = None) -> str:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    if python_path is not None:
+        environment["PYTHONPATH"] = str(python_path)
     environment.setdefault("PENSTOCK_CACHE", str(DATA / "cache"))
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=_CHILD_SECONDS, stdin=subprocess.DEVNULL

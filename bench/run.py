@@ -41,6 +41,13 @@ QUESTIONS = (
     "convert",
     "best_fit",
     "blend",
+    "mds_start",
+    "mds_epoch",
+    "mds_random",
+    "mds_write",
+    "shards_text",
+    "mds_remote",
+    "mds_locality",
 )
 _PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
@@ -115,8 +122,8 @@ def _write(results: Mapping[str, Any]) -> None:
         "",
         "Ours beside the other, run in turn in the same run on the same machine; medians of the pairs, and the median",
         "of the pairs' factors. A factor above 1 means that ours is better. Other packages are the real ones from",
-        "PyPI (modalities 0.5.0), each in an environment of its own. All of it again: `make bench`, or the command",
-        "under a table. This file is written by `bench/run.py`.",
+        "PyPI (modalities 0.5.0, mosaicml-streaming 0.13.0), each in an environment of its own. All of it again: `make",
+        "bench`, or the command under a table. This file is written by `bench/run.py`.",
         "",
         f"Machine: {machine}.",
     ]
@@ -141,7 +148,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ours = _figure(row["ours"], row["unit"])
     met = {None: "reported", True: "met", False: "**MISSED**"}[row["met"]]
     if row["other"] is None:
-        return [row["what"], ours, "", "", "", f"at most {_figure(row['target'], row['unit'])}", met]
+        at_most = "" if row["target"] is None else f"at most {_figure(row['target'], row['unit'])}"
+        return [row["what"], ours, "", "", "", at_most, met]
     target = "" if row["target"] is None else f"at least {row['target']:g}"
     other = _figure(row["other"], row["unit"])
     return [row["what"], ours, other, row["other_name"], f"{_number(row['factor'])}×", target, met]
