@@ -8,7 +8,6 @@ from typing import Any
 
 import penstock
 from penstock.abc import StagedFolder
-from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Shard, ShardFile, encode_index
 from penstock.formats._shard_source import SIDE_NAME, read_index
 from penstock.store.local import LocalStore
@@ -22,7 +21,7 @@ def assemble(
     target: str,
     *,
     name: str,
-    options: Mapping[str, Any],
+    recorded: Mapping[str, Any],
     overwrite: bool,
 ) -> Manifest:
     """Make one dataset of finished ones, in their order; they stay as they are.
@@ -34,7 +33,7 @@ def assemble(
         groups: folders of shards, each with its index and side file.
         target: the folder of the dataset.
         name: of the format.
-        options: for the side file.
+        recorded: fields of the side file that tell of the source, such as `eos_id` and `options`.
         overwrite: replace what is there.
 
     Raises:
@@ -61,9 +60,9 @@ def assemble(
             num_samples=sum(shard.samples for shard in shards),
             size_bytes=sum(store.size(f"{hidden}/{file}") for file in digests) + len(data),
             block_digests=digests,
-            options=dict(options),
             binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
             tool=f"penstock {penstock.__version__}",
+            **recorded,
         )
         side = folder.stage(SIDE_NAME)
         for staged, content in ((side, encode_manifest(manifest)), (index, data)):
@@ -104,9 +103,3 @@ def _give(store: LocalStore, folder: StagedFolder, hidden: str, path: str, name:
     finally:
         staged.abort()
     return True
-
-
-def require_groups(groups: Sequence[str], path: str) -> None:
-    """Raise `ConfigError` where there is nothing to write."""
-    if not groups:
-        raise ConfigError("the source has no sample, so its columns are not known", path=path)

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.abc import Format, Source, Store, TokenSource, is_token_source
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.eos import EosRule
+from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import formats_of_name, get_format, sniff
 from penstock.store.resolve import resolve
@@ -34,7 +35,7 @@ class Plan:
         lost: what the source holds and the target has no place for.
     """
 
-    source: Source[Sample]
+    source: TokenSource
     source_path: str
     format: Format
     target_path: str
@@ -67,22 +68,16 @@ def make_plan(
         Unsupported: the target's format can't hold these samples.
         ConfigError: options that make no sense.
     """
-    chosen = get_format(to or _format_of_name(os.fspath(target)))
-    given = {name: value for name, value in options.items() if value is not None}
-    source_options, target_options = _sides(given, chosen)
+    chosen, source_options, target_options = sides(target, to, options)
     opened, source_path = _open(source, format, source_options)
+    if chosen.traits.tokens and not is_token_source(opened):
+        opened = column_tokens(opened, source_path, source_options.get("eos_id")) or opened
     store, target_path = resolve(target)
-    is_tokens = is_token_source(opened)
-    if not chosen.traits.write:
-        raise Unsupported(f"the format {chosen.name!r} is read-only", path=target_path)
-    if is_tokens != chosen.traits.tokens:
-        hint = "Tokens go to token formats: use pack first"
+    if not is_token_source(opened):
+        hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
         raise Unsupported(f"{chosen.name} can't hold these samples", path=source_path, hint=hint)
-    if is_token_source(opened):
-        rule.require_sense(source_path, opened.eos_id)
-        target_options = _token_options(opened, source_path, rule, target_options) | target_options
-    elif rule.action != "keep":
-        raise ConfigError("only documents of tokens have an EOS", path=source_path)
+    rule.require_sense(source_path, opened.eos_id)
+    target_options = _token_options(opened, source_path, rule, target_options) | target_options
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
     back = OpenOptions(split=target_options.get("split"), read="pread")
     return Plan(opened, source_path, chosen, target_path, rule, target_options, back, lost), store
@@ -97,11 +92,6 @@ def sides(
         raise Unsupported(f"the format {chosen.name!r} is read-only", path=target)
     given = {name: value for name, value in options.items() if value is not None}
     return chosen, *_sides(given, chosen)
-
-
-def goes_by_tokens(source: str | os.PathLike[str], format: str | None, target: Format) -> bool:
-    """Whether a conversion copies runs of tokens: to a token format."""
-    return target.traits.tokens
 
 
 def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:

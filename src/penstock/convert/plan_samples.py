@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from penstock.abc import Source, Store
+from penstock.abc import Source, Store, is_token_source
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, choose_columns, find_columns
 from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, TableRows
 from penstock.convert.samples import GROUPED, Input, RowMaker, Target
@@ -20,7 +20,7 @@ from penstock.formats._shard_source import ShardSource
 from penstock.formats._shard_writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve
-from penstock.types import OpenOptions, Sample
+from penstock.types import Manifest, OpenOptions, Sample
 
 TABLES = (".csv", ".tsv")
 TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
@@ -100,7 +100,8 @@ def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[
         options["columns"] = {one.name: one.write.partition(":")[2] for one in columns}
     place = Place(store, target, asked.to, _read_back(asked.to, options))
     group_rows = asked.group_rows or _group_rows(options, mean_bytes, once=given.rows is None)
-    return given, Target(place, tuple(columns), options, asked.overwrite, mean_bytes, group_rows), tuple(lost)
+    recorded = _recorded(given.rows, group_rows)
+    return given, Target(place, tuple(columns), options, asked.overwrite, mean_bytes, group_rows, recorded), tuple(lost)
 
 
 def is_table(source: Any, format: str | None) -> bool:
@@ -177,6 +178,18 @@ def _wanted(columns: Any) -> tuple[dict[str, str] | None, list[str] | None]:
 def _read_back(to: str, options: Mapping[str, Any]) -> OpenOptions:
     split = options.get("split") if to == "webdataset" else None
     return OpenOptions(split=split, raw=to in STORED, read="pread")
+
+
+def _recorded(rows: Rows | None, group_rows: int) -> dict[str, Any]:
+    """What the side file says of the source; of tokens what the way back needs."""
+    found: dict[str, Any] = {"options": {"command": "convert", "group_rows": group_rows}}
+    source = getattr(rows, "source", None)
+    if is_token_source(source):
+        manifest = getattr(source, "manifest", None)
+        found["eos_id"] = source.eos_id
+        if isinstance(manifest, Manifest):
+            found |= {"tokenizer": manifest.tokenizer, "tokenizer_digest": manifest.tokenizer_digest}
+    return found
 
 
 def _group_rows(options: Mapping[str, Any], mean_bytes: int, *, once: bool) -> int:

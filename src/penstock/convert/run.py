@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Writer, is_token_source
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
-from penstock.convert.plan import Plan, goes_by_tokens, make_plan, sides
+from penstock.convert.plan import Plan, make_plan, sides
 from penstock.convert.plan_samples import Asked, plan_samples
 from penstock.convert.samples import GROUPED, count_workers, finish, verify, write_at_once, write_in_groups
 from penstock.errors import ConfigError, Corrupt, NotFound
@@ -25,7 +25,6 @@ from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest, Sample
 
 RUN_TOKENS = 1 << 22
-_BATCH_SAMPLES = 1024
 
 Advance = Callable[[int, str], None]
 
@@ -111,7 +110,9 @@ def convert(
     """
     chosen, of_source, of_target = sides(target, to, options)
     advance = progress or _ignore
-    if isinstance(source, str | os.PathLike) and goes_by_tokens(source, format, chosen):
+    if chosen.traits.tokens:
+        if not isinstance(source, str | os.PathLike):
+            raise ConfigError(f"{chosen.name} is made from a dataset with a path", path=target, hint="Use create")
         if isinstance(columns, Mapping) or group_rows is not None:
             raise ConfigError("documents of tokens have no columns and no groups", path=source)
         return _convert_tokens(source, target, to, format, EosRule.of(eos), options, advance, overwrite=overwrite)
@@ -219,8 +220,8 @@ def _copy(plan: Plan, store: Store, kept: Kept, advance: Advance, *, overwrite: 
 
 
 def _verify(plan: Plan, written: Source[Sample], manifest: Manifest | None) -> str | None:
-    """The digest of the documents on both sides; None for other data than tokens."""
-    if not is_token_source(written) or not is_token_source(plan.source):
+    """The digest of the documents on both sides."""
+    if not is_token_source(written):
         return None
     expected = None if manifest is None else manifest.digest
     if expected is None:
@@ -235,16 +236,10 @@ def _verify(plan: Plan, written: Source[Sample], manifest: Manifest | None) -> s
 
 def _fill(plan: Plan, writer: Writer, advance: Advance) -> None:
     source, done = plan.source, 0
-    if is_token_source(source):
-        for tokens, doc_lengths in _runs(source, plan.rule, plan.source_path):
-            _write_run(writer, tokens, doc_lengths)
-            done += len(doc_lengths)
-            advance(done, f"of {len(source):,}")
-        return
-    for index in range(len(source)):
-        writer.write(source[index])
-        if (index + 1) % _BATCH_SAMPLES == 0:
-            advance(index + 1, f"of {len(source):,}")
+    for tokens, doc_lengths in _runs(source, plan.rule, plan.source_path):
+        _write_run(writer, tokens, doc_lengths)
+        done += len(doc_lengths)
+        advance(done, f"of {len(source):,}")
 
 
 def _runs(source: TokenSource, rule: EosRule, path: str) -> Iterator[tuple[NDArray[Any], IntArray]]:

@@ -50,6 +50,7 @@ class Target:
         overwrite: replace what is there.
         mean_bytes: of a row, about.
         group_rows: rows of a group.
+        recorded: fields of the side file that tell of the source.
     """
 
     place: Place
@@ -58,6 +59,7 @@ class Target:
     overwrite: bool
     mean_bytes: int
     group_rows: int
+    recorded: Mapping[str, Any]
 
     @property
     def batch_rows(self) -> int:
@@ -259,7 +261,7 @@ def write_in_groups(
             raise Corrupt("the source changed while it was read", path=given.path)
         set_mark(store, path, what)
         try:
-            manifest = assemble(store, groups, path, name=to, options=_recorded(target), overwrite=target.overwrite)
+            manifest = assemble(store, groups, path, name=to, recorded=target.recorded, overwrite=target.overwrite)
         except BaseException:
             remove_mark(store, path)
             raise
@@ -349,10 +351,6 @@ def _what(given: Input, target: Target) -> dict[str, Any]:
         "group_rows": target.group_rows,
         "version": 1,
     }
-
-
-def _recorded(target: Target) -> dict[str, Any]:
-    return {"command": "convert", "group_rows": target.group_rows}
 
 
 def _is_empty(store: LocalStore, path: str) -> bool:
