@@ -76,6 +76,11 @@ PEERS: dict[str, Peer] = {
         versions={"mosaicml-streaming": "0.13.0"},
         stubs=True,
     ),
+    "energon": Peer(
+        requirements=("megatron-energon==7.4.1", "torch==2.13.0", "mfusepy"),
+        probe="import megatron.energon",
+        versions={"megatron-energon": "7.4.1"},
+    ),
 }
 
 
