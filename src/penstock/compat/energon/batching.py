@@ -16,6 +16,8 @@ def is_tensor(value: Any) -> bool:
 def generic_batch(batch: list[Any]) -> Any:
     """By the first one: tensors padded and stacked; dicts, dataclasses, named tuples by field; else a list."""
     first = batch[0] if batch else None
+    if isinstance(first, str):
+        return batch
     if is_tensor(first):
         return batch_pad_stack(batch)
     if isinstance(first, dict):

@@ -258,7 +258,9 @@ def _open(
     def crude(source: Source[Any], below: Any) -> Crude:
         typed = _typed_below(source)
         kind = None if typed is None or typed.sample_type is None else typed.sample_type.name
-        return Crude(source, subflavors=below.subflavors, decode=how, kind=kind)
+        # A JSONL has parsed its only part; what another source has decoded is not bytes any more.
+        parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
+        return Crude(source, subflavors=below.subflavors, decode=how, decode_parts=not parsed, kind=kind)
 
     code = make_code(opening.joiners, opening.sample_types, opening.trust)
     return Builder(code, options, lanes, crude).build(node, mode, derive_key(seed, "energon") >> 12)

@@ -156,6 +156,11 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         """The number of the batch that is worked on."""
         return current(2, "current_batch_index")
 
+    @property
+    def leaves_samples(self) -> bool:
+        """Whether `encode_sample` gives what it gets, so that it need not be called."""
+        return False
+
     def is_overridden(self, *names: str) -> bool:
         """Whether a subclass, or the object, has one of these hooks of its own."""
         return any(_own_function(getattr(self, name)) is not getattr(TaskEncoder, name) for name in names)
@@ -183,6 +188,12 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
         self._raw_batch_type = raw_batch_type
         self._batch_type = batch_type
         self.cache = cache
+
+    @property
+    def leaves_samples(self) -> bool:
+        """Whether `encode_sample` gives what it gets, so that it need not be called."""
+        own = _own_function(self.encode_sample) is DefaultTaskEncoder.encode_sample
+        return own and self._encoded_sample_type is None
 
     def encode_sample(self, sample: Any) -> Any:
         """The sample, or one of `encoded_sample_type` with its fields."""
@@ -227,8 +238,10 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     is_dict = kind is dict or isinstance(samples[0], dict)
     if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
         return generic_batch(samples)
-    columns = [_fields(one) for one in samples]
-    made = {name: generic_batch([one[name] for one in columns]) for name in columns[0]}
+    if is_dict:
+        made = {name: generic_batch([one[name] for one in samples]) for name in samples[0]}
+    else:
+        made = {name: generic_batch([getattr(one, name) for one in samples]) for name in _names(type(samples[0]))}
     if made.get("__restore_key__") is not None:
         made["__restore_key__"] = tuple(made["__restore_key__"])
     if made.get("__sources__") is not None:
@@ -244,10 +257,14 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _fields(sample: Any) -> dict[str, Any]:
-    if isinstance(sample, dict):
-        return sample
-    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
-        return sample._asdict()  # pyright: ignore[reportAttributeAccessIssue]
-    if not dataclasses.is_dataclass(sample):
-        raise ConfigError("only dataclasses, named tuples and dicts have fields", found=type(sample).__name__)
-    return {one.name: getattr(sample, one.name) for one in dataclasses.fields(sample)}
+    return sample if isinstance(sample, dict) else {name: getattr(sample, name) for name in _names(type(sample))}
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The fields of a class."""
+    if hasattr(kind, "_fields"):
+        return kind._fields
+    if not dataclasses.is_dataclass(kind):
+        raise ConfigError("only dataclasses, named tuples and dicts have fields", found=kind.__name__)
+    return tuple(one.name for one in dataclasses.fields(kind))

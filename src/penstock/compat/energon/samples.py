@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, dataclass_transform
@@ -252,7 +253,12 @@ TYPES: Mapping[str, type[Sample]] = {
 
 def typed(sample: Mapping[str, Any], cls: type[Any]) -> Any:
     """The sample as an object of a class; what the class has no field for is left out."""
-    return cls(**{one.name: sample[one.name] for one in dataclasses.fields(cls) if one.init and one.name in sample})
+    return cls(**{name: sample[name] for name in _init_names(cls) if name in sample})
+
+
+@functools.cache
+def _init_names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(one.name for one in dataclasses.fields(cls) if one.init)
 
 
 def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from penstock.compat.energon.cookers import Cooker
 from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import FatalSampleError, WorkerConfig, working_on
+from penstock.compat.energon.worker import FatalSampleError, WorkerConfig, begin, end
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
 from penstock.cook.cookers import as_cook_error, name_of
@@ -88,7 +88,7 @@ class Work:
         self._encode: Any = None
         if encoder.is_overridden("preencode_sample"):
             self._encode = encoder.preencode_sample
-        elif encoder.is_overridden("encode_sample"):
+        elif encoder.is_overridden("encode_sample") and not encoder.leaves_samples:
             self._encode = encoder.encode_sample
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
         self._bound: dict[tuple[int, str], tuple[Origin, Cooker, str, dict[str, Any]]] = {}
@@ -119,13 +119,14 @@ class Work:
         key = (RESTORE_KIND, position)
         if isinstance(sample, dict):
             sample["__restore_key__"] = key
-        with working_on(self.seed, sample=position):
+        before = begin(self.seed, position)
+        try:
             made = self._stage("cook", self._cooked, sample, self.tolerance)
             if made is None:
                 return []
-            if self._encode is None:
-                return [made]
-            return self.apply(self._encode, made, key)
+            return [made] if self._encode is None else self.apply(self._encode, made, key)
+        finally:
+            end(before)
 
     def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> list[Any]:
         """What a hook makes of a sample; several get restore keys of their own."""

@@ -115,12 +115,23 @@ _now = threading.local()
 @contextmanager
 def working_on(seed: int, sample: int | None = None, batch: int | None = None) -> Generator[None]:
     """Says which sample and batch the calls inside work on."""
-    before = getattr(_now, "at", None)
-    _now.at = seed, sample, batch
+    before = begin(seed, sample, batch)
     try:
         yield
     finally:
-        _now.at = before
+        end(before)
+
+
+def begin(seed: int, sample: int | None = None, batch: int | None = None) -> Any:
+    """Say which sample and batch the calls from now on work on; what was said before, for `end`."""
+    before = getattr(_now, "at", None)
+    _now.at = seed, sample, batch
+    return before
+
+
+def end(before: Any) -> None:
+    """Say again what was said before."""
+    _now.at = before
 
 
 def seed_now() -> tuple[int, int]:

@@ -44,6 +44,7 @@ INDEX_CODE = "jsonl.energon-index"
 RESTORE_KIND = "Webdataset"
 
 _PART = "json"
+_DECODE = DecodeOptions()
 _ENTRY_BYTES = 8
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
@@ -216,6 +217,7 @@ class EnergonJsonlSource:
 
     def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
         self.path = path
+        self._name = os.path.basename(path)
         self._store = store
         self._options = options
         self._known_starts: IntArray | None = None
@@ -250,8 +252,14 @@ class EnergonJsonlSource:
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k]."""
-        places = as_indices(indices, len(self)).tolist()
-        return stack(list(map(self._sample, self._read(places), places)))
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        places = as_indices(indices, len(self))
+        starts = self._starts
+        ranges = np.stack([starts[places], starts[places + 1]], 1).tolist()
+        return list(map(self._sample, self._store.get_ranges(self.path, ranges), places.tolist()))
 
     def __iter__(self) -> Iterator[Sample]:
         for first in range(0, len(self), _STEP):
@@ -324,16 +332,16 @@ class EnergonJsonlSource:
     def _sample(self, data: bytes, place: int) -> Sample:
         text = data.strip()
         try:
-            value = text if self._options.raw else decode_part(_PART, text, DecodeOptions())
+            value = text if self._options.raw else decode_part(_PART, text, _DECODE)
         except PenstockError as error:
             error.path, error.offset_bytes = self.path, self._range(place)[0]
             error.what = f"sample {place}: {error.what}"
             raise
-        name = f"{place}.{_PART}"
+        key = str(place)
         sample: Sample = {
-            "__key__": str(place),
+            "__key__": key,
             "__restore_key__": (RESTORE_KIND, place),
-            "__sources__": (SourceInfo(self.path, place, os.path.basename(self.path), (name,)),),
+            "__sources__": (SourceInfo(self.path, place, self._name, (f"{key}.{_PART}",)),),
             _PART: value,
             "__subflavors__": {},
         }
