@@ -34,7 +34,7 @@ class _Raw(DefaultTaskEncoder):
     """Crude samples as stored bytes."""
 
     decoder = None
-    cookers = [Cooker(_as_it_is)]
+    cookers = (Cooker(_as_it_is),)
 
 
 def samples(path: str, split: str, raw: bool) -> list[dict[str, Any]]:
