@@ -66,6 +66,7 @@ class Found:
         kind: `text int float bool json bytes array jpeg png pickle time decimal`, or `opaque`.
         dtype: of numbers and arrays, where all agree.
         missing: some sample lacks it, or holds null.
+        scalar: what its JSON is, where that is `text`, `int` or `float` alone.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Found:
     kind: str
     dtype: str | None = None
     missing: bool = False
+    scalar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,11 @@ def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> F
     if format == "mds":
         form = f"mds:{encoding}"
         codec = mds_field(encoding or "")
-        return Found(name, form, kind_of(form), codec.dtype if codec.kind in ("ndarray", "int", "float") else None)
+        dtype = codec.dtype if codec.kind in ("ndarray", "int", "float") else None
+        return Found(name, form, kind_of(form), dtype, scalar=_scalar(form, values))
     if format in STORED:
-        return Found(name, f"part:{name}", kind_of(f"part:{name}"), None, missing)
+        form = f"part:{name}"
+        return Found(name, form, kind_of(form), None, missing, _scalar(form, values))
     if encoding is not None:
         return Found(name, "value", {"str": "text"}.get(encoding, encoding))
     known = [value for value in values if value is not None]
@@ -129,6 +133,18 @@ def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> F
     if kind == "int" and not all(int(value) in _INT64 for value in known):
         kind = "long"
     return Found(name, "value", kind, _dtype(kind, known), missing)
+
+
+def _scalar(form: str, values: list[Any]) -> str | None:
+    """The one kind of the values in a column of JSON, where text formats can hold it."""
+    way = converter(form, "json") if stored_class(form) == "json" else None
+    if way is None:
+        return None
+    try:
+        kinds = {_kind(way(value)) for value in values if value is not None}
+    except PenstockError:
+        return None  # whoever converts that sample says what is wrong
+    return kinds.pop() if len(kinds) == 1 and kinds <= {"text", "int", "float"} else None
 
 
 def _kind(value: Any) -> str:
@@ -228,7 +244,7 @@ def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
         refused = not encoding or (one.missing and encoding != "json")
     else:
         name = _name_of(one)
-        encoding = wanted or _TEXTS.get(one.kind, "")
+        encoding = wanted or _TEXTS.get(one.scalar or one.kind, "")
         write = f"text:{encoding}"
         refused = not encoding or one.missing
     if wanted:

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.abc import Format, Source, Store, TokenSource, is_token_source
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.eos import EosRule
+from penstock.convert.samples import GROUPED
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import formats_of_name, get_format, sniff
@@ -95,10 +96,10 @@ def sides(
 
 
 def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the source and of the target. A split is that of the target where it has splits."""
+    """Options of the source and of the target. A split is that of the target where one can be written."""
     of_source = {name: value for name, value in given.items() if name in _OF_SOURCE}
     of_target = {name: value for name, value in given.items() if name not in _OF_SOURCE}
-    if "split" in of_target and not target.traits.splits:
+    if "split" in of_target and (not target.traits.splits or target.name in GROUPED):
         of_source["split"] = of_target.pop("split")
     if "source_split" in of_target:
         of_source["split"] = of_target.pop("source_split")
