@@ -1,0 +1,187 @@
+"""`penstock prepare`, `prepare-media`, `lint`, `preview`, and `penstock energon …` without a terminal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "energon"
+DIALOGS: list[dict[str, Any]] = json.loads((GOLDEN / "dialogs.json").read_text())
+FIELDS = '{"image": "jpg", "caption": "json[caption]"}'
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command, and gives what it said on standard output, then on standard error."""
+
+    def run(*arguments: object, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([str(one) for one in arguments])
+        said = capsys.readouterr()
+        assert ended.value.code == status, said.err
+        return said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Shards that were never prepared."""
+    return shutil.copytree(
+        GOLDEN / "captioning", tmp_path / "set", ignore=shutil.ignore_patterns(".nv-meta", "*.idx", ".penstock")
+    )
+
+
+def test_all_by_flags(folder: Path, run: Run) -> None:
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*.tar")}
+    said = run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CaptioningSample", "--field-map", FIELDS)
+    assert "train: 2 shards, 20 samples" in said
+    assert "caption: json[caption] -> 'json caption s0_000" in said
+    assert [len(ps.open(folder, split=name)) for name in ("train", "val", "test")] == [20, 10, 10]
+    for name, text in DIALOGS[0]["meta"].items():
+        assert (folder / ".nv-meta" / name).read_text() == text
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*.tar")} == before
+    assert run("lint", folder).startswith(f"{folder}: clean; read 20 samples of train")
+
+
+def test_refusals(folder: Path, run: Run) -> None:
+    assert "--split-ratio" in run("prepare", folder, status=2)
+    assert "three numbers" in run("prepare", folder, "--split-ratio", "8,1", status=10)
+    assert "matches no shard" in run("prepare", folder, "--split-parts", "train:train-*", status=10)
+    assert "no such sample type" in run("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "X", status=10)
+    wrong = ("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "CaptioningSample", "--field-map")
+    assert "no part 'png'" in run(*wrong, '{"image": "png", "caption": "txt"}', status=10)
+    assert "no caption" in run(*wrong, '{"image": "jpg"}', status=10)
+    assert "no JSON" in run(*wrong, "{", status=2)
+    assert "not both" in run("prepare", folder, "--split-ratio", "1,0,0", "--split-parts", "a:b", status=2)
+    ways = ("--media-by-header", "--media-metadata-by-extension")
+    assert "one way" in run("prepare", folder, "--split-ratio", "1,0,0", *ways, status=2)
+    assert not (folder / ".nv-meta").exists()
+
+
+def test_a_type_without_a_field_map_gets_a_loader_to_fill_in(folder: Path, run: Run) -> None:
+    run("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "VQASample")
+    loader = (folder / ".nv-meta" / "sample_loader.py").read_text()
+    compile(loader, "sample_loader.py", "exec")
+    assert "image=...,  # required" in loader
+    assert "('jpg', 'json', 'txt')" in loader
+    assert "sample_loader.py:sample_loader" in (folder / ".nv-meta" / "dataset.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--media-by-extension",),
+        ("--media-metadata-by-extension",),
+        ("--media-metadata", "--media-by-glob", "*.jpg"),
+        ("--media-metadata", "--media-by-header"),
+        ("--media-metadata",),
+    ],
+    ids=" ".join,
+)
+def test_media(folder: Path, run: Run, flags: tuple[str, ...]) -> None:
+    run("prepare", folder, "--split-ratio", "1,0,0", *flags)
+    source: Any = ps.open(folder, raw=True)
+    assert source.get_media_metadata("s0_000.jpg").width == 8
+    said = json.loads(run("prepare-media", folder, "--num-workers", "1", "--json"))
+    assert said["num_rows"] == 40
+
+
+def test_media_of_a_folder(tmp_path: Path, run: Run) -> None:
+    copy = shutil.copytree(GOLDEN / "filesystem", tmp_path / "set", ignore=shutil.ignore_patterns(".nv-meta"))
+    assert "warning: bad.jpg" in run("energon", "prepare-media", copy, "--media-by-extension", "--no-progress")
+    assert "bad.jpg" in run("lint", copy, status=1)
+
+
+@pytest.mark.parametrize("dialog", DIALOGS, ids=[repr(one["stdin"])[:20] for one in DIALOGS])
+def test_recorded_dialogs(folder: Path, dialog: dict[str, Any]) -> None:
+    """Answers that were piped into Energon's own command have the same effect; a wrong one writes nothing."""
+    command = [sys.executable, "-m", "penstock", "energon", "prepare", "--no-progress", "--num-workers", "1", folder]
+    done = subprocess.run(command, input=dialog["stdin"], capture_output=True, text=True)
+    assert (done.returncode == 0) == bool(dialog["meta"]), done.stderr
+    for name, text in dialog["meta"].items():
+        assert (folder / ".nv-meta" / name).read_text() == text
+    if not dialog["meta"]:
+        assert not (folder / ".nv-meta").exists()
+    assert (folder / ".nv-meta" / "dataset.yaml").exists() == ("dataset.yaml" in dialog["meta"])
+
+
+def test_again_and_tar_index_only(folder: Path, run: Run) -> None:
+    run("prepare", folder, "--split-ratio", "1,1,0")
+    assert "prepared already" in run("prepare", folder, "--split-ratio", "1,0,0", status=10)
+    run("prepare", folder, "--split-ratio", "1,0,0", "--force-overwrite", "--non-interactive")
+    assert len(ps.open(folder, split="train")) == 40
+    (index,) = folder.rglob("shard_001.tar.idx")
+    index.unlink()
+    run("energon", "prepare", "--tar-index-only", folder)
+    assert index.exists()
+    run("energon", "prepare", folder, "--force-overwrite", "--split-parts", "a:.*", "--skip-dataset-yaml")
+    assert len(ps.open(folder, split="a")) == 40
+
+
+def test_jsonl(tmp_path: Path, run: Run) -> None:
+    copy = tmp_path / "a.jsonl"
+    shutil.copy(GOLDEN / "jsonl" / "basic.jsonl", copy)
+    run("prepare", copy)
+    first = Path(f"{copy}.idx").read_bytes()
+    assert first == (GOLDEN / "jsonl" / "basic.jsonl.idx").read_bytes()
+    run("energon", "prepare", copy)
+    assert "samples  3" in run("energon", "info", copy)
+    assert "read 3 samples" in run("energon", "lint", copy)
+
+
+def test_info(folder: Path, run: Run) -> None:
+    run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CrudeWebdataset")
+    found = json.loads(run("energon", "info", folder, "--json"))
+    assert found["splits"]["val"] == "25.0%, 10 samples, 1 shards"
+    assert (found["sample_type"], found["shards"], found["energon_version"]) == ("CrudeWebdataset", 4, "7.4.1")
+
+
+def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
+    with tarfile.open(folder / "zz.tar", "w") as tar:
+        for name, content in (("ok.jpg", b"x"), ("ok.json", b'{"caption": 1}'), ("bad.jpg", b"x"), ("bad.json", b"{")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, BytesIO(content))
+    run("prepare", folder, "--split-parts", "train:zz", "--split-parts", "val:shards")
+    (folder / ".nv-meta" / "dataset.yaml").write_text(
+        "sample_type: {__module__: megatron.energon, __class__: TextSample}\nfield_map: {text: 'json[caption]'}\n"
+    )
+    found = json.loads(run("lint", folder, "--json", "--split-parts", "train", status=1))
+    (bad,) = found["findings"]
+    assert (bad["path"], bad["offset_bytes"]) == (f"{folder}/zz.tar", 2048)
+    assert "sample 1 of train, key 'bad'" in bad["found"]
+    assert "json" in bad["found"]
+    assert found["samples"] == {"train": 2}
+    assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=10)
+
+
+def test_preview(folder: Path, run: Run) -> None:
+    run("prepare", folder, "--split-ratio", "1,0,0")
+    said = run("energon", "preview", folder, "-n", "2")
+    for text in ("sample 0 of 40", "key  s0_001", "JPEG image, 8 x 6, RGB", '"nested": {'):
+        assert text in said
+    assert "\x1b[38;2;" not in said
+    assert "\x1b[38;2;" in run("preview", folder, "--key", "s0_002", "--pictures")
+
+
+def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:
+    with ps.create(tmp_path / "set", format="webdataset") as writer:
+        writer.write({"__key__": "k", "txt": "\x1b]0;title\x07 ▀ \x1b[38;2;1;1;1m done"})
+    said = run("preview", tmp_path / "set", "--pictures")
+    assert "\x1b" not in said
+    assert "done" in said
