@@ -132,6 +132,23 @@ def test_a_missing_and_a_cut_file(tmp_path: Path) -> None:
     assert "shard 2" in str(found[1].found)
 
 
+def test_a_folder_in_place_of_a_shard(tmp_path: Path) -> None:
+    folder = make(tmp_path / "set", **MDS)
+    (folder / "shard.00001.mds").unlink()
+    (folder / "shard.00001.mds").mkdir()
+    assert [one.code for one in errors(folder, "quick")] == ["shards.missing"]
+    source = ps.open(folder)
+    with pytest.raises(NotFound, match="shard 1"):
+        source[int(source.block_starts[1])]
+
+
+def test_an_unknown_hash_is_a_warning(tmp_path: Path) -> None:
+    folder = make(tmp_path / "set", **MDS)
+    change_index(folder, lambda index: index["shards"][1]["raw_data"]["hashes"].update(sha0="1"))
+    (only,) = ps.verify(folder)
+    assert (only.code, only.severity) == ("shards.unknown-hash", "warning")
+
+
 def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
     folder = make(tmp_path / "set", **MDS)
     (folder / "shard.00001.mds").rename(tmp_path / "outside.mds")
@@ -143,9 +160,9 @@ def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
 def test_another_number_of_samples(tmp_path: Path) -> None:
     folder = make(tmp_path / "set", **MDS)
     change_index(folder, lambda index: index["shards"][1].update(samples=index["shards"][1]["samples"] + 1))
-    assert errors(folder, "quick") == []
-    (only,) = errors(folder, "sample")
-    assert (only.code, Path(only.path).name, only.offset_bytes) == ("shards.shard", "shard.00001.mds", 0)
+    for depth in ("quick", "sample"):
+        (only,) = errors(folder, depth)
+        assert (only.code, Path(only.path).name, only.offset_bytes) == ("shards.shard", "shard.00001.mds", 0)
 
 
 def test_offsets_out_of_order_and_beyond_the_file(tmp_path: Path) -> None:

@@ -56,8 +56,9 @@ class _Check:
 def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
     """Findings, in the order of the shards; all splits are checked where none is named.
 
-    `quick` holds the index against its rules and the sizes of the files. `sample` also opens shards (of compressed or
-    remote ones 64): number of samples, offsets, the options embedded in them, and a few samples. `full` decodes every
+    `quick` holds the index against its rules, the sizes of the files, and the tables of offsets of local shards that
+    are not compressed. `sample` looks into shards (of compressed or remote ones 64): number of samples, offsets, the
+    options embedded in them, and a few samples. `full` decodes every
     sample, but no pickle, and checks every hash. Memory: one shard where it can't be mapped.
 
     Raises:
@@ -116,10 +117,10 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     for number, shard in enumerate(index.shards):
         problems = list(_check_files(check, number, shard))
         yield from problems
-        if depth == "quick" or any(one.severity == "error" for one in problems):
+        if any(one.severity == "error" for one in problems):
             continue
         cheap = shard.zip_data is None and isinstance(store, SupportsMmap)
-        if depth == "full" or cheap or number in sampled:
+        if depth == "full" or cheap or (depth == "sample" and number in sampled):
             yield from _check_shard(check, number, shard)
     yield from _check_side_file(check)
 
@@ -157,7 +158,8 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         if not there:
             name = check.folder.place(zipped or raw)
             yield Problem("shards.missing", NotFound, name, f"shard {number}: the file is not there", _RESTORE)
-    unknown = sorted(set(shard.layout.hashes) - set(ALGORITHMS))
+    named = set(shard.layout.hashes).union(*(file.hashes for file in shard.files()))
+    unknown = sorted(named - set(ALGORITHMS))
     if unknown:
         what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
         yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
@@ -187,6 +189,8 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         raise
     except PenstockError as error:
         yield _problem("shards.shard", error, stored, _RESTORE)
+        return
+    if check.depth == "quick":
         return
     yield from _check_config(folder, number, shard, opened, stored)
     places = range(shard.samples)

@@ -288,7 +288,9 @@ def read_whole(
     family = (shard.layout.compression or "").partition(":")[0]
     if family not in FAMILIES:
         found = repr(shard.layout.compression)
-        raise Corrupt("a compressed file of an unknown compression", path=path, found=found, expected=str(FAMILIES))
+        raise Corrupt(
+            "a compressed file of an unknown compression", path=path, found=found, expected=", ".join(FAMILIES)
+        )
     zip_path = folder.place(zipped)
     try:
         packed = _read(folder, zipped, zip_path)

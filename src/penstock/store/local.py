@@ -72,22 +72,21 @@ class LocalStore:
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """One bytes object for each `(start_bytes, stop_bytes)`, over one open file; raises `Truncated`."""
         with self._opened(path) as fd:
-            found = [self.pread(fd, start, stop - start) for start, stop in ranges]
-        for (start, stop), data in zip(ranges, found, strict=True):
+            pieces = [self.pread(fd, start, stop - start) for start, stop in ranges]
+        for (start, stop), data in zip(ranges, pieces, strict=True):
             if len(data) != stop - start:
-                raise Truncated(
-                    "the file ends inside a range",
-                    path=path,
-                    offset_bytes=start,
-                    found=f"{len(data)} bytes",
-                    expected=f"{stop - start} bytes",
-                )
-        return found
+                found, expected = f"{len(data)} bytes", f"{stop - start} bytes"
+                what = "the file ends inside a range"
+                raise Truncated(what, path=path, offset_bytes=start, found=found, expected=expected)
+        return pieces
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
         """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
         with self._opened(path) as fd:
-            if self._os.fstat(fd).st_size == 0:
+            status = self._os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
+                raise NotFound("this is a folder, not a file", path=path)
+            if status.st_size == 0:
                 return np.empty(0, np.uint8)
             return np.frombuffer(_mmap.mmap(fd, 0, access=_mmap.ACCESS_READ), np.uint8)
 
