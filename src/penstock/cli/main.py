@@ -31,6 +31,8 @@ COMMANDS: dict[str, str] = {
     "lint": "Read every sample; say where one can't be, and why.",
     "preview": "Show samples in the terminal.",
     "mount": "The parts of samples as files of a folder.",
+    "plan": "What a run over a recipe will read.",
+    "explain": "What a step of a run read; where a document came.",
     "modalities": "The commands of Modalities: same options, same files.",
     "energon": "The commands of Energon: same options, same files.",
 }

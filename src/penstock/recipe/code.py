@@ -51,7 +51,7 @@ class Code:
         """The two functions of `"select merge"`, `-` for none; or the pair that is registered under all of it."""
         known = self.functions.get(names)
         if known is not None:
-            return known
+            return known if isinstance(known, tuple) else (known, None)
         parts = names.split(" ")
         if len(parts) != 2:
             raise ConfigError(
@@ -68,7 +68,7 @@ def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, An
         name.replace(":", "."): one if isinstance(one, SampleType) else type_of_class(one)
         for name, one in (sample_types or {}).items()
     }
-    return Code(dict(functions or {}), types, trust)
+    return Code({} if functions is None else functions, types, trust)
 
 
 def joiner_of(name: str, is_class: bool, code: Code, path: str) -> Callable[..., Any]:

@@ -207,7 +207,8 @@ def _skip(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _balance(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("steps", "seed") if key in node}
-    costs = context.code.functions.get(node.get("costs", ""))
+    # By its own name alone: no function makes costs.
+    costs = dict(context.code.functions).get(node.get("costs", ""))
     return Balance(context.stream(node), node["world"], costs, **own)
 
 

@@ -56,6 +56,7 @@ def open_recipe(
     split: str = "train",
     mode: Mode = "train",
     seed: int | None = None,
+    lanes: int = 1,
 ) -> Any:
     """The stream or source that a recipe describes, with the same fingerprint.
 
@@ -67,6 +68,7 @@ def open_recipe(
         split: of a metadataset.
         mode: of a metadataset: `"train"` or `"val"`.
         seed: of a metadataset's blend.
+        lanes: of a metadataset's blend.
 
     Raises:
         NotFound: no such file.
@@ -76,7 +78,7 @@ def open_recipe(
     """
     code = make_code(functions, sample_types, trust)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-    return _opened(read, code, {"split": split, "mode": mode, "seed": seed}, ())
+    return _opened(read, code, {"split": split, "mode": mode, "seed": seed, "lanes": lanes}, ())
 
 
 def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:

@@ -1,0 +1,79 @@
+"""Opening recipes on the command line: metadatasets of Energon's and our own, with what flags add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from penstock.errors import ConfigError, UnsafeData
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def recipe_options(command: Command) -> Command:
+    """`RECIPE --split --mode --global-batch --seed --world --lanes --trust`."""
+    for option in (
+        click.option("--trust", is_flag=True, help="Import the functions that the recipe names."),
+        click.option("--lanes", type=click.IntRange(1), help="Lanes of the order, where the recipe has none."),
+        click.option("--world", type=click.IntRange(1), help="Data-parallel ranks."),
+        click.option("--seed", type=int, help="Seed of the order, where the recipe has none; 0 by default."),
+        click.option("--global-batch", type=click.IntRange(1), help="Samples of a step, all ranks together."),
+        click.option(
+            "--mode",
+            type=click.Choice(["train", "val"]),
+            help="Of a metadataset: shuffled without end, or one pass in order. By default val for a split whose "
+            "name begins with val or test.",
+        ),
+        click.option("--split", default="train", show_default=True, help="Split of a metadataset."),
+        click.argument("recipe"),
+    ):
+        command = option(command)
+    return command
+
+
+def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The stream or source that a run over a recipe reads, and its batch: `global_batch` and `world`."""
+    from penstock.recipe import open_recipe, read_recipe
+    from penstock.recipe.metadataset import is_metadataset
+
+    read = read_recipe(recipe)
+    split, seed, lanes = options["split"], options["seed"], options["lanes"]
+    theirs = is_metadataset(read.node)
+    mode = options["mode"] or ("val" if split.startswith(("val", "test")) else "train")
+    functions = {} if options["trust"] else Unread()
+    given = {"lanes": lanes} if theirs and lanes else {}
+    data = open_recipe(read, functions=functions, trust=options["trust"], split=split, mode=mode, seed=seed, **given)
+    data = _ordered(data, (mode == "train") if theirs else seed is not None, seed, lanes)
+    batch = {key: value for key, value in read.batch.items() if key in ("global_batch", "world")}
+    return data, batch | {key: options[key] for key in ("global_batch", "world") if options[key] is not None}
+
+
+class Unread(dict[str, Any]):
+    """Stands for every function that a recipe names: none of them runs when only indexes are read."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A function that refuses to be called; two where two are named."""
+        both = tuple(None if one == "-" else _unread(one) for one in name.split(" "))
+        return both if len(both) == 2 else both[0]
+
+
+def _unread(name: str) -> Callable[..., NoReturn]:
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise UnsafeData(
+            "this needs a function of the recipe to run", found=name, hint="Pass --trust if you trust the recipe"
+        )
+
+    return refused
+
+
+def _ordered(data: Any, is_shuffled: bool, seed: int | None, lanes: int | None) -> Any:
+    from penstock.abc import is_lane_stream, is_stream
+    from penstock.order import Shuffle
+
+    if is_stream(data) or is_lane_stream(data) or not is_shuffled:
+        return data
+    if not len(data):
+        raise ConfigError("there is nothing to read", found="no sample")
+    return Shuffle(data, seed or 0, lanes=lanes or 1)

@@ -1,0 +1,101 @@
+"""`penstock explain RECIPE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, json_option, table
+from penstock.cli._recipes import open_run, recipe_options
+
+
+@click.command()
+@recipe_options
+@click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
+@click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
+@click.option(
+    "--state", type=click.Path(dir_okay=False), help="State of the run (JSON): its shapes, held against RECIPE."
+)
+@click.option("--document", help="The inverse: where the sample of this key, or document of this number, came.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
+@json_option
+def command(
+    recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, limit: int,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """What a step of a run read: from the recipe and the state's history, exact, without logs."""
+    from penstock.load.explain import explain_document, explain_step, run_of
+
+    if step is None and document is None:
+        raise click.UsageError("give --step K, or --document KEY")
+    data, batch = open_run(recipe, options)
+    saved = None if state is None else _read_state(state)
+    run = run_of(data, batch.get("global_batch"), batch.get("world"), saved)
+    if document is None:
+        found = explain_step(run, step or 0, rank, batch.get("world"))
+    else:
+        found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
+        if rank is not None:
+            found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
+    emit(found, as_json=as_json, text=lambda: _text(found))
+
+
+def _read_state(path: str) -> Any:
+    import json
+    from pathlib import Path
+
+    from penstock.errors import FormatError, NotFound
+
+    try:
+        return json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise NotFound("no such state", path=path, hint="Check the path") from None
+    except ValueError as error:
+        raise FormatError("this state is no JSON", path=path, found=str(error)) from None
+
+
+def _stop_step(run: Any, step: int | None) -> int:
+    """The first step that is not looked at: by default where the state is, else after everything was read once."""
+    from penstock.load.history import stretch_of
+    from penstock.load.plan import once
+
+    if step is not None:
+        return step + 1
+    consumed = once(run.data) if run.consumed is None else run.consumed
+    last = run.history[-1]
+    if consumed < last.consumed:
+        return stretch_of(run.history, 0).first_step
+    return last.first_step + -(-(consumed - last.consumed) // last.global_batch)
+
+
+def _text(found: dict[str, Any]) -> str:
+    if not found["samples"]:
+        return f"{found.get('document', 'nothing')}: at no position in the first {found.get('steps', 0):,} steps"
+    by_document = "document" in found
+    head = ("position", "epoch", "index", "from", "key")
+    rows = [
+        (
+            *((f"{one['step']:,}", str(one["rank"])) if by_document else ()),
+            f"{one['position']:,}",
+            str(one["epoch"]),
+            f"{one['index']:,}",
+            "/".join(one["path"]) or "-",
+            _key(one),
+        )
+        for one in found["samples"]
+    ]
+    title = f"{found['document']}: {len(rows):,} times" if by_document else _title(found)
+    return f"{title}\n{table(rows, header=(*(('step', 'rank') if by_document else ()), *head))}"
+
+
+def _title(found: dict[str, Any]) -> str:
+    whose = "all ranks" if found["rank"] is None else f"rank {found['rank']} of {found['world']}"
+    return f"step {found['step']:,}: {len(found['samples']):,} samples, {whose}"
+
+
+def _key(row: dict[str, Any]) -> str:
+    if row["key"] is not None:
+        return str(row["key"])
+    documents = row.get("documents")
+    return "" if not documents else ", ".join(f"document {one} [{start}, {stop})" for one, start, stop in documents[:4])

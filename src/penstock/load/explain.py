@@ -1,0 +1,167 @@
+"""What a step of a run read, and in which steps a document came: from the stream and the run's history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from penstock._places import place_of
+from penstock.abc import is_lane_stream, is_stream
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.load import history as runs
+from penstock.load import state as states
+from penstock.load.describe import describe
+from penstock.load.inverse import positions_of
+from penstock.types import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run to be explained.
+
+    Attributes:
+        data: its stream, or the source that it reads once.
+        history: the shapes that it had.
+        exact_from: positions before this one were read from another stream, which was accepted later.
+        consumed: what its state has consumed; None without a state.
+    """
+
+    data: Any
+    history: runs.History
+    exact_from: int = 0
+    consumed: int | None = None
+
+
+def run_of(data: Any, global_batch: int | None, world: int | None, state: Mapping[str, Any] | None) -> Run:
+    """The run of a stream, by its state or in one shape from the beginning.
+
+    Args:
+        data: stream, or source that is read once.
+        global_batch: samples of a step; with a state, that of the state.
+        world: data-parallel ranks, likewise.
+        state: what `state_dict` gave.
+
+    Raises:
+        ConfigError: neither a state nor a global batch, or a stream that packs on the fly.
+        ResumeMismatch: the state is of another stream.
+    """
+    if is_lane_stream(data):
+        raise ConfigError(
+            "which sample a step gets of a stream that packs on the fly depends on what the samples are",
+            hint="Explain its `stream`, which is addressed by positions",
+        )
+    if state is None:
+        if global_batch is None:
+            raise ConfigError("how many samples a step has is not known", hint="Give the global batch, or a state")
+        return Run(data, (runs.Stretch(0, 0, global_batch, world or 1),))
+    saved = states.decode(state)
+    differences = states.compare(saved, describe(data, saved.consumed))
+    if differences:
+        raise ResumeMismatch(
+            "the state is of another stream; different: " + ", ".join(one.name for one in differences),
+            found=", ".join(f"{one.name} {one.new}" for one in differences),
+            expected=", ".join(f"{one.name} {one.old}" for one in differences),
+            hint="Give the recipe that the run had, with its seed",
+        )
+    exact_from = max((consumed for consumed, *_ in saved.accepted), default=0)
+    return Run(data, saved.history, exact_from, saved.consumed)
+
+
+def explain_step(run: Run, step: int, rank: int | None = None, world: int | None = None) -> dict[str, Any]:
+    """The samples of one step in position order, all ranks or one.
+
+    Args:
+        run: see `run_of`.
+        step: from 0.
+        rank: only those of this data-parallel rank: the positions p with p mod world = rank.
+        world: number of ranks; by default that of the run at this step.
+
+    Raises:
+        ConfigError: no such step or rank.
+        ResumeMismatch: the step was read from another stream, before a change that was accepted.
+    """
+    if step < 0:
+        raise ConfigError("there is no such step", found=step, expected="0 or more")
+    stretch = runs.stretch_of(run.history, step)
+    start = stretch.consumed_at(step)
+    world = stretch.world if world is None else world
+    if rank is not None and not 0 <= rank < world:
+        raise ConfigError("there is no such rank", found=rank, expected=f"0 to {world - 1}")
+    _refuse_inexact(run, start)
+    stop = _end(run.data, start + stretch.global_batch)
+    if start >= stop:
+        raise ConfigError("the pass ends before this step", found=step, expected=f"below {len(run.data)} samples")
+    positions = [one for one in range(start, stop) if rank is None or one % world == rank]
+    return {
+        "step": step,
+        "global_batch": stretch.global_batch,
+        "world": world,
+        "rank": rank,
+        "samples": [_row(run.data, position) for position in positions],
+    }
+
+
+def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int | None = None) -> dict[str, Any]:
+    """Where a document came: its positions in the steps before `stop_step`, each with its step and rank.
+
+    Args:
+        run: see `run_of`.
+        key: of the sample, or number of a document in token windows.
+        stop_step: the first step that is not looked at.
+        limit: at most so many.
+        world: number of ranks; by default that of the run at each step.
+    """
+    stop = _end(run.data, runs.stretch_of(run.history, stop_step).consumed_at(stop_step))
+    first = max(run.exact_from, run.history[0].consumed)
+    found = (position for position in positions_of(run.data, key, stop) if position >= first)
+    positions = list(islice(found, limit))
+    rows = [_with_step(run, _row(run.data, position), world) for position in positions]
+    return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
+
+
+def row_of(at: Location) -> dict[str, Any]:
+    """A location as plain JSON."""
+    row: dict[str, Any] = {
+        "position": at.position,
+        "path": list(at.path),
+        "epoch": at.epoch,
+        "index": at.index,
+        "key": at.key,
+    }
+    if at.documents is not None:
+        row["documents"] = [list(one) for one in at.documents]
+    if at.extents is not None:
+        row["extents"] = [[one.path, one.offset_bytes, one.length_bytes] for one in at.extents]
+    return row
+
+
+def _row(data: Any, position: int) -> dict[str, Any]:
+    if is_stream(data):
+        return row_of(data.locate(position))
+    if hasattr(type(data), "pass_location"):
+        return row_of(data.pass_location(position))
+    place = place_of(data, position)
+    return row_of(Location(position, (), 0, position, place.key, place.documents, place.extents))
+
+
+def _with_step(run: Run, row: dict[str, Any], world: int | None) -> dict[str, Any]:
+    position = row["position"]
+    stretch = next(one for one in reversed(run.history) if one.consumed <= position)
+    step = stretch.first_step + (position - stretch.consumed) // stretch.global_batch
+    return {"step": step, "rank": position % (stretch.world if world is None else world), **row}
+
+
+def _end(data: Any, stop: int) -> int:
+    return stop if is_stream(data) else min(stop, len(data))
+
+
+def _refuse_inexact(run: Run, start: int) -> None:
+    if start < run.exact_from:
+        raise ResumeMismatch(
+            "this step was read from another stream: a change was accepted later",
+            found=f"position {start}",
+            expected=f"{run.exact_from} or more",
+            hint="Explain it by the recipe and a state from before the change",
+        )

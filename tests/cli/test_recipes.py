@@ -1,0 +1,135 @@
+"""`penstock plan` and `penstock explain`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+
+MDS = Path(__file__).parent.parent / "golden" / "energon-loading" / "data" / "mds"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        for size in range(2, 40):
+            writer.write({"tokens": [*range(1, size), 0]})
+    (tmp_path / "recipe.yaml").write_text(
+        "penstock: 1\nbatch: {global_batch: 4, world: 2}\n"
+        "stream: {path: a.pbin, window: {chunk: {length: 16}}, map: 'not_a_module:fn', shuffle: {seed: 5}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == status, said.err
+    return said.out, said.err
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    return json.loads(run(capsys, *arguments, "--json")[0])
+
+
+def test_explain_a_blend(capsys: pytest.CaptureFixture[str]) -> None:
+    stream: Any = ps.open_metadataset(MDS / "blend.yaml", seed=3)
+    given = (str(MDS / "blend.yaml"), "--split", "train", "--global-batch", "8", "--seed", "3")
+    found = report(capsys, "explain", *given, "--step", "5")["samples"]
+    assert [one["position"] for one in found] == list(range(40, 48))
+    for one in found:
+        at = stream.locate(one["position"])
+        assert (tuple(one["path"]), one["epoch"], one["index"], one["key"]) == (at.path, at.epoch, at.index, at.key)
+    own = report(capsys, "explain", *given, "--step", "5", "--rank", "3", "--world", "4")["samples"]
+    assert own == [one for one in found if one["position"] % 4 == 3]
+    key = found[2]["key"]
+    back = report(capsys, "explain", *given, "--step", "5", "--document", key)["samples"]
+    assert found[2]["position"] in [one["position"] for one in back]
+    assert {one["key"] for one in back} == {key}
+    assert all(one["step"] == one["position"] // 8 for one in back)
+
+
+def test_explain_one_epoch_is_shuffled_in_training(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = ps.Shuffle(ps.open_metadataset(MDS / "epochized.yaml"), 2)  # pyright: ignore[reportArgumentType]
+    found = report(capsys, "explain", str(MDS / "epochized.yaml"), "--global-batch", "6", "--seed", "2", "--step", "1")
+    assert [one["key"] for one in found["samples"]] == [stream.locate(position).key for position in range(6, 12)]
+
+
+def test_explain_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    given = (str(MDS / "val_concat.yaml"), "--split", "val", "--global-batch", "8")
+    found = report(capsys, "explain", *given, "--step", "4")["samples"]
+    assert [one["key"] for one in found] == ["z101", "z100"]
+    _, said = run(capsys, "explain", *given, "--step", "5", status=10)
+    assert "ends before" in said
+
+
+def test_explain_by_a_state(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    stream: Any = ps.open_metadataset(MDS / "blend.yaml", seed=3)
+    loader = ps.Loader(stream, global_batch=8, rank=0, world=2, workers=0)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    other = ps.Loader(stream, global_batch=6, rank=0, world=3, workers=0)
+    other.load_state_dict(loader.state_dict())
+    next(iter(other))
+    (place / "state.json").write_text(json.dumps(other.state_dict()))
+    given = (str(MDS / "blend.yaml"), "--seed", "3", "--state", "state.json")
+    found = report(capsys, "explain", *given, "--step", "3", "--rank", "1")
+    assert [one["position"] for one in found["samples"]] == [25, 28]
+    back = report(capsys, "explain", *given, "--document", found["samples"][0]["key"])
+    assert (3, 1, 25) in [(one["step"], one["rank"], one["position"]) for one in back["samples"]]
+    _, said = run(
+        capsys, "explain", str(MDS / "blend.yaml"), "--seed", "4", "--state", "state.json", "--step", "1", status=11
+    )
+    assert "another stream" in said
+    run(capsys, "explain", *given[:-1], "none.json", "--step", "1", status=9)
+    (place / "state.json").write_text("{")
+    run(capsys, "explain", *given, "--step", "1", status=4)
+
+
+def test_explain_our_own(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "explain", "recipe.yaml", "--step", "2")
+    assert (found["global_batch"], found["world"], len(found["samples"])) == (4, 2, 4)
+    document = found["samples"][0]["documents"][0][0]
+    back = report(capsys, "explain", "recipe.yaml", "--document", str(document))["samples"]
+    assert found["samples"][0]["index"] in [one["index"] for one in back]
+    out, _ = run(capsys, "explain", "recipe.yaml", "--step", "2")
+    assert "step 2: 4 samples, all ranks" in out
+    assert "document " in out
+    out, _ = run(capsys, "explain", "recipe.yaml", "--document", "77777")
+    assert "at no position" in out
+    run(capsys, "explain", "recipe.yaml", status=2)
+
+
+def test_explain_needs_no_functions_of_joins(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "explain", str(MDS / "join_skip.yaml"), "--global-batch", "4", "--step", "0")
+    assert all(one["key"].startswith("s0") for one in found["samples"])
+
+
+def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "plan", str(MDS / "blend.yaml"), "--global-batch", "100", "--steps", "50", "--world", "4")
+    assert found["samples"] == 5000
+    assert [one["path"] for one in found["sources"]] == ["ds_a", "ds_b"]
+    assert sum(one["reads"] for one in found["sources"]) == pytest.approx(5000, abs=2)
+    assert any("ds_a: its 20 samples are read 187" in one for one in found["warnings"])
+    out, said = run(capsys, "plan", str(MDS / "blend.yaml"), "--global-batch", "100", "--steps", "50")
+    assert "ds_b" in out
+    assert "warning: ds_a" in said
+
+
+def test_plan_our_own(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "plan", "recipe.yaml", "--steps", "10")
+    assert found["samples"] == 40
+    assert found["bytes"] is not None
+    run(capsys, "plan", "none.yaml", status=9)
+    Path("bad.yaml").write_text("path: a.pbin\nshufle: true\n")
+    _, said = run(capsys, "plan", "bad.yaml", status=10)
+    assert "Did you mean 'shuffle'" in said

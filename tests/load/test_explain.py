@@ -1,0 +1,270 @@
+"""Explaining runs: what a step read, where a document came; held against the loader and against brute force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.load import state as states
+from penstock.load.describe import describe
+from penstock.load.explain import explain_document, explain_step, run_of
+from penstock.load.inverse import indices_of, positions_of
+from penstock.load.plan import once, plan
+from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.testing import MemorySource, MemoryTokens
+
+TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
+
+
+def keyed(count: int, name: str) -> Any:
+    """A source with keys, as a WebDataset has them."""
+    return Keyed(count, name)
+
+
+class Keyed(MemorySource):
+    def __init__(self, count: int, name: str) -> None:
+        super().__init__([{"__key__": f"{name}{number}"} for number in range(count)])
+        self._name = name
+
+    def key_of(self, index: int, /) -> str:
+        return f"{self._name}{range(len(self))[index]}"
+
+    def index_of(self, key: str, /) -> int:
+        number = key.removeprefix(self._name)
+        if not key.startswith(self._name) or not number.isdigit() or int(number) >= len(self):
+            raise ps.errors.NotFound("no such key")
+        return int(number)
+
+
+def unchanged(sample: Any) -> Any:
+    return sample
+
+
+def _mix(lanes: int = 1) -> Any:
+    inner = ps.Blend({"c": keyed(5, "x"), "d": keyed(8, "y")}, {"c": 1, "d": 2}, lanes=lanes)
+    return ps.Blend({"a": keyed(11, "x"), "b": inner}, {"a": 0.6, "b": 0.4}, seed=4, lanes=lanes)
+
+
+SEQAX = SeqaxParams(batch=4, streams=2, seed=3, sequences_per_read_block=2, read_blocks_per_shuffle_buffer=2)
+
+STREAMS: dict[str, Callable[[], Any]] = {
+    "shuffle": lambda: ps.Shuffle(keyed(13, "x"), 3),
+    "sequential": lambda: ps.Sequential(keyed(13, "x"), lanes=2),
+    "blocks": lambda: ps.Shuffle(keyed(40, "x"), 3, mode="blocks", block_size=4, lanes=3),
+    "blend": _mix,
+    "blend in lanes": lambda: _mix(3),
+    "stages": lambda: ps.Stages(
+        [(20, _mix()), (9, ps.Shuffle(keyed(7, "x"), 1)), (None, ps.Shuffle(keyed(9, "x"), 2))]
+    ),
+    "skip": lambda: ps.Skip(_mix(), [(3, 9), (30, 31)]),
+    "map": lambda: ps.Map(ps.Shuffle(ps.Map(keyed(9, "x"), unchanged), 1), unchanged),
+    "epochs": lambda: ps.Shuffle(ps.Epochs({"a": (keyed(6, "x"), 2), "b": (ps.Shuffle(keyed(5, "x"), 1), 0.5)}), 3),
+    "concat": lambda: ps.Shuffle(ps.Concat([keyed(6, "x"), ps.Take(keyed(9, "x"), 2, 5)]), 3),
+    "join": lambda: ps.Shuffle(ps.Join(keyed(6, "x"), keyed(4, "x"), how="skip"), 3),
+    "numbers": lambda: ps.Shuffle(MemorySource([{"a": n} for n in range(9)]), 3),
+    "chunk": lambda: ps.Shuffle(ps.Chunk(16, overlap=3)(TOKENS), 3),
+    "whole": lambda: ps.Shuffle(ps.Whole(5)(TOKENS), 3),
+    "best-fit": lambda: ps.Shuffle(ps.BestFit(16)(TOKENS), 3),
+    "megatron-blocks": lambda: ps.Shuffle(ps.MegatronBlocks(16)(TOKENS), 3),
+    "documents": lambda: ps.Shuffle(ps.Take(TOKENS, 5, 20), 3),
+    "by length": lambda: ps.Shuffle(ps.PackByLength(keyed(9, "x"), 5, np.arange(9) % 4 + 1), 3),
+    "balance": lambda: ps.Balance(ps.Shuffle(keyed(9, "x"), 3), 4, np.arange(9), steps=2),
+    "seqax": lambda: ps.Sequential(SeqaxPass(keyed(40, "x"), SEQAX)),
+    "streaming": lambda: ps.StreamingOrder(
+        ps.Concat([keyed(20, "x"), keyed(20, "y")]), batch_size=4, shuffle=True, shuffle_algo="naive"
+    ),
+}  # fmt: skip
+
+
+def holds(stream: Any, position: int, key: str) -> bool:
+    at = stream.locate(position)
+    if at.documents is not None:
+        return key in {str(document) for document, _, _ in at.documents}
+    return key == (str(at.index) if at.key is None else at.key)
+
+
+@pytest.mark.parametrize("name", set(STREAMS) - {"by length"})
+@pytest.mark.parametrize("key", ["x3", "x0", "y2", "7", "59", "nothing", "999"])
+def test_the_inverse_is_brute_force(name: str, key: str, own_cache: None) -> None:
+    stream = STREAMS[name]()
+    stop = 150
+    expected = [position for position in range(stop) if holds(stream, position, key)]
+    assert list(positions_of(stream, key, stop)) == expected
+
+
+def test_the_inverse_of_groups(own_cache: None) -> None:
+    stream = STREAMS["by length"]()
+    [index] = indices_of(stream.source, "x3").tolist()
+    assert 3 in stream.source.members(index)
+    assert stream.locate(next(positions_of(stream, "x3", 40))).index == index
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=st.integers(1, 12), world=st.integers(1, 4), step=st.integers(0, 20))
+def test_steps_are_the_loaders(batch: int, world: int, step: int) -> None:
+    stream, size = _mix(), batch * world
+    run = run_of(stream, size, world, None)
+    loader = ps.Loader(stream, global_batch=size, rank=0, world=world, workers=0)
+    whole = explain_step(run, step)
+    assert [one["position"] for one in whole["samples"]] == loader.positions(step).tolist()
+    for rank in range(world):
+        own = explain_step(run, step, rank)["samples"]
+        assert own == [one for one in whole["samples"] if one["position"] % world == rank]
+        reader = ps.Loader(stream, global_batch=size, rank=rank, world=world, workers=0, start=step * size)
+        assert list(next(iter(reader))["__key__"]) == [one["key"] for one in own]
+
+
+def _resumed(shapes: list[tuple[int, int, int]]) -> tuple[Any, Any, list[tuple[int, list[str]]]]:
+    """A run through several shapes (steps, global batch, world): stream, state, and what its steps held."""
+    stream, state, seen = _mix(), None, list[tuple[int, list[str]]]()
+    for steps, batch, world in shapes:
+        loader = ps.Loader(stream, global_batch=batch, rank=0, world=world, workers=0)
+        whole = ps.Loader(stream, global_batch=batch, rank=0, world=1, workers=0)
+        if state is not None:
+            loader.load_state_dict(state)
+            whole.load_state_dict(state)
+        batches, all_of_it = iter(loader), iter(whole)
+        for _ in range(steps):
+            number = loader.step
+            next(batches)
+            seen.append((number, list(next(all_of_it)["__key__"])))
+        state = json.loads(json.dumps(loader.state_dict()))
+    return stream, state, seen
+
+
+def test_the_history_is_followed() -> None:
+    stream, state, seen = _resumed([(3, 8, 2), (2, 12, 3), (4, 4, 1)])
+    run = run_of(stream, None, None, state)
+    for step, keys in seen:
+        assert [one["key"] for one in explain_step(run, step)["samples"]] == keys
+    assert [explain_step(run, step)["world"] for step in (0, 3, 5)] == [2, 3, 1]
+    found = explain_document(run, "x3", 9, 100)["samples"]
+    assert [(one["step"], one["key"]) for one in found] == [
+        (step, key) for step, keys in seen for key in keys if key == "x3"
+    ]
+
+
+def test_another_stream_is_refused() -> None:
+    stream, state, _ = _resumed([(3, 8, 2)])
+    other = ps.Shuffle(keyed(3, "x"), 1)
+    with pytest.raises(ResumeMismatch, match="another stream"):
+        run_of(other, None, None, state)
+    loader = ps.Loader(other, global_batch=8, rank=0, world=1, workers=0)
+    loader.load_state_dict(
+        state, accept=["a", "b", "b/c", "b/d", "source", "x", "recipe", "order"][:0] or _names(other, state)
+    )
+    next(iter(loader))
+    run = run_of(other, None, None, loader.state_dict())
+    assert len(explain_step(run, 3)["samples"]) == 8
+    with pytest.raises(ResumeMismatch, match="accepted later"):
+        explain_step(run, 2)
+    assert all(one["step"] >= 3 for one in explain_document(run, "x1", 10, 100)["samples"])
+    assert stream is not other
+
+
+def _names(data: Any, state: Any) -> list[str]:
+    saved = states.decode(state)
+    return [one.name for one in states.compare(saved, describe(data, saved.consumed))]
+
+
+def test_one_pass() -> None:
+    source = ps.Epochs({"a": (keyed(5, "x"), 1), "b": (keyed(4, "y"), 1)})
+    run = run_of(source, 4, 2, None)
+    assert [one["key"] for one in explain_step(run, 1)["samples"]] == ["x4", "y0", "y1", "y2"]
+    assert [one["path"] for one in explain_step(run, 2)["samples"]] == [["b"]]
+    with pytest.raises(ConfigError, match="ends before"):
+        explain_step(run, 3)
+    plain = run_of(keyed(5, "x"), 4, 1, None)
+    assert [one["index"] for one in explain_step(plain, 1)["samples"]] == [4]
+    assert explain_document(plain, "x4", 9, 5)["samples"][0]["step"] == 1
+
+
+def test_what_can_not_be_explained() -> None:
+    packed = ps.PackStream(ps.Shuffle(keyed(5, "x"), 1), 2)
+    with pytest.raises(ConfigError, match="packs on the fly"):
+        run_of(packed, 4, 1, None)
+    with pytest.raises(ConfigError, match="no positions"):
+        positions_of(packed, "x1", 10)
+    with pytest.raises(ConfigError, match="global batch"):
+        run_of(_mix(), None, None, None)
+    run = run_of(_mix(), 4, 2, None)
+    for step, rank in ((-1, None), (0, 2), (0, -1)):
+        with pytest.raises(ConfigError, match="no such"):
+            explain_step(run, step, rank)
+
+
+SIZES = {"shuffle": [13], "map": [9], "blend": [11, 5, 8], "skip": [11, 5, 8]}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_after_once_all_was_read(name: str, own_cache: None) -> None:
+    stream = STREAMS[name]()
+    stop = once(stream)
+    seen: dict[Any, set[int]] = {}
+    for position in range(stop + 3 * 6):
+        at = stream.locate(position)
+        seen.setdefault(at.path, set()).add(at.index)
+    assert sorted(map(len, seen.values())) == sorted(SIZES[name])
+    assert stop <= 80
+
+
+def test_once_knows_passes_and_stages() -> None:
+    assert once(STREAMS["epochs"]()) == 14
+    assert once(keyed(7, "x")) == 7
+    assert 29 + 9 <= once(STREAMS["stages"]()) <= 60
+
+
+def test_plan_counts() -> None:
+    found = plan(_mix(), global_batch=8, world=2, steps=1000)
+    assert found["samples"] == 8000
+    reads = {one["path"]: one["reads"] for one in found["sources"]}
+    stream = _mix()
+    counted = {"a": 0, "b/c": 0, "b/d": 0}
+    for position in range(8000):
+        counted["/".join(stream.locate(position).path)] += 1
+    assert reads == pytest.approx(counted, abs=2)
+    assert {one["path"]: one["repeats"] for one in found["sources"]}["b/c"] == -(-reads["b/c"] // 5) - 1
+    assert any("b/c" in warning and "times" in warning for warning in found["warnings"])
+
+
+def test_plan_of_windows(own_cache: None) -> None:
+    found = plan(ps.Shuffle(ps.Whole(32)(TOKENS), 1), global_batch=4)
+    [source] = found["sources"]
+    filled = sum(min(32, n % 9 + 1) for n in range(60)) / (60 * 32)
+    assert source["padding"] == pytest.approx(1 - filled, abs=0.05)
+    assert found["tokens"] == pytest.approx(filled * 60 * 32, rel=0.4)
+    assert any("padding" in warning for warning in found["warnings"])
+    assert found["samples"] == 60
+    assert found["steps"] == 15
+
+
+def test_plan_of_files(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "a", format="mds", columns={"n": "int"}, size_limit=100) as writer:
+        for number in range(50):
+            writer.write({"n": number})
+    source = ps.open(tmp_path / "a")
+    shards = len(source.block_starts) - 1
+    found = plan(ps.Shuffle(source, 1, mode="blocks"), global_batch=5, steps=20)
+    assert found["requests"] == 2 * shards
+    assert found["cache_bytes"] == 0
+    assert found["bytes"] is None or found["bytes"] > 0
+    with pytest.raises(ConfigError):
+        plan(source, steps=3)
+    with pytest.raises(ConfigError):
+        plan(source, global_batch=5, world=3)
+    assert "tail" in plan(source, global_batch=7)["warnings"][-1]
+    assert "packing on the fly" in plan(ps.PackStream(ps.Shuffle(source, 1), 2))["warnings"][0]
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
