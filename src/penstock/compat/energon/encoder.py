@@ -18,6 +18,7 @@ import numpy as np
 from penstock._digest import derive_key
 from penstock.compat.energon.batching import generic_batch
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
+from penstock.compat.energon.samples import BASE_FIELDS
 from penstock.compat.energon.worker import current, seed_now
 from penstock.errors import ConfigError
 
@@ -161,6 +162,12 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         """Whether `encode_sample` gives what it gets, so that it need not be called."""
         return False
 
+    @property
+    def encodes(self) -> bool:
+        """Whether a subclass, or the object, has an `encode_sample` of its own."""
+        defaults = (TaskEncoder.encode_sample, DefaultTaskEncoder.encode_sample)
+        return _own_function(self.encode_sample) not in defaults
+
     def is_overridden(self, *names: str) -> bool:
         """Whether a subclass, or the object, has one of these hooks of its own."""
         return any(_own_function(getattr(self, name)) is not getattr(TaskEncoder, name) for name in names)
@@ -238,15 +245,19 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     is_dict = kind is dict or isinstance(samples[0], dict)
     if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
         return generic_batch(samples)
-    if is_dict:
-        made = {name: generic_batch([one[name] for one in samples]) for name in samples[0]}
-    else:
-        made = {name: generic_batch([getattr(one, name) for one in samples]) for name in _names(type(samples[0]))}
-    if made.get("__restore_key__") is not None:
+    first = samples[0]
+    columns = {name: [_get(one, name) for one in samples] for name in (first if is_dict else _names(type(first)))}
+    # What tells where samples come from stays as it is: subflavors may differ in their keys.
+    made = {name: values if name in BASE_FIELDS else generic_batch(values) for name, values in columns.items()}
+    if "__restore_key__" in made:
         made["__restore_key__"] = tuple(made["__restore_key__"])
-    if made.get("__sources__") is not None:
+    if "__sources__" in made:
         made["__sources__"] = tuple(source for one in made["__sources__"] for source in one or ())
     return made if is_dict else kind(**made)
+
+
+def _get(sample: Any, name: str) -> Any:
+    return sample[name] if isinstance(sample, dict) else getattr(sample, name)
 
 
 def _as(kind: Any, value: Any) -> Any:

@@ -244,7 +244,8 @@ class Packer:
                 yield from ready
                 continue
             with working_on(self._work.seed, sample=_number(ready[0])):
-                yield from self._work.apply(encoder.pack_selected_samples, ready, _key(ready[0]))
+                packed = self._work.apply(encoder.pack_selected_samples, ready, _key(ready[0]))
+            yield from packed
 
     def _after(self, sample: Any) -> list[Any]:
         encoder = self._work.encoder

@@ -78,7 +78,7 @@ class Work:
     """
 
     def __init__(self, encoder: AnyEncoder, config: WorkerConfig, types: Mapping[str, Any]) -> None:
-        if encoder.is_overridden("encode_sample") and encoder.is_overridden("preencode_sample", "postencode_sample"):
+        if encoder.encodes and encoder.is_overridden("preencode_sample", "postencode_sample"):
             raise ConfigError("encode_sample takes the place of preencode_sample and postencode_sample: define either")
         self.encoder = encoder
         self.seed = config.seed_offset
