@@ -30,6 +30,19 @@ def whole_options(command: Command) -> Command:
     return command
 
 
+def tar_options(command: Command) -> Command:
+    """`--maxcount --maxsize --pattern`, for tars."""
+    for option in (
+        click.option("--pattern", help="Names of new tars, such as shard_%06d.tar."),
+        click.option(
+            "--maxsize", type=click.IntRange(min=1), help="A new tar of this size in bytes gets no more samples."
+        ),
+        click.option("--maxcount", type=click.IntRange(min=1), help="Most samples of a new tar."),
+    ):
+        command = option(command)
+    return command
+
+
 token_bytes_option = click.option(
     "--token-bytes",
     type=click.Choice(["1", "2", "4"]),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -20,6 +20,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
     is_flag=True,
     help="Shards of samples stay where they are, below the output: only one index over all of them is written.",
 )
+@tar_options
 @whole_options
 def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""

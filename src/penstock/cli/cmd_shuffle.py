@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -18,6 +18,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @click.option(
     "--memory-mb", type=click.IntRange(min=1), help="For documents held at once; more is faster beyond memory's size."
 )
+@tar_options
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
     """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory."""

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, whole_options
+from penstock.cli._whole import describe, known, tar_options, whole_options
 
 
 @click.command()
@@ -23,6 +23,7 @@ from penstock.cli._whole import describe, known, whole_options
     show_default=True,
     help="position: exact shares; content: equal documents share a part, shares hold on average.",
 )
+@tar_options
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
     """Deal documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""

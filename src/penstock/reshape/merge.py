@@ -21,6 +21,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import open_rows
 from penstock.reshape.samples import SampleRows
+from penstock.reshape.tars import is_tars, merge_tars
 from penstock.store.resolve import resolve
 
 
@@ -65,7 +66,7 @@ def merge(
         overwrite: replace the target.
         store: where all files are.
         progress: told after each run.
-        options: what `penstock.open` takes for the sources.
+        options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
         ConfigError: no source, an output that exists, or sources that don't fit together.
@@ -73,6 +74,11 @@ def merge(
     """
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
+    if is_tars(sources[0], format, store):
+        written, inputs = merge_tars(
+            sources, target, to=to, overwrite=overwrite, store=store, progress=progress, **options
+        )
+        return MergeReport(written, inputs)
     opened = [open_rows(path, format=format, store=store, **options) for path in sources]
     output = Output(target, to, overwrite, token_bytes, mix_tokenizers, store)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]

@@ -11,6 +11,7 @@ from penstock.errors import ConfigError
 from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.reshape.rows import AnyRows, Rows, open_rows
+from penstock.reshape.tars import is_tars, merge_tars
 from penstock.store.resolve import resolve
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -48,7 +49,8 @@ def shuffle(
         overwrite: replace the target.
         store: where all files are.
         progress: told after each run.
-        options: what `penstock.open` takes for the source.
+        options: what `penstock.open` takes for the source; for tars, of which each split is shuffled for itself, see
+            `penstock.reshape.tars.merge_tars`.
 
     Raises:
         ConfigError: the output exists, or an option can't be.
@@ -58,6 +60,10 @@ def shuffle(
         raise ConfigError(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
+    if is_tars(source, format, store):
+        return merge_tars(
+            [source], target, to=to, overwrite=overwrite, store=store, progress=progress, seed=seed, **options
+        )[0]
     rows = open_rows(source, format=format, store=store, **options)
     output = Output(target, to, overwrite, token_bytes, store=store)
     order = SeededOrder(len(rows), seed) if len(rows) else None

@@ -20,7 +20,8 @@ from penstock.formats import get_format
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import AnyRows, Rows, TokenRows, open_rows, read_run, runs, total_units
+from penstock.reshape.rows import AnyRows, TokenRows, open_rows, read_run, runs, total_units
+from penstock.reshape.tars import TarSamples, is_tars, split_tars
 from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest
@@ -103,8 +104,14 @@ def split(
         raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
     shares = _checked_shares(ratio)
     names = _checked_names(names, len(shares))
+    if is_tars(source, format, store):
+        return _split_tars(source, folder, shares, names, seed, by, overwrite, store, progress, options)
     rows = open_rows(source, format=format, store=store, **options)
-    parts = _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, rows)
+    parts = (
+        _by_position(len(rows), shares, seed)
+        if by == "position"
+        else _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+    )
     target_store, target = resolve(folder)
     paths = _paths(rows, target, names, to)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
@@ -114,6 +121,37 @@ def split(
     outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
     manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
+
+
+def _split_tars(
+    source: Path,
+    folder: Path,
+    shares: Sequence[float],
+    names: Sequence[str],
+    seed: int,
+    by: By,
+    overwrite: bool,
+    store: Store | None,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> tuple[Written, ...]:
+    """The parts as folders `<stem>_<name>`; by content, a sample is the names and contents of its parts."""
+
+    def part_of(count: int, samples: TarSamples) -> IntArray:
+        nothing = np.empty(0, np.uint8)
+        if by == "position":
+            return _by_position(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
+        parts = _by_content(shares, seed, is_tokens=False)
+        found = [np.empty(0, np.int64)]
+        for sample in samples.at(np.arange(count)):
+            content = b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
+            found.append(parts(0, 1, np.frombuffer(content, np.uint8), np.array([len(content)])))
+        return np.concatenate(found)
+
+    target = resolve(folder)[1]
+    stem = os.path.basename(os.path.abspath(resolve(source)[1]))
+    paths = [os.path.join(target, f"{stem}_{name}") for name in names]
+    return split_tars(source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
@@ -166,13 +204,13 @@ def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:
     return parts
 
 
-def _by_content(shares: Sequence[float], seed: int, rows: Rows) -> Parts:
+def _by_content(shares: Sequence[float], seed: int, *, is_tokens: bool) -> Parts:
     key = derive_key(seed, "split by content")
     total = math.fsum(shares)
     sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
     borders = np.array([min(int(one / total * _HASH_SPACE), _HASH_SPACE - 1) for one in sums], np.uint64)
     # As 4-byte ids, so that the width of the tokens decides nothing.
-    hashed = "<u4" if isinstance(rows, TokenRows) else "<u1"
+    hashed = "<u4" if is_tokens else "<u1"
 
     def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
         view = byte_view(data.astype(hashed, copy=False))

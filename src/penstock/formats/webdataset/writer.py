@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 
-_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "split_ratio", "shuffle_tars", "dataset")
+_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "split_ratio", "shuffle_tars", "dataset", "code")
 CRUDE = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
 """What `dataset.yaml` says where nothing else is asked for."""
 
@@ -53,6 +53,7 @@ class WriterOptions:
         split_ratio: shares of train, val and test, or split → share, in place of `split`.
         shuffle_tars: mix the shards before the ratio cuts them.
         dataset: what `dataset.yaml` says; crude samples by default.
+        code: Python files that `dataset` names: name in `.nv-meta` → content.
     """
 
     maxcount: int = 10_000
@@ -62,6 +63,7 @@ class WriterOptions:
     split_ratio: Mapping[str, float] | Sequence[float] | None = None
     shuffle_tars: bool = False
     dataset: Mapping[str, Any] | None = None
+    code: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
@@ -107,6 +109,8 @@ def _require_possible(given: WriterOptions, path: str) -> None:
         raise ConfigError(
             "no pattern for names of shards", path=path, found=repr(given.pattern), expected="such as shard_%06d.tar"
         )
+    if any("/" in name or not name.endswith(".py") for name in given.code):
+        raise ConfigError("code is in files of .nv-meta", path=path, found=", ".join(given.code), expected="name.py")
     if any(piece.startswith(".") for piece in pieces):
         raise ConfigError("a shard of a hidden name would not be found", path=path, found=repr(given.pattern))
     if given.split_ratio is not None:
@@ -130,6 +134,8 @@ class WebdatasetWriter:
         self._size_bytes = 0
         self._digest = IndexDigest()
         self._shard: _Shard | None = None
+        self._split = given.split
+        self._splits: dict[str, list[str]] = {split: [] for split in SPLITS}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._builder: SqliteBuilder | None = None
         self._open = True
@@ -167,6 +173,14 @@ class WebdatasetWriter:
             # What is in the shard is no longer what its table says: nobody may go on with it.
             self.abort()
             raise
+
+    def begin_split(self, split: str) -> None:
+        """What is written from here on belongs to another split: in shards of its own."""
+        self._require_open()
+        if self._shard is not None:
+            self._end_shard()
+        self._split = split
+        self._splits.setdefault(split, [])
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns; a part that is None in a row is not there."""
@@ -221,6 +235,7 @@ class WebdatasetWriter:
         builder.add(len(self._counts), table)
         self._digest.add(shard.name, encode_table(table))
         self._counts[shard.name] = table.num_samples
+        self._splits.setdefault(self._split, []).append(shard.name)
         digests, binding = shard.digested
         self._block_digests[shard.name] = digests
         self._bindings.append(binding)
@@ -243,10 +258,12 @@ class WebdatasetWriter:
         if given.split_ratio is not None:
             parts = by_ratio(shards, given.split_ratio, shuffle=given.shuffle_tars).parts
         else:
-            parts = {split: list[str]() for split in SPLITS} | {given.split: shards}
+            parts = self._splits
         info, splits = encode_info(self._counts), encode_splits(parts)
         self._put(f"{FOLDER}/{UUID}", self._digest.uuid().encode())
         self._put(f"{FOLDER}/{SPLIT_YAML}", splits)
+        for name, content in given.code.items():
+            self._put(f"{FOLDER}/{name}", content)
         self._put(f"{FOLDER}/{DATASET_YAML}", energon_yaml.dump(given.dataset or CRUDE).encode())
         self._put(f"{FOLDER}/{INFO_JSON}", info)
         manifest = Manifest(

@@ -1,0 +1,260 @@
+"""Resharding WebDatasets: the samples of tars go into new tars, prepared, part by part as they are stored.
+
+Folders that were never prepared are read by the headers of their shards: many tiny tars become few larger ones. Splits
+stay apart: what is in `val` is in `val` afterwards. What a `split.yaml` excludes is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, Unsupported
+from penstock.formats import get_format, sniff
+from penstock.formats.webdataset.find import find_shards
+from penstock.formats.webdataset.nvmeta import (
+    DATASET_YAML,
+    INFO_JSON,
+    INFO_YAML,
+    meta_path,
+    read_info,
+    read_splits,
+    split_shards,
+)
+from penstock.formats.webdataset.shards import ShardTable, scan_shard
+from penstock.formats.webdataset.writer import WebdatasetWriter
+from penstock.reshape.reorder import SeededOrder
+from penstock.reshape.rewrite import Counter, Path, Progress, Written, require_other_path
+from penstock.store.resolve import resolve
+from penstock.types import IntArray, Sample
+
+_FORMAT = "webdataset"
+_TRAIN = "train"
+_AT_ONCE = 256
+_OPTIONS = ("maxcount", "maxsize", "pattern", "split")
+_CODE = ("sample_loader", "part_filter")
+
+
+@dataclass(frozen=True, slots=True)
+class TarSamples:
+    """The samples of one split of a dataset, or of all its shards.
+
+    Attributes:
+        shards: `(store, path, table, places of its samples)`.
+    """
+
+    shards: tuple[tuple[Store, str, ShardTable, IntArray], ...]
+
+    def __len__(self) -> int:
+        return sum(len(places) for *_, places in self.shards)
+
+    def at(self, rows: IntArray) -> Iterator[Sample]:
+        """The samples at `rows`, in that order; read a few hundred at once, shard by shard."""
+        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
+        for first in range(0, len(rows), _AT_ONCE):
+            some = rows[first : first + _AT_ONCE]
+            numbers = np.searchsorted(borders, some, side="right") - 1
+            found: dict[int, Sample] = {}
+            for number in np.unique(numbers).tolist():
+                chosen = np.flatnonzero(numbers == number)
+                places = self.shards[number][3][some[chosen] - borders[number]]
+                found.update(zip(chosen.tolist(), self._read(number, places.tolist()), strict=True))
+            yield from (found[place] for place in range(len(some)))
+
+    def _read(self, number: int, places: Iterable[int]) -> Iterator[Sample]:
+        store, path, table, _ = self.shards[number]
+        chosen = [(one, range(*table.part_starts[one : one + 2].tolist())) for one in places]
+        ranges = [
+            (int(table.contents[part]), int(table.contents[part] + table.sizes[part]))
+            for _, parts in chosen
+            for part in parts
+        ]
+        contents = iter(store.get_ranges(path, ranges))
+        for place, parts in chosen:
+            yield {"__key__": table.keys[place]} | {table.part_names[part]: next(contents) for part in parts}
+
+
+def is_tars(path: Path, format: str | None, store: Store | None = None) -> bool:
+    """Whether a dataset is a WebDataset."""
+    found, root = resolve(path)
+    return (get_format(format) if format else sniff(store or found, root)).name == _FORMAT
+
+
+def merge_tars(
+    sources: Sequence[Path],
+    target: Path,
+    *,
+    to: str | None = None,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> tuple[Written, tuple[tuple[str, int], ...]]:
+    """Write the samples of all sources into new shards, split by split; see `merge` and `shuffle`.
+
+    Memory: about 300 bytes a part, and 256 samples.
+
+    Args:
+        sources: folders of tars.
+        target: folder to make.
+        to: None or `"webdataset"`.
+        overwrite: replace the target.
+        store: where all files are.
+        progress: told of samples.
+        seed: mix the samples of each split; None: as they are.
+        options: `split`, one split alone; and `maxcount`, `maxsize`, `pattern` of the writer.
+
+    Returns:
+        What was written, and the samples of each source.
+
+    Raises:
+        ConfigError: a target that exists, a key that comes twice, or sources of different sample types.
+        FormatError: a shard is damaged.
+    """
+    given = _known(options)
+    if to not in (None, _FORMAT):
+        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
+    split = given.pop("split", None)
+    opened = [_splits_of(one, split, store) for one in sources]
+    target_store, path = resolve(target)
+    require_other_path([root for root, _ in opened], path)
+    typing = [_typing(root, store or resolve(one)[0]) for one, (root, _) in zip(sources, opened, strict=True)]
+    other = next((place for place, one in enumerate(typing) if one != typing[0]), None)
+    if other is not None:
+        what = "another dataset.yaml than the first dataset has"
+        raise ConfigError(what, path=meta_path(opened[other][0], DATASET_YAML), hint="Make them say the same")
+    counts = [sum(map(len, splits.values())) for _, splits in opened]
+    counter = Counter(sum(counts), progress)
+    names = list(dict.fromkeys(name for _, splits in opened for name in splits))
+    with _writer(store or target_store, path, given | typing[0], overwrite) as writer:
+        for name in names:
+            writer.begin_split(name)
+            parts = [splits[name] for _, splits in opened if name in splits]
+            _write(writer, _joined(parts), seed, counter)
+        manifest = writer.commit()
+    return Written.of(path, manifest), tuple((root, count) for (root, _), count in zip(opened, counts, strict=True))
+
+
+def split_tars(
+    source: Path,
+    paths: Sequence[str],
+    part_of: Any,
+    *,
+    overwrite: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Written, ...]:
+    """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
+
+    Args:
+        source: folder of tars.
+        paths: of the datasets to be made.
+        part_of: number of samples → what tells for rows [first, stop) the parts, int64[stop - first].
+        overwrite: replace them.
+        store: where all files are.
+        progress: told of samples.
+        options: as of `merge_tars`.
+
+    Raises:
+        ConfigError: several splits of which none is named, or an output that exists.
+    """
+    given = _known(options)
+    split = given.pop("split", None)
+    root, splits = _splits_of(source, split, store)
+    filled = {name: one for name, one in splits.items() if len(one)}
+    if len(filled) > 1:
+        raise ConfigError(
+            "which split shall be dealt?", path=root, found=", ".join(filled), hint="Name it with --split"
+        )
+    samples = next(iter(filled.values()), _joined([]))
+    target_store = store or resolve(paths[0])[0]
+    require_other_path(list(paths), root)
+    typing = _typing(root, store or resolve(source)[0])
+    counter = Counter(len(samples), progress)
+    parts = part_of(len(samples), samples)
+    for path in paths:  # before the first is written
+        _writer(target_store, path, given | typing, overwrite).abort()
+    made: list[Written] = []
+    for number, path in enumerate(paths):
+        rows = np.flatnonzero(parts == number)
+        with _writer(target_store, path, given | typing, overwrite) as writer:
+            for sample in samples.at(rows):
+                writer.write(sample)
+                counter.add(1)
+            made.append(Written.of(path, writer.commit()))
+    return tuple(made)
+
+
+def _write(writer: WebdatasetWriter, samples: TarSamples, seed: int | None, counter: Counter) -> None:
+    order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
+    for first in range(0, len(samples), _AT_ONCE):
+        stop = min(len(samples), first + _AT_ONCE)
+        for sample in samples.at(np.arange(first, stop) if order is None else order.rows_at(first, stop)):
+            writer.write(sample)
+        counter.add(stop - first)
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if value is not None}
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise ConfigError(f"{', '.join(unknown)} has no meaning for tars", expected=", ".join(_OPTIONS))
+    return given
+
+
+def _writer(store: Store, path: str, options: dict[str, Any], overwrite: bool) -> WebdatasetWriter:
+    made = get_format(_FORMAT).create(store, path, options, overwrite=overwrite)
+    if not isinstance(made, WebdatasetWriter):
+        raise TypeError(f"{_FORMAT} has another writer: {type(made).__name__}")
+    return made
+
+
+def _splits_of(path: Path, split: str | None, store: Store | None) -> tuple[str, dict[str, TarSamples]]:
+    """The dataset's folder, and its samples by split: `train` where it has no splits, or was never prepared."""
+    found, given = resolve(path)
+    store, root = store or found, given.rstrip("/") or given
+    if not any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)):
+        if split is not None:
+            raise ConfigError("this folder was never prepared: it has no splits", path=root, found=split)
+        return root, {_TRAIN: _samples(store, root, find_shards(store, root), {})}
+    info = read_info(store, root)
+    known = read_splits(store, root)
+    if split is None and not known.parts:
+        return root, {_TRAIN: _samples(store, root, list(info.counts), {})}
+    names = [split] if split is not None else list(known.parts)
+    return root, {name: _samples(store, root, *split_shards(info, known, name, root)) for name in names}
+
+
+def _samples(store: Store, root: str, shards: Sequence[str], left_out: dict[str, list[str]]) -> TarSamples:
+    made: list[tuple[Store, str, ShardTable, IntArray]] = []
+    for name in shards:
+        path = f"{root}/{name}"
+        table = scan_shard(store, path)
+        gone = set(left_out.get(name, ()))
+        places = [place for place, key in enumerate(table.keys) if key not in gone] if gone else table.num_samples
+        made.append((store, path, table, np.arange(places) if isinstance(places, int) else np.array(places, np.int64)))
+    return TarSamples(tuple(made))
+
+
+def _joined(parts: Sequence[TarSamples]) -> TarSamples:
+    return TarSamples(tuple(shard for one in parts for shard in one.shards))
+
+
+def _typing(root: str, store: Store) -> dict[str, Any]:
+    """Options of the writer for what `dataset.yaml` says, with the code that it names; none where there is none."""
+    path = meta_path(root, DATASET_YAML)
+    if not store.exists(path):
+        return {}
+    value = energon_yaml.load(store.get(path), path)
+    if not isinstance(value, dict):
+        return {}
+    named = {one.partition(":")[0] for one in map(value.get, _CODE) if isinstance(one, str)}
+    code = {name: store.get(meta_path(root, name)) for name in sorted(named) if "/" not in name}
+    return {"dataset": value, "code": code}
