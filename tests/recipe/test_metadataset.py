@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
-from penstock.recipe import open_metadataset, traverse_metadataset
+from penstock.recipe import open_metadataset, open_recipe, traverse_metadataset
 
 from .conftest import GOLDEN, MDS
 
@@ -154,8 +154,24 @@ def test_joiners_that_are_classes(tmp_path: Path) -> None:
     assert sample["__key__"] == "s000"
     assert sample["__subflavors__"] == {"x": 1}
     assert len(sample["__sources__"]) == 2
+    again = open_recipe(json.loads(json.dumps(source.recipe())), sample_types={"mine.Both": Both})
+    assert again.fingerprint == source.fingerprint
+    assert again[3] == source[3]
     last = source[len(source) - 1]
     assert last["text"].startswith("text-b")
+
+
+def test_joiners_that_have_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "joins_of_mine.py").write_text("class Two:\n    from_joined = staticmethod(lambda a, b: {'both': 2})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "join.yaml"
+    members = f"join: [{{path: {_ds('b')}}}, {{path: {_ds('a')}, nonmatch: skip}}]"
+    file.write_text(_v2(f"{members}\n    joiner: {{__module__: joins_of_mine, __class__: Two}}"))
+    with pytest.raises(UnsafeData):
+        open_metadataset(file)
+    source: Any = open_metadataset(file, trust=True)
+    assert source[0]["both"] == 2
+    assert open_recipe(source.recipe(), trust=True)[0] == source[0]
 
 
 def test_an_empty_join_works(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class Builder:
 
     def _join(self, node: Joined) -> Source[Sample]:
         members = {name: self._leaf(member) for name, member in node.members.items()}
-        joiner = joiner_of(node.joiner, node.joiner_is_class, self._code, node.path)
+        joiner = joiner_of(node.joiner, self._code, node.path)
         given: Any = members if node.named else list(members.values())
         how: Any = node.how if node.named else list(node.how.values())
         try:

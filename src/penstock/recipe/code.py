@@ -71,22 +71,41 @@ def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, An
     return Code({} if functions is None else functions, types, trust)
 
 
-def joiner_of(name: str, is_class: bool, code: Code, path: str) -> Callable[..., Any]:
-    """What makes joined samples: a function, a class with `from_joined`, or a type whose fields are taken."""
-    if not is_class:
+FROM_JOINED = ".from_joined"
+"""What stands after the name of a class that joins: Energon calls this method of it."""
+
+
+def joiner_of(name: str, code: Code, path: str | None) -> Callable[..., Any]:
+    """What makes joined samples.
+
+    Args:
+        name: of a function; or of a class, and `.from_joined`: its method of that name, or its fields where it has
+            none.
+        code: what may be named.
+        path: of the file, for errors.
+    """
+    if not name.endswith(FROM_JOINED):
         return Joiner(code.function(name, path))
+    name = name.removesuffix(FROM_JOINED)
     known = code.functions.get(name)
-    from_joined = getattr(known, "from_joined", None)
-    if from_joined is not None:
-        return Joiner(from_joined)
-    if known is not None and not isinstance(known, type):
-        return Joiner(known)
     if known is not None:
-        return Merge(type_of_class(known))
+        return _of_class(known)
     if name in code.types:
         return Merge(code.types[name])
     module, _, kind = name.rpartition(".")
-    return Merge(find_type(module, kind, trust=code.trust, path=path))
+    try:
+        return Merge(find_type(module, kind, trust=False, path=path or ""))
+    except UnsafeData:
+        if not code.trust:
+            raise
+    return _of_class(_imported(name, path))
+
+
+def _of_class(known: Any) -> Callable[..., Any]:
+    from_joined = getattr(known, "from_joined", None)
+    if from_joined is not None:
+        return Joiner(from_joined)
+    return Merge(type_of_class(known)) if isinstance(known, type) else Joiner(known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.order.compat_modalities import ModalitiesShuffle
 from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
 from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
-from penstock.recipe.code import Joiner
+from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
 from penstock.recipe.leaf import open_leaf
@@ -116,9 +116,11 @@ def _join(context: Context, node: Mapping[str, Any]) -> Any:
     sources = [context.child(one["source"], f"members[{place}]") for place, one in enumerate(node["members"])]
     how = [one.get("how") or "error" for one in node["members"]][1:]
     label = node.get("joiner")
-    fn = None if label is None else context.code.function(label, context.path)
-    # What a metadataset names stands in its recipe as it does there.
-    joiner = Joiner(fn) if label is not None and ":" not in label and fn is not None else fn
+    joiner = None
+    if label is not None:
+        # What a metadataset names stands in its recipe as it does there, and is called as there.
+        theirs = ":" not in label
+        joiner = joiner_of(label, context.code, context.path) if theirs else context.code.function(label, context.path)
     given = dict(zip(names, sources, strict=True)) if node.get("named", True) else sources
     rules: Any = dict(zip(names[1:], how, strict=True)) if node.get("named", True) else how
     return Join(given, how=rules, joiner=joiner, name=label)

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from penstock.errors import ConfigError
+from penstock.recipe.code import FROM_JOINED
 from penstock.recipe.keys import check_keys, check_list, check_map, unknown
 from penstock.recipe.kinds import KINDS, number_of
 from penstock.recipe.places import aux_place
@@ -189,7 +190,9 @@ def _joined(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None,
         members.append({"name": name, "how": None if place == 0 else how, "source": source})
     joiner = node.get("joiner")
     if isinstance(joiner, dict):
-        joiner = f"{joiner.get('__module__')}.{joiner.get('__function__') or joiner.get('__class__')}"
+        check_keys(joiner, ("__module__", "__class__", "__function__"), f"{what}.joiner", path)
+        name = joiner.get("__function__") or f"{joiner.get('__class__')}{FROM_JOINED}"
+        joiner = f"{joiner.get('__module__')}.{name}"
     return {"kind": "join", "named": named, "joiner": joiner, "members": members}
 
 

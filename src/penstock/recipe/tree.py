@@ -50,8 +50,7 @@ class Joined:
         members: by name; a list's are named "0", "1", …
         named: whether the names were given.
         how: rule of each further member.
-        joiner: `module.name` of what makes the sample.
-        joiner_is_class: whether that is a class.
+        joiner: `module.name` of what makes the sample; of a class `module.Class.from_joined`.
         subflavors: of the joined samples.
         ranges: subsets of the joined rows.
         multiplier: as of a leaf.
@@ -62,7 +61,6 @@ class Joined:
     named: bool
     how: Mapping[str, str]
     joiner: str
-    joiner_is_class: bool
     subflavors: Mapping[str, Any]
     ranges: Ranges
     multiplier: Multiplier
