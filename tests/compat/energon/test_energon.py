@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import pickle
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -339,6 +341,18 @@ def test_packs_go_on_in_another_world() -> None:
     again = en.get_savable_loader(train(Packs(), **options))
     again.restore_state_rank(join_states(states))
     assert [batch.text for batch in islice(again, 4)] == straight[4:8]
+
+
+def test_processes_give_the_same() -> None:
+    folder = str(Path(__file__).parent)
+    sys.path.insert(0, folder)
+    try:
+        encoder = importlib.import_module("energon_functions").Encoder()
+        threads = list(islice(en.get_loader(train(encoder, wc=config(workers=1))), 6))
+        ld = en.get_savable_loader(train(encoder, wc=config(workers=2)), worker_kind="processes")
+        assert list(islice(ld, 6)) == threads
+    finally:
+        sys.path.remove(folder)
 
 
 def test_states_of_other_data_are_refused() -> None:

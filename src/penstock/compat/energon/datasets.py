@@ -135,21 +135,14 @@ def get_train_dataset(
     del shuffle_buffer_size, max_samples_per_sequence
     given, opening = _opened_by(path, options, split_part)
     work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
-    in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     workers = worker_config.world_size * max(1, worker_config.num_workers)
+    in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     count = (workers if lanes is None else lanes) if in_lanes else 1
     found = _open(opening.node(given), opening, work.encoder, "train", count, worker_config.seed_offset)
-    size = None if is_stream(found) else len(cast(Source[Any], found))
-    if not repeat and (size is None or in_lanes):
-        raise ConfigError(
-            "repeat=False needs samples that can be counted",
-            path=given,
-            found="a weighted blend" if size is None else "packing, grouping, a generator or lanes=",
-            hint="Use virtual_epoch_length",
-        )
+    size = None if repeat else _size_of_pass(found, in_lanes, given)
     stream = _shuffled(found, shuffle_over_epochs_multiplier, count, worker_config.seed_offset)
     data = _encoded(stream, work, in_lanes, batch_size, packing_buffer_size)
-    shape = (worker_config, batch_size, batch_drop_last, None if repeat else size, virtual_epoch_length)
+    shape = (worker_config, batch_size, batch_drop_last, size, virtual_epoch_length)
     return EnergonDataset(data, work.encoder, *shape, starts_anew=False)
 
 
@@ -283,6 +276,18 @@ def _shuffled(found: Source[Any] | Stream[Any], multiplier: int | None, lanes: i
         return Sequential(source, lanes)
     copies = source if multiplier in (1, -1) else cast(Source[Any], Epochs({"copies": (source, multiplier)}))
     return Shuffle(copies, derive_key(seed, "energon") >> 12, lanes=lanes)
+
+
+def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool, path: str) -> int:
+    """Samples of one epoch, which must be known for `repeat=False`."""
+    if is_stream(found) or in_lanes:
+        raise ConfigError(
+            "repeat=False needs samples that can be counted",
+            path=path,
+            found="packing, grouping, a generator or lanes=" if in_lanes else "a weighted blend",
+            hint="Use virtual_epoch_length",
+        )
+    return len(cast(Source[Any], found))
 
 
 def _needs_lanes(work: Work, packing_buffer_size: int | None) -> bool:

@@ -1,0 +1,23 @@
+"""A task encoder that worker processes can import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.energon import Cooker, DefaultTaskEncoder, TextSample, basic_sample_keys, stateless
+
+
+@stateless
+def text(sample: Any) -> Any:
+    return TextSample(**basic_sample_keys(sample), text=sample["txt"])
+
+
+class Encoder(DefaultTaskEncoder[Any, Any, Any, Any]):
+    cookers = (Cooker(text),)
+
+    @stateless(restore_seeds=True)
+    def encode_sample(self, sample: Any) -> Any:
+        import random
+
+        sample.text = (sample.text, random.random())
+        return sample
