@@ -163,5 +163,11 @@ def _size_bytes(value: Any) -> int:
         return len(value)
     if isinstance(value, list):
         items: list[Any] = value
+        kinds = set(map(type, items))
+        if kinds == {bytes}:
+            return sum(map(len, items))
+        # Names, numbers and notes have no size: most columns are settled by their types.
+        if not any(hasattr(kind, "nbytes") or issubclass(kind, (bytes, bytearray, list)) for kind in kinds):
+            return 0
         return sum(map(_size_bytes, items))
     return 0

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Corrupt, FormatError, Unsupported
-from penstock.formats.webdataset import tar
+from penstock.formats.webdataset import tar, tar_blocks
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.shards import encode_index, index_path, scan_shard
 from penstock.formats.webdataset.sqlite_index import decode_table, encode_table
@@ -31,7 +31,7 @@ def ours(data: bytes, least_bytes: int = 4096) -> list[Row]:
     """Name, start, content, size and whether it is a file, of each member."""
     rows: list[Row] = []
     for one in tar.scan(lambda start, stop: data[start:stop], len(data), "a.tar", least_bytes):
-        if isinstance(one, tar.Run):
+        if isinstance(one, tar_blocks.Run):
             rows += [(*row, True) for row in zip(one.names, one.starts, one.contents, one.sizes, strict=True)]
         else:
             rows.append((one.name, one.start_bytes, one.content_bytes, one.size_bytes, one.is_regular))

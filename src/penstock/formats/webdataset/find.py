@@ -10,7 +10,8 @@ from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.nvmeta import SHARD_SUFFIXES
-from penstock.formats.webdataset.tar import Run, scan_file
+from penstock.formats.webdataset.tar import scan_file
+from penstock.formats.webdataset.tar_blocks import Run
 from penstock.store.local import LocalStore
 
 _MOST_PEEK_BYTES = 1 << 20

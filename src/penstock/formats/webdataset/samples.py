@@ -9,13 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.errors import Corrupt
 from penstock.formats.webdataset.names import split_name
-from penstock.formats.webdataset.tar import (
-    BLOCK_BYTES,
-    Member,
-    next_member,
-    plain_member,
-    require_plain,
-)
+from penstock.formats.webdataset.tar import Member, next_member, plain_member, require_plain
+from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES
 
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
 """Key, names of the members, and part → content."""
@@ -41,15 +36,13 @@ def parse(found: Range) -> Parsed:
     """
     view, base, path = found.view, found.base, found.path
     place, stop = found.start - base, found.stop - base
-    key: str | None = None
+    dotted: str | None = None  # the key with a dot
     names: list[str] = []
     parts: dict[str, bytes] = {}
     while place < stop:
-        plain = plain_member(view[place : place + BLOCK_BYTES])
-        if plain is not None and (after := place + plain[1]) <= stop:
-            name, _, size = plain
-            content = place + BLOCK_BYTES
-            place = after
+        plain = plain_member(view, place)
+        if plain is not None and plain[3] <= stop:
+            name, content, size, place = plain
         else:
             member = _member(found, place + base)
             if member is None:
@@ -58,21 +51,23 @@ def parse(found: Range) -> Parsed:
             if not member.is_regular:
                 continue
             name, content, size = member.name, member.content_bytes - base, member.size_bytes
-        split = split_name(name)
-        if split is None:
-            continue
-        if split[0] != key:
-            if key is not None:
-                raise _two_keys(path, content + base - BLOCK_BYTES, name, key)
-            key = split[0]
+        part = name[len(dotted) :] if dotted is not None and name.startswith(dotted) else "/"
+        if "/" in part:
+            split = split_name(name)
+            if split is None:
+                continue
+            key, part = split
+            if dotted is not None:
+                raise _two_keys(path, content + base - BLOCK_BYTES, name, dotted[:-1])
+            dotted = f"{key}."
         names.append(name)
-        parts[split[1]] = bytes(view[content : content + size])
-    if key is None:
+        parts[part] = bytes(view[content : content + size])
+    if dotted is None:
         raise Corrupt(
             "the index says that a sample is here, and there is none",
             path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
         )  # fmt: skip
-    return key, tuple(names), parts
+    return dotted[:-1], tuple(names), parts
 
 
 def _member(found: Range, offset_bytes: int) -> Member | None:

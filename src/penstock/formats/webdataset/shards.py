@@ -15,7 +15,8 @@ import numpy as np
 from penstock.abc import Store
 from penstock.errors import Corrupt, Unsupported
 from penstock.formats.webdataset.names import split_name
-from penstock.formats.webdataset.tar import Member, Run, require_plain, scan_file
+from penstock.formats.webdataset.tar import Member, require_plain, scan_file
+from penstock.formats.webdataset.tar_blocks import Run
 from penstock.types import IntArray
 
 MOST_REPEATS = 100
@@ -62,7 +63,8 @@ class ShardTable:
 
 @dataclass(slots=True)
 class TableBuilder:
-    """Makes a table from members in their order; `stop_bytes` is where the last one ends."""
+    """Makes a table from members in their order; `stop_bytes` is where the last one ends, `dotted` the last key
+    with a dot."""
 
     keys: list[str] = field(default_factory=list[str])
     offsets: list[int] = field(default_factory=list[int])
@@ -71,25 +73,28 @@ class TableBuilder:
     contents: list[int] = field(default_factory=list[int])
     sizes: list[int] = field(default_factory=list[int])
     stop_bytes: int = 0
-    last: str | None = None
+    dotted: str = "\0"
 
     def add(self, names: Iterable[str], starts: Iterable[int], contents: Iterable[int], sizes: Iterable[int]) -> None:
         """Members in order; those that do not count are left out."""
-        last, part_names = self.last, self.part_names
+        dotted, part_names = self.dotted, self.part_names
         for name, start, content, size in zip(names, starts, contents, sizes, strict=True):
-            found = split_name(name)
-            if found is None:
-                continue
-            key, part = found
-            if key != last:
-                self.keys.append(key)
-                self.offsets.append(start)
-                self.part_starts.append(len(part_names))
-                last = key
+            # Most names go on with the key before them, a dot, and no folder: what that is need not be found again.
+            part = name[len(dotted) :] if name.startswith(dotted) else "/"
+            if "/" in part:
+                found = split_name(name)
+                if found is None:
+                    continue
+                key, part = found
+                if f"{key}." != dotted:
+                    self.keys.append(key)
+                    self.offsets.append(start)
+                    self.part_starts.append(len(part_names))
+                    dotted = f"{key}."
             part_names.append(part)
             self.contents.append(content)
             self.sizes.append(size)
-        self.last = last
+        self.dotted = dotted
 
     def finish(self) -> ShardTable:
         """The table of all members so far."""

@@ -18,20 +18,16 @@ Limits: names and PAX records up to 1 MiB for a member.
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
+from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
 from penstock.store.local import LocalStore
 
-BLOCK_BYTES = 512
 MOST_NAME_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes | memoryview]
@@ -42,7 +38,6 @@ _WITHOUT_CONTENT = frozenset(b"123456")
 _ABOUT_NEXT = frozenset(b"xXLK")
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
 _ADLER = 65521
-_PAX_OF_INTEREST = re.compile(rb" (?:path|size|GNU\.sparse[^=]*)=")
 
 _SMALL_WINDOW_BYTES = 1 << 12
 _FIRST_WINDOW_BYTES = 1 << 16
@@ -71,17 +66,6 @@ class Member:
     stop_bytes: int
     is_regular: bool
     is_sparse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Members that follow each other, as columns; all are regular, and none is sparse."""
-
-    names: list[str]
-    starts: list[int]
-    contents: list[int]
-    sizes: list[int]
-    stop_bytes: int
 
 
 # --- one member --------------------------------------------------------------------------------------------------
@@ -218,7 +202,7 @@ def _text(body: bytes) -> str:
 
 def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
     """The records of a PAX header that matter here: path, size, and whether a member is sparse."""
-    if not _PAX_OF_INTEREST.search(body):
+    if not PAX_OF_INTEREST.search(body):
         return {}
     found: dict[str, str] = {}
     place = 0
@@ -289,24 +273,37 @@ def require_plain(member: Member, path: str) -> None:
         )  # fmt: skip
 
 
-def plain_member(header: bytes | memoryview) -> tuple[str, int, int] | None:
-    """`(name, bytes to the next header, size_bytes)` of a header of the commonest kind; None for any other block.
+def plain_member(view: memoryview, place: int) -> tuple[str, int, int, int] | None:
+    """`(name, content, size_bytes, next)` of a member of the commonest kind at `place`; None for any other.
 
-    That kind is a regular member whose name fits, with a size below 1 GiB and a right checksum.
+    That kind is a regular member whose name fits, with a size below 1 GiB and right checksums; see `tar_blocks`.
     """
-    block = bytes(header)
-    if len(block) < BLOCK_BYTES or block[156] != 48 or block[345] or block[124] != 48 or block[257:259] != b"us":
-        return None
-    try:
-        size, stated = int(block[125:135], 8), int(block[148:154], 8)
-    except ValueError:
-        return None
-    # Each low half is one more than a sum of bytes; the header's own eight count as spaces.
-    if ((zlib.adler32(block) & 0xFFFF) - (zlib.adler32(block[148:156]) & 0xFFFF) + 256 - stated) % _ADLER or size < 0:
+    block = bytes(view[place : place + BLOCK_BYTES])
+    if len(block) == BLOCK_BYTES and block[156] == PAX_KIND:
+        size = _plain_size(block)
+        if not 0 < size <= BLOCK_BYTES or PAX_OF_INTEREST.search(view[place + BLOCK_BYTES : place + 2 * BLOCK_BYTES]):
+            return None
+        place += 2 * BLOCK_BYTES
+        block = bytes(view[place : place + BLOCK_BYTES])
+    if len(block) < BLOCK_BYTES or block[156] != 48 or (size := _plain_size(block)) < 0:
         return None
     end = block.find(b"\0", 0, 100)
     name = block[: 100 if end < 0 else end].decode("utf-8", "surrogateescape")
-    return name, BLOCK_BYTES + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES, size
+    content = place + BLOCK_BYTES
+    return name, content, size, content + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
+
+
+def _plain_size(block: bytes) -> int:
+    """The size that a header of ustar without a folder states; -1 for one that is another, or damaged."""
+    if block[345] or block[124] != 48 or block[257:259] != b"us":
+        return -1
+    try:
+        size, stated = int(block[125:135], 8), int(block[148:154], 8)
+    except ValueError:
+        return -1
+    # Each low half is one more than a sum of bytes; the header's own eight count as spaces.
+    wrong = ((zlib.adler32(block) & 0xFFFF) - (zlib.adler32(block[148:156]) & 0xFFFF) + 256 - stated) % _ADLER
+    return -1 if wrong else size
 
 
 # --- many members ------------------------------------------------------------------------------------------------
@@ -324,20 +321,20 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
     Raises:
         Truncated, Corrupt, TooLarge: at the offset of the damage.
     """
-    offset_bytes, window_start, window_bytes = 0, 0, _FIRST_WINDOW_BYTES
-    window: bytes | memoryview = b""
+    offset_bytes, window_bytes = 0, _FIRST_WINDOW_BYTES
+    window = Window(0, b"", size_bytes)
     told: dict[str, str] = {}
 
     def look(start: int, stop: int) -> bytes | memoryview:
-        if window_start <= start and stop <= window_start + len(window):
-            return window[start - window_start : stop - window_start]
+        if window.has(start, stop):
+            return window.data[start - window.start_bytes : stop - window.start_bytes]
         return read(start, min(stop, size_bytes))
 
     while True:
-        if not window_start <= offset_bytes <= window_start + len(window) - BLOCK_BYTES:
-            window_start, window = offset_bytes, read(offset_bytes, min(size_bytes, offset_bytes + window_bytes))
-        in_runs = not told and len(window) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
-        run = _plain_run(window, offset_bytes - window_start, window_start, size_bytes) if in_runs else None
+        if not window.has(offset_bytes, offset_bytes + BLOCK_BYTES):
+            window = Window(offset_bytes, read(offset_bytes, min(size_bytes, offset_bytes + window_bytes)), size_bytes)
+        in_runs = not told and len(window.data) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
+        run = window.run_at(offset_bytes) if in_runs else None
         if run is not None:
             yield run
             stride_bytes = (run.stop_bytes - run.starts[0]) // len(run.starts)
@@ -355,79 +352,6 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
         if window_bytes == _SMALL_WINDOW_BYTES and found.stop_bytes - found.start_bytes < _SKIP_BYTES:
             window_bytes = _FIRST_WINDOW_BYTES
         offset_bytes = found.stop_bytes
-
-
-def _plain_run(window: bytes | memoryview, first: int, base_bytes: int, size_bytes: int) -> Run | None:
-    """The run of plain regular members from byte `first` of a window on; None where there is none."""
-    blocks = np.frombuffer(window, np.uint8, count=len(window) // BLOCK_BYTES * BLOCK_BYTES).reshape(-1, BLOCK_BYTES)
-    block = first // BLOCK_BYTES
-    if first % BLOCK_BYTES or block >= len(blocks) or not _may_be_plain(window, first):
-        return None
-    sizes = plain_sizes(blocks)
-    steps = np.where(sizes < 0, 0, 1 + (sizes + BLOCK_BYTES - 1) // BLOCK_BYTES).tolist()
-    rows: list[int] = []
-    limit = (size_bytes - base_bytes) // BLOCK_BYTES
-    while block < len(steps) and steps[block] and block + steps[block] <= limit:
-        rows.append(block)
-        block += steps[block]
-    if not rows:
-        return None
-    chosen = np.array(rows)
-    headers = blocks[chosen]
-    good = checksums_agree(headers)
-    if not good.all():
-        # Up to there; the slow reader then says what is wrong, or takes a rare spelling.
-        count = int(good.argmin())
-        if count == 0:
-            return None
-        chosen, headers, block = chosen[:count], headers[:count], rows[count]
-    starts = base_bytes + chosen * BLOCK_BYTES
-    return Run(
-        names_of(headers),
-        starts.tolist(),
-        (starts + BLOCK_BYTES).tolist(),
-        sizes[chosen].tolist(),
-        base_bytes + block * BLOCK_BYTES,
-    )
-
-
-def _may_be_plain(window: bytes | memoryview, first: int) -> bool:
-    """A cheap look at one header before a whole window is worked on."""
-    return window[first + 257] == 117 and window[first + 156] == 48 and window[first + 345] == 0
-
-
-def plain_sizes(headers: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """int64[n]: content sizes of headers, uint8[n, 512]; -1 where a block is no header of the plain kind.
-
-    Plain is a regular member with the magic of ustar, without a folder field, its size in eleven octal digits.
-    """
-    digits = headers[:, 124:135] - np.uint8(48)
-    plain = (headers[:, 156] == 48) & (headers[:, 257] == 117) & (headers[:, 258] == 115) & (headers[:, 345] == 0)
-    plain &= (digits < 8).all(1) & ((headers[:, 135] == 0) | (headers[:, 135] == 32))
-    return np.where(plain, digits @ _OCTAL, -1)
-
-
-_OCTAL = 8 ** np.arange(10, -1, -1, dtype=np.int64)
-
-
-def checksums_agree(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """bool[n]: whether the checksum of each header, uint8[n, 512], is six octal digits, and right."""
-    digits = headers[:, 148:154] - np.uint8(48)
-    stated = digits @ _OCTAL[5:]
-    sums = headers.sum(1, dtype=np.int64) - headers[:, 148:156].sum(1, dtype=np.int64) + 256
-    return (digits < 8).all(1) & (headers[:, 154] < 33) & (stated == sums)
-
-
-def names_of(headers: NDArray[np.uint8]) -> list[str]:
-    """The names of plain headers, uint8[n, 512]."""
-    names = np.ascontiguousarray(headers[:, :100]).reshape(-1).view("S100").tolist()
-    return [_plain_name(name) for name in names]
-
-
-def _plain_name(name: bytes) -> str:
-    if b"\0" in name:
-        name = name[: name.index(b"\0")]
-    return name.decode("utf-8", "surrogateescape")
 
 
 # --- files -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ field, stands in a PAX header before it, as does a size from 8 GiB on.
 
 from __future__ import annotations
 
-from penstock.formats.webdataset.tar import BLOCK_BYTES
+from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES
 
 END = bytes(2 * BLOCK_BYTES)
 """What ends an archive."""
