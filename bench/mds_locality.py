@@ -9,7 +9,7 @@ from typing import Any
 import shards
 from harness import DATA, PYTHON, Failed, Options, Result, Row, answer, child, limit
 
-BATCH = 128
+BATCH = 16
 LANES = 8
 WORLDS = (1, 2, 4, 8)
 AT_MOST = 1.1

@@ -41,6 +41,7 @@ QUESTIONS = (
     "convert",
     "best_fit",
     "blend",
+    "energon_loading",
     "mds_start",
     "mds_epoch",
     "mds_random",
@@ -48,6 +49,9 @@ QUESTIONS = (
     "shards_text",
     "mds_remote",
     "mds_locality",
+    "webdataset_prepare",
+    "webdataset_read",
+    "image_headers",
 )
 _PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 

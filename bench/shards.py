@@ -18,8 +18,11 @@ N_ROWS = 50_000
 
 def payloads() -> Path:
     """200 MB of random bytes, to be cut into samples."""
-    rng = np.random.default_rng(11)
-    return made("payloads.bin", lambda path: path.write_bytes(rng.bytes(PAYLOAD_BYTES)) and None)
+
+    def make(path: Path) -> None:
+        path.write_bytes(np.random.default_rng(11).bytes(PAYLOAD_BYTES))
+
+    return made("payloads.bin", make)
 
 
 def samples(size_bytes: int, shard_bytes: int = 1 << 26) -> Path:

@@ -141,6 +141,8 @@ SEAMS = {
         "SupportsDocumentFlags",
         "SupportsDocumentRuns",
         "SupportsExcluded",
+        "SupportsExpect",
+        "SupportsExpectedReads",
         "SupportsExtents",
         "SupportsFiles",
         "SupportsFlaggedGather",

@@ -194,6 +194,15 @@ class StagedFolder(Protocol):
 
 
 @runtime_checkable
+class SupportsExpectedReads(Protocol):
+    """A store that plans by what is going to be read."""
+
+    def expect_reads(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """Say what comes: path → requests that it would take, and bytes of all of them."""
+        ...
+
+
+@runtime_checkable
 class SupportsFolders(Protocol):
     """A store that can make whole folders visible at once."""
 
@@ -491,6 +500,24 @@ class SupportsResolve(Protocol):
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples that the tickets stand for, in that order."""
+        ...
+
+
+@runtime_checkable
+class SupportsExpect(Protocol):
+    """A source or stream that may be told what is going to be read: remote files then come whole where that is cheaper.
+
+    Law: what is expected changes no sample; it may be wrong, or never be read.
+    """
+
+    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Say what comes.
+
+        Args:
+            batches: int64[n, k]: indices of a source, or tickets of a stream, in batches that are read one by one.
+            whole: to a source: later all of the storage blocks that are touched will have been read; to a stream: all
+                samples of its lanes that are touched are read here.
+        """
         ...
 
 

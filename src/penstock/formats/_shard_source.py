@@ -22,7 +22,7 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
-from penstock.abc import Source, Store, SupportsMmap
+from penstock.abc import Source, Store, SupportsExpectedReads, SupportsMmap
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats._shard_cache import ShardCache
@@ -43,6 +43,7 @@ _MANY_ROWS = 8
 _FINGERPRINT_FILES = 16
 _FETCHERS = 16
 _UNPACKERS = 4
+_NEAR_BYTES = 1 << 18
 _UNREAD: Any = object()
 
 
@@ -198,6 +199,31 @@ class ShardSource:
         except FAULTS:
             self._refuse(chosen)
             raise
+
+    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell a store that plans by it what is going to be read; see `penstock.abc.SupportsExpect`.
+
+        Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
+        """
+        store = self._folder.store
+        if not isinstance(store, SupportsExpectedReads) or not batches.size:
+            return
+        places = np.sort(batches, axis=1)
+        numbers = np.searchsorted(self._starts, places, side="right") - 1
+        touched, numbers = np.unique(numbers, return_inverse=True)
+        numbers = numbers.reshape(places.shape)
+        shards = [self._shards[number] for number in touched.tolist()]
+        means = np.array([shard.raw_data.size_bytes / max(1, shard.samples) for shard in shards])
+        begins = np.ones(places.shape)
+        far = np.diff(places, axis=1) * means[numbers[:, 1:]] > _NEAR_BYTES
+        begins[:, 1:] = far | (numbers[:, 1:] != numbers[:, :-1])
+        requests = np.bincount(numbers.reshape(-1), begins.reshape(-1)).astype(np.int64)
+        asked_bytes = (np.bincount(numbers.reshape(-1)) * means).astype(np.int64)
+        if whole:
+            asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
+        told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
+        place = self._folder.place
+        store.expect_reads({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
 
     def extent(self, index: int, /) -> Extent:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock._stages import collecting
-from penstock.abc import SupportsResolve
+from penstock.abc import SupportsExpect, SupportsResolve
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
 from penstock.load.substitute import Substitutions
@@ -78,6 +78,7 @@ def read_batches(
     seconds = {} if seconds is None else seconds
     batch_of = _reader(task, wait, seconds)
     resolve = task.data.resolve if isinstance(task.data, SupportsResolve) else None
+    whole_lanes = getattr(task.data, "lanes", 1) % task.stride == 0
     within = np.arange(task.batch_size, dtype=np.int64)
     ahead = _FIRST_AHEAD
     number = first
@@ -89,6 +90,9 @@ def read_batches(
         positions = task.first_position + task.stride * (numbers[:, None] * task.batch_size + within)
         began = time.perf_counter()
         tickets = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
+        if isinstance(task.data, SupportsExpect):
+            places = tickets if task.num_samples is None else tickets % task.num_samples
+            task.data.expect(places, whole=whole_lanes)
         _add(seconds, "order", time.perf_counter() - began)
         for row in range(count):
             yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)

@@ -13,7 +13,7 @@ from penstock._index import as_position, as_positions
 from penstock._places import place_of
 from penstock._resolved import samples_of
 from penstock._tree import line, tree
-from penstock.abc import Order, Source, SupportsPasses
+from penstock.abc import Order, Source, SupportsExpect, SupportsPasses
 from penstock.errors import ConfigError
 from penstock.order.permutation import permute_one
 from penstock.types import Batch, IntArray, Location, Schema
@@ -39,7 +39,8 @@ class OrderedStream(Generic[T]):
 
     Where later passes of the source hold other samples (`SupportsPasses`), epoch e is an order of pass e.
 
-    Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is.
+    Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is. With `whole_blocks` the
+    order reads the source's storage blocks one after another, or a few at a time, and each to its end.
 
     Attributes:
         name: how it prints, and its kind in a recipe.
@@ -56,6 +57,8 @@ class OrderedStream(Generic[T]):
         lanes: int,
         with_seed: Callable[[int], OrderedStream[T]] | None = None,
         written: Mapping[str, Any] | None = None,
+        *,
+        whole_blocks: bool = False,
     ) -> None:
         self.name = name
         self.source = source
@@ -64,6 +67,7 @@ class OrderedStream(Generic[T]):
         self._order = order
         self._lanes = lanes
         self._with_seed = with_seed
+        self._whole_blocks = whole_blocks
         self._written = dict(written or {})
         self._passes = source if isinstance(source, SupportsPasses) else None
         self._fingerprint: str | None = None
@@ -106,6 +110,11 @@ class OrderedStream(Generic[T]):
         """int64[k]: index in the source at each position, for `get_resolved`; place in its passes where it has some."""
         indices = self._order.order(positions)
         return indices if self._passes is None else indices + (positions - positions % self.size)
+
+    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell the source which samples are going to be read: see `penstock.abc.SupportsExpect`."""
+        if self._passes is None and isinstance(self.source, SupportsExpect):
+            self.source.expect(batches, whole=whole and self._whole_blocks)
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples at indices that `resolve` gave."""

@@ -72,4 +72,4 @@ def Sequential(source: Source[T], lanes: int = 1) -> OrderedStream[T]:
     Raises:
         ConfigError: the source is empty, or `lanes` below 1.
     """
-    return OrderedStream("Sequential", source, SequentialOrder(len(source), lanes), lanes)
+    return OrderedStream("Sequential", source, SequentialOrder(len(source), lanes), lanes, whole_blocks=True)

@@ -53,5 +53,6 @@ def Shuffle(
     if chosen == "blocks":
         order = BlockOrder(blocks_of(source, block_size), seed, lanes, open_blocks)
         written = {} if block_size is None else {"block_size": block_size}
-        return OrderedStream("Shuffle", source, order, lanes, with_seed, written)
+        own = block_size is None
+        return OrderedStream("Shuffle", source, order, lanes, with_seed, written, whole_blocks=own)
     raise ConfigError("unknown mode of shuffling", found=repr(chosen), expected="'global' or 'blocks'")

@@ -3,7 +3,8 @@
 A file is asked for by ranges first. What these cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
 soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
 answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
-read of it later; a small file is fetched whole at its second read. Each process counts for itself.
+read of it later; a small file is fetched whole at its second read. Who knows what is going to be read says so
+(`expect_reads`), and that is summed up before it is read. Each process counts for itself.
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
 once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
@@ -67,7 +68,7 @@ class CachedStore:
         budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
-    __slots__ = ("_args", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "remote")
+    __slots__ = ("_args", "_coming", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "remote")
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
@@ -75,6 +76,7 @@ class CachedStore:
         self._copies: Copies | None = None
         self._heads: dict[str, Head] = {}
         self._spent: dict[str, int] = {}
+        self._coming: dict[str, int] = {}
         self._looked: set[str] = set()
         self._mapped: OrderedDict[str, tuple[NDArray[np.uint8], float]] = OrderedDict()
         self._ranges_ignored = False
@@ -101,7 +103,7 @@ class CachedStore:
         """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
-        if path not in self._heads and 0 < asked_bytes <= REQUEST_BYTES:
+        if path not in self._heads and path not in self._coming and 0 < asked_bytes <= REQUEST_BYTES:
             first = self._first_look(path, ranges)
             if first is not None:
                 return first
@@ -156,6 +158,11 @@ class CachedStore:
             self._remember(path, found)
         return found
 
+    def expect_reads(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """What will be asked for by `get_ranges`: path → requests that it would take, and bytes of all of them."""
+        for path, (requests, size_bytes) in reads.items():
+            self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
+
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`."""
         return self.head(path).size_bytes
@@ -191,7 +198,7 @@ class CachedStore:
 
     def forget(self, path: str) -> None:
         """Ask again for what is known of a file."""
-        for known in (self._heads, self._spent, self._mapped):
+        for known in (self._heads, self._spent, self._coming, self._mapped):
             known.pop(path, None)
         self._looked.discard(path)
 
@@ -254,25 +261,28 @@ class CachedStore:
         # A mapping holds a file open, so their number is bounded.
         self._mapped[path] = (mapped, time.monotonic())
         while len(self._mapped) > _MOST_MAPPED:
-            self._mapped.popitem(last=False)
+            dropped, _ = self._mapped.popitem(last=False)
+            self._looked.discard(dropped)  # its copy may still be on the disk
         return mapped
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
         spent_bytes = self._spend(path, ranges)
         budget_bytes = self._folder.budget_bytes
         fits = budget_bytes is None or head.size_bytes <= budget_bytes // 2
-        return fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
+        return fits and spent_bytes + self._coming.get(path, 0) >= head.size_bytes + REQUEST_BYTES
 
     def _spend(self, path: str, ranges: Sequence[Range]) -> int:
         """What ranges of a file cost, with those at hand, in bytes."""
         requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
         cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
         self._spent[path] = self._spent.get(path, 0) + cost_bytes
+        if path in self._coming:
+            self._coming[path] = max(0, self._coming[path] - cost_bytes)
         return self._spent[path]
 
     def _remember(self, path: str, head: Head) -> None:
         if len(self._heads) >= _MOST_HEADS:
-            for known in (self._heads, self._spent):
+            for known in (self._heads, self._spent, self._coming):
                 known.clear()
             self._looked.clear()
         self._heads[path] = head
@@ -286,6 +296,7 @@ class CachedStore:
         """The bytes of a file in order, some parts at once."""
         self.remote.counters.mine.copies += 1
         self._spent.pop(path, None)
+        self._coming.pop(path, None)
         for start in range(0, head.size_bytes, _AT_ONCE_BYTES):
             try:
                 found, now = self.remote.fetch(path, [(start, min(start + _AT_ONCE_BYTES, head.size_bytes))])
