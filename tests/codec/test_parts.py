@@ -261,3 +261,19 @@ def test_what_does_not_fit_is_refused(part: str, value: object) -> None:
 def test_unknown_ways_are_refused() -> None:
     with pytest.raises(ConfigError, match="torchrgb"):
         DecodeOptions("rgb16")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_jpegs_are_pillows_to_the_bit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    height, width = rng.integers(1, 70, 2)
+    pixels = (np.linspace(0, 200, width)[None, :, None] + rng.integers(0, 55, (height, width, 3))).astype(np.uint8)
+    image = Image.fromarray(pixels).convert(("RGB", "L", "CMYK")[seed % 3])
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=int(rng.integers(20, 98)), subsampling=seed % 3, progressive=bool(seed % 2))
+    with Image.open(file) as again:
+        expected = np.asarray(again.convert("RGB"))
+    assert np.array_equal(decode_part("jpg", file.getvalue(), DecodeOptions("rgb8")), expected)
+    assert np.array_equal(
+        decode_part("jpg", file.getvalue(), DecodeOptions("rgb")), expected.astype(np.float32) / np.float32(255)
+    )

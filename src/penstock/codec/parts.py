@@ -39,7 +39,7 @@ from penstock.codec.compress import decompress
 from penstock.codec.fields import mds_field
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import media_bytes
-from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Truncated, UnsafeData
+from penstock.errors import ConfigError, Corrupt, MissingExtra, PenstockError, TooLarge, Truncated, UnsafeData
 
 _IMAGE_NAMES = (
     "blp bmp dib cur pcx dcx dds fit fits fli flc ftc ftu gbr gif png apng jp2 j2k jpc jpf jpx j2c icns ico im iim tif "
@@ -242,6 +242,10 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
         found = f"{metadata.width} x {metadata.height} pixels in {len(data)} bytes"
         raise TooLarge("an image is larger than allowed", found=found, expected=f"at most {how.most_pixels} pixels")
     library, mode, bits = _IMAGE_KINDS[how.image]
+    is_plain = metadata.format == "JPEG" and metadata.mode in ("RGB", "L")
+    fast = _jpeg_pixels(data) if is_plain and mode == "rgb" and library != "pil" else None
+    if fast is not None:
+        return _as_asked(fast if bits else fast.astype(np.float32) / np.float32(255), library)
     pillow = require("PIL.Image", extra="media")
     try:
         with pillow.open(io.BytesIO(data)) as file:
@@ -254,10 +258,23 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     if library == "pil":
         return image
     pixels = np.array(image) if bits else np.asarray(image).astype(np.float32) / np.float32(255)
+    return _as_asked(pixels, library)
+
+
+def _as_asked(pixels: NDArray[Any], library: str) -> Any:
     if library == "torch":
         channels_first = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
         return require("torch", extra="torch").from_numpy(channels_first)
     return pixels
+
+
+def _jpeg_pixels(data: bytes) -> NDArray[np.uint8] | None:
+    """uint8[height, width, 3], the same as Pillow's, in half the time; None where Pillow is to look at it."""
+    try:
+        simplejpeg = require("simplejpeg", extra="media")
+        return simplejpeg.decode_jpeg(data, "RGB", strict=True)
+    except (MissingExtra, ValueError, RuntimeError):
+        return None
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,175 @@
+"""How fast are crude samples loaded, and restores, beside Megatron-Energon? And images beside plain decoding?"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from harness import DATA, PYTHON, Options, Result, alternate, answer, child, columns, row
+
+ROWS, BATCH, FAR_STEP = 100_000, 16, 3_000
+IMAGES, SIDE = 2_000, 256
+TEXT_TARGET, JPEG_TARGET, RESTORE_TARGET = 10.0, 0.8, 100.0
+
+
+def run(options: Options) -> Result:
+    """Pairs of children: ours and Energon's own interpreter, in turn."""
+    from peers.environments import interpreter
+
+    peer = interpreter("energon")
+    rows_file, tars = _rows(), _images()
+    steps = 300 if options.quick else 2_000
+    rows: list[Any] = []
+    for workers in (0, 2):
+        given = {"path": rows_file, "workers": workers, "steps": steps}
+        pairs = alternate(
+            lambda g=given: child(PYTHON, __file__, "text", ours=True, **g),
+            lambda g=given: child(peer, __file__, "text", ours=False, **g),
+            options.pairs(5),
+        )
+        name = "one process" if workers == 0 else f"{workers} workers"
+        rows.append(
+            row(f"crude text, {name}", "samples/s", columns(pairs, "rate", "rate"), "megatron-energon", TEXT_TARGET)
+        )
+    given = {"path": rows_file, "step": 300 if options.quick else FAR_STEP}
+    pairs = alternate(
+        lambda: child(PYTHON, __file__, "restore", ours=True, **given),
+        lambda: child(peer, __file__, "restore", ours=False, **given),
+        options.pairs(3),
+    )
+    what = f"restore at step {given['step']:,}, 2 workers, to the first batch"
+    rows.append(row(what, "s", columns(pairs, "seconds", "seconds"), "megatron-energon", RESTORE_TARGET))
+    pairs = alternate(
+        lambda: child(PYTHON, __file__, "images", path=tars),
+        lambda: child(PYTHON, __file__, "plain_images", path=tars),
+        options.pairs(5),
+    )
+    what = f"JPEG {SIDE}x{SIDE} as uint8, all cores"
+    rows.append(row(what, "images/s", columns(pairs, "rate", "rate"), "simplejpeg alone", JPEG_TARGET))
+    note = (
+        f"{ROWS:,} lines of about 130 bytes, batches of {BATCH}, shuffled; one cook function, samples as dataclasses."
+    )
+    return Result("Loading crude data, as Megatron-Energon does", rows, [note])
+
+
+# --- data --------------------------------------------------------------------------------------------------------
+
+
+def _rows() -> Path:
+    path = DATA / "energon_rows.jsonl"
+    if not path.exists():
+        from penstock.prepare.raw import build_index
+
+        DATA.mkdir(exist_ok=True)
+        text = "so many words of a text that is to be read "
+        with open(path, "w", encoding="utf-8") as file:
+            for number in range(ROWS):
+                file.write(json.dumps({"id": number, "text": f"{text * 2}{number}"}) + "\n")
+        build_index(path, flavor="energon")
+    return path
+
+
+def _images() -> Path:
+    path = DATA / "energon_jpegs"
+    if not path.exists():
+        import numpy as np
+        import simplejpeg
+
+        import penstock as ps
+
+        rng = np.random.default_rng(0)
+        ramp = np.linspace(0, 200, SIDE)[:, None, None]
+        with ps.create(str(path), format="webdataset") as writer:
+            for number in range(IMAGES):
+                pixels = np.ascontiguousarray((ramp + rng.integers(0, 55, (SIDE, SIDE, 3))).astype(np.uint8))
+                writer.write({"__key__": f"{number:06}", "jpg": simplejpeg.encode_jpeg(pixels, 90)})
+    return path
+
+
+# --- in children -------------------------------------------------------------------------------------------------
+
+
+def _loader(path: str, workers: int, ours: bool) -> Any:
+    if ours:
+        from penstock.compat import energon as en
+    else:
+        import megatron.energon as en  # type: ignore[import-not-found,no-redef]
+
+    def cook(sample: Any) -> Any:
+        return en.TextSample(**en.basic_sample_keys(sample), text=sample["json"]["text"])
+
+    class Encoder(en.DefaultTaskEncoder):
+        cookers = (en.Cooker(en.stateless(cook)),)
+
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=workers)
+    shuffled = {"shuffle_buffer_size": 100, "max_samples_per_sequence": 100}
+    dataset = en.get_train_dataset(path, worker_config=config, batch_size=BATCH, task_encoder=Encoder(), **shuffled)
+    return en.get_savable_loader(dataset)
+
+
+def text(path: str, workers: int, steps: int, ours: bool) -> dict[str, float]:
+    """Samples a second, after the first batches."""
+    batches = iter(_loader(path, workers, ours))
+    for _ in islice(batches, 20):
+        pass
+    started = time.perf_counter()
+    for _ in islice(batches, steps):
+        pass
+    return {"rate": steps * BATCH / (time.perf_counter() - started)}
+
+
+def restore(path: str, step: int, ours: bool) -> dict[str, float]:
+    """Seconds from a new loader and a state to the first batch."""
+    loader = _loader(path, 2, ours)
+    for _ in islice(loader, step):
+        pass
+    state = loader.save_state_rank()
+    again = _loader(path, 2, ours)
+    started = time.perf_counter()
+    again.restore_state_rank(state)
+    next(iter(again))
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds}
+
+
+def images(path: str) -> dict[str, float]:
+    """Images a second out of the loader, a worker a core."""
+    from penstock.compat import energon as en
+
+    class Encoder(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        decoder = en.SampleDecoder(image_decode="rgb8")
+        cookers = (en.Cooker(en.stateless(lambda sample: {"image": sample["jpg"]})),)
+
+    cores = len(os.sched_getaffinity(0))
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=cores)
+    dataset = en.get_train_dataset(path, worker_config=config, batch_size=BATCH, task_encoder=Encoder())
+    batches = iter(en.get_loader(dataset))
+    next(batches)
+    steps = IMAGES // BATCH
+    started = time.perf_counter()
+    for _ in islice(batches, steps):
+        pass
+    return {"rate": steps * BATCH / (time.perf_counter() - started)}
+
+
+def plain_images(path: str) -> dict[str, float]:
+    """The same images, decoded from memory by threads and nothing else."""
+    import simplejpeg
+
+    import penstock as ps
+
+    data = [sample["jpg"] for sample in ps.open(path, raw=True)]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        started = time.perf_counter()
+        for _ in pool.map(lambda one: simplejpeg.decode_jpeg(one, "RGB"), data, chunksize=BATCH):
+            pass
+        return {"rate": len(data) / (time.perf_counter() - started)}
+
+
+if __name__ == "__main__":
+    answer(globals())
