@@ -29,11 +29,11 @@ def both(jsonl: str, count: int) -> list[tuple[float, float]]:
     """In a child: pairs of MB/s."""
     from penstock.prepare.raw import build_index
 
-    _scan(jsonl)
+    scan(jsonl)
     pairs: list[tuple[float, float]] = []
     for _ in range(count):
         ours = _rate(jsonl, lambda: build_index(jsonl, validate=False, overwrite=True))
-        pairs.append((ours, _rate(jsonl, lambda: _scan(jsonl))))
+        pairs.append((ours, _rate(jsonl, lambda: scan(jsonl))))
     return pairs
 
 
@@ -43,7 +43,8 @@ def _rate(jsonl: str, work: Any) -> float:
     return os.path.getsize(jsonl) / 1e6 / (time.perf_counter() - started)
 
 
-def _scan(jsonl: str) -> int:
+def scan(jsonl: str) -> int:
+    """Line ends of a file, found by numpy."""
     import numpy as np
 
     with open(jsonl, "rb") as file:
