@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "modalities": "The commands of Modalities: same options, same files.",
     "energon": "The commands of Energon: same options, same files.",
 }
+_SYSTEM = 18
 _INTERRUPTED = 130
 
 
@@ -68,8 +69,8 @@ def exit_codes() -> Iterator[tuple[int, str]]:
     while kinds:
         kind = kinds.pop(0)
         yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}"
-        kinds[:0] = kind.__subclasses__()
-    yield 15, "the system refused: rights, disk full, input or output"
+        kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
+    yield _SYSTEM, "the system refused: rights, disk full, input or output"
     yield _INTERRUPTED, "interrupted"
 
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _fail("interrupted", _INTERRUPTED)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        status = _fail(f"{where}{error.strerror or error}", 15)
+        status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -195,8 +195,10 @@ def _by_likelihood(store: Store, path: str) -> Iterator[str]:
                 yield name
 
 
-def _marked(store: Store, path: str) -> list[str]:
-    return [name for mark, names in _MARKS.items() if store.exists(f"{path}/{mark}") for name in names]
+def _marked(store: Store, path: str) -> Iterator[str]:
+    for mark, names in _MARKS.items():  # lazily: each question is a request to a remote store
+        if store.exists(f"{path}/{mark}"):
+            yield from names
 
 
 def _any_name(path: str) -> list[str]:

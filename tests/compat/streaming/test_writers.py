@@ -103,6 +103,18 @@ def test_a_local_and_a_remote_folder(keep: bool, tmp_path: Path) -> None:
         assert all((local / name).read_bytes() == (remote / name).read_bytes() for name in names)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_remote_dataset_is_replaced_only_when_asked(keep: bool, tmp_path: Path) -> None:
+    local, remote = tmp_path / "local", tmp_path / "remote"
+    with MDSWriter(columns=COLUMNS, out=remote) as out:
+        write(out)
+    with pytest.raises(ConfigError, match="exists"):
+        MDSWriter(columns=COLUMNS, out=(local, remote), keep_local=keep)
+    with MDSWriter(columns=COLUMNS, out=(local, remote), keep_local=keep, exist_ok=True) as out:
+        write(out, 7)
+    assert len(ps.open(remote)) == 7
+
+
 @pytest.mark.parametrize("more", [{"color": 1}, {"columns": {"a": "nothing"}}, {"compression": "zip"}])
 def test_arguments_that_cannot_be(more: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError):  # noqa: PT011

@@ -122,8 +122,9 @@ class StreamingDataset(IterableDataset):
     def __getitem__(self, at: Any) -> Any:
         return at_places(self.source, at)
 
-    def get_item(self, sample_id: int) -> Sample:
-        """Sample `sample_id`, counted over all streams."""
+    def get_item(self, sample_id: int, retry: int = 7) -> Sample:
+        """Sample `sample_id`, counted over all streams; `retry` has no effect: the store decides."""
+        del retry
         return self.source[sample_id]
 
     def __iter__(self) -> Iterator[Sample]:

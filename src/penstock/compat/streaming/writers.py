@@ -13,10 +13,12 @@ from typing import Any, Self
 
 from penstock.errors import ConfigError
 from penstock.formats import create
+from penstock.formats._index_json import INDEX_NAME
 from penstock.store.resolve import resolve
 from penstock.types import Sample
 
-Out = str | tuple[str, str]
+Place = str | os.PathLike[str]
+Out = Place | tuple[Place, Place]
 
 _COPY_BYTES = 1 << 24
 
@@ -35,16 +37,18 @@ class Writer:
         unknown = sorted(set(more) - {"progress_bar", "max_workers", "retry", "exist_ok"})
         if unknown:
             raise ConfigError("unknown arguments of a writer", found=", ".join(unknown))
-        local, remote = (out, None) if isinstance(out, str) else out
+        local, remote = _places(out)
         if remote is None and "://" in local:
-            local, remote = None, local
+            keep_local, remote = False, local
         self.remote = remote
         # Without a wish for a local copy, samples go to the remote folder at once.
-        self.local = os.path.expanduser(local) if local is not None and (remote is None or keep_local) else None
+        self.local = os.path.expanduser(local) if remote is None or keep_local else None
         target = self.local or self.remote or ""
         overwrite = bool(more.get("exist_ok", False))
         if self.local is not None and not overwrite and os.path.isdir(self.local) and os.listdir(self.local):
             raise FileExistsError(f"{self.local} is there and not empty; exist_ok=True replaces it")
+        if self.local is not None and remote is not None and not overwrite:
+            _require_free(remote)
         self._writer = create(target, format=kind, overwrite=overwrite, **options)
         self._finished = False
 
@@ -176,10 +180,24 @@ def _options(
     }
 
 
+def _places(out: Out) -> tuple[str, str | None]:
+    if isinstance(out, (str, os.PathLike)):
+        return os.fspath(out), None
+    local, remote = (os.fspath(one) for one in out)
+    return local, remote
+
+
+def _require_free(target: str) -> None:
+    """Refuse to write over a dataset that is there; raises `ConfigError`."""
+    store, root = resolve(target)
+    if store.exists(f"{root}/{INDEX_NAME}"):
+        raise ConfigError("the output exists", path=target, hint="Name another one; exist_ok=True replaces it")
+
+
 def _copy(folder: str, target: str) -> None:
     """Copy the files of a finished dataset into another store, the index last."""
     store, root = resolve(target)
-    names = sorted(os.listdir(folder), key=lambda name: (name == "index.json", name))
+    names = sorted(os.listdir(folder), key=lambda name: (name == INDEX_NAME, name))
     staged = [store.stage(f"{root}/{name}", overwrite=True) for name in names]
     try:
         for name, one in zip(names, staged, strict=True):
