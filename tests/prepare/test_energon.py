@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import tarfile
 from contextlib import closing
 from pathlib import Path
@@ -107,6 +108,14 @@ def test_equal_shards_give_equal_files(root: Path, tmp_path: Path) -> None:
     write_tar(root / "s_3.tar", [("new.txt", b"")])
     prepare_webdataset(root, split_ratio=(1, 0, 0), overwrite=True)
     assert meta(root, "index.uuid") != uuid
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o640, 0o664])
+def test_who_may_read_a_shard_may_read_its_index(root: Path, mode: int) -> None:
+    shard = min(root.rglob("*.tar"))
+    shard.chmod(mode)
+    prepare_webdataset(root, split_ratio=[1, 0, 0])
+    assert stat.S_IMODE(Path(f"{shard}.idx").stat().st_mode) == mode | 0o600
 
 
 def test_names_and_order_of_shards(tmp_path: Path) -> None:

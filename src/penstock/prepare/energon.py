@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -283,6 +284,7 @@ def _make_index(request: _Request, work: Work, local_index: str, wrote: list[str
         digest.add(name, data)
         if _put(request.store, index_path(shard), encode_index(decode_table(data, name).offsets)):
             wrote.append(index_path(name))
+        _share(request.store, index_path(shard), shard)
     return digest.uuid()
 
 
@@ -307,6 +309,15 @@ def _newest(request: _Request) -> str:
         return "1970-01-01 00:00:00"
     newest_s = max(os.stat(f"{request.plan.path}/{name}").st_mtime for name in request.plan.shards)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_s))
+
+
+def _share(store: Store, path: str, shard: str) -> None:
+    """Who may read a shard may read its index."""
+    if not isinstance(store, LocalStore):
+        return
+    mode = stat.S_IMODE(os.stat(shard).st_mode) | 0o600
+    if stat.S_IMODE(os.stat(path).st_mode) != mode:
+        os.chmod(path, mode)
 
 
 def _put(store: Store, path: str, content: bytes) -> bool:
