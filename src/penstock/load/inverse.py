@@ -109,15 +109,14 @@ _INVERSES: Mapping[type, Callable[[Any, str, int], Positions]] = {
 
 def _of_order(node: OrderedStream[Any], key: str, stop: int) -> Positions:
     source: Any = node.source
+    passes = source if isinstance(source, Epochs) else None
+    indices = indices_of(source, key) if passes is None else np.empty(0, dtype=np.int64)
     for epoch in range(-(-stop // node.size)):
-        indices = _in_pass(source, key, epoch) if isinstance(source, Epochs) else indices_of(source, key)
-        if not len(indices):
-            if not isinstance(source, Epochs):
-                return
-            continue
-        for position in np.sort(node.inverse(indices, epoch)).tolist():
-            if position < stop:
-                yield position
+        if passes is not None:
+            indices = _in_pass(passes, key, epoch)
+        elif not len(indices):
+            return
+        yield from (one for one in np.sort(node.inverse(indices, epoch)).tolist() if one < stop)
 
 
 def _searched(node: Any, key: str, stop: int) -> Positions:
