@@ -78,3 +78,23 @@ def test_refusals(packed: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,one\n2,two\n3,three\n")
+    options = ["--columns", "id=int,text=str", "--compression", "zstd:3", "--hashes", "sha1,xxh64"]
+    options += ["--size-limit", "64kb", "--workers", 2, "--group-rows", 2]
+    done = run(tmp_path / "a.csv", tmp_path / "m", "--to", "mds", *options, "--json")
+    report = json.loads(done.stdout)
+    assert (report["to"], report["samples"], report["groups"], len(report["digest"])) == ("mds", 3, 2, 32)
+    assert list(ps.open(tmp_path / "m"))[2] == {"id": 3, "text": "three"}
+    index = json.loads((tmp_path / "m" / "index.json").read_text())
+    assert {(one["compression"], tuple(one["hashes"])) for one in index["shards"]} == {("zstd:3", ("sha1", "xxh64"))}
+    done = run(tmp_path / "m", tmp_path / "b.jsonl", "--columns", "text")
+    assert "column" not in done.stderr
+    assert (tmp_path / "b.jsonl").read_text().splitlines()[0] == '{"text":"one"}'
+    done = run(tmp_path / "m", tmp_path / "b.mds", "--columns", "v=ndarray:uint16:3,4,id=int")
+    assert done.returncode == 2
+    assert "no column 'v'" in done.stderr
+    done = run(tmp_path / "m", tmp_path / "c.jsonl", "--columns", "id=int")
+    assert "no place for its column 'text'" in done.stderr

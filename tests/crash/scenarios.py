@@ -225,6 +225,16 @@ def see_mended_index(folder: Path) -> Any:
     return (folder / "set" / "index.json").read_bytes(), BROKEN_INDEX in files_of(folder).values()
 
 
+def write_two_lines(folder: Path) -> None:
+    write_lines(folder / "in.jsonl", ["one", "two"])
+
+
+def convert_in_groups(folder: Path, overwrite: bool) -> None:
+    penstock.convert(
+        folder / "in.jsonl", folder / "set", to="mds", group_rows=1, executor="inline", overwrite=overwrite
+    )
+
+
 def write_webdataset(folder: Path, count: int, *, overwrite: bool = False) -> None:
     with penstock.create(folder / "set", format="webdataset", maxcount=2, overwrite=overwrite) as writer:
         for number in range(count):
@@ -447,6 +457,13 @@ SCENARIOS = [
         lambda folder, overwrite: penstock.repair(folder / "set", format="mds", write=True),
         see_mended_index,
         spare=r"set/index\.json\.bak\d+|set/\.index\.json\.bak\..*",
+    ),
+    Scenario(
+        "convert to mds, in groups",
+        write_two_lines,
+        convert_in_groups,
+        see("set"),
+        lambda folder: write_shards(folder, 3, **MDS),
     ),
     Scenario(
         "webdataset writer",

@@ -240,7 +240,7 @@ def write_in_groups(
     """Write, assemble and publish; the work folder stays until the caller removes it."""
     path, to = target.place.path, target.place.format
     what = _what(given, target)
-    if has_mark(store, path, what) and _is_visible(target):
+    if not target.overwrite and has_mark(store, path, what) and _is_visible(target):
         published = _published(store, path)
         if published is not None:
             return published
