@@ -20,6 +20,7 @@ from penstock.mix.auxiliary import AuxStream
 from penstock.mix.mapped import MappedStream
 from penstock.mix.shares import Weight, exactly
 from penstock.order.blocks import EVEN_BLOCK, blocks_of
+from penstock.order.permutation import MAX_SIZE
 from penstock.order.sequential import Sequential
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 
@@ -59,6 +60,8 @@ class Epochs:
         self.first_pass = operator.index(first_pass)
         if self.first_pass < 0:
             raise ConfigError("there is no such pass", found=first_pass, expected="0 or more")
+        if (total := sum(self.counts.values())) > MAX_SIZE:
+            raise ConfigError("a pass of too many samples", found=total, expected=f"at most {MAX_SIZE}")
         # Nothing can be read of an empty source: it has no number among those that are read.
         self._names = [name for name, count in self.counts.items() if count]
         self._sizes: IntArray = np.array([self.counts[name] for name in self._names], dtype=np.int64)

@@ -146,7 +146,7 @@ def make(context: Context, node: Any) -> Any:
         raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{_DEEPEST} levels")
     full = expand(node, context.file, context.at)
     kind = full["kind"]
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise unknown(str(kind), tuple(KINDS), f"{what} is of an unknown kind", context.file)
     known = KINDS[kind]
     check_keys(full, known.keys, f"{what} ({kind})", context.file)
