@@ -11,7 +11,7 @@ from harness import DATA, PYTHON, Failed, Options, Result, Row, answer, child, l
 
 BATCH = 16
 LANES = 8
-WORLDS = (1, 2, 4, 8)
+WORLDS = {"blocks": (1, 2, 4, 8), "global": (1, 8)}
 AT_MOST = 1.1
 SHARD_BYTES = 1 << 20
 KINDS = {"4 KB": shards.TOKEN_BYTES, "100 KB": shards.IMAGE_BYTES}
@@ -22,11 +22,11 @@ def run(_options: Options) -> Result:
     rows: list[Row] = []
     for kind, size_bytes in KINDS.items():
         path = shards.samples(size_bytes, SHARD_BYTES)
-        for mode in ("blocks", "global"):
-            epochs = [child(PYTHON, __file__, "epoch", path=path, mode=mode, world=world) for world in WORLDS]
+        for mode, worlds in WORLDS.items():
+            epochs = [child(PYTHON, __file__, "epoch", path=path, mode=mode, world=world) for world in worlds]
             if any(epoch["batches"] != epochs[0]["batches"] for epoch in epochs):
                 raise Failed(f"{kind}, mode {mode}: the global batches differ")
-            for world, epoch in zip(WORLDS, epochs, strict=True):
+            for world, epoch in zip(worlds, epochs, strict=True):
                 hosts = f"{world} host{'s' if world > 1 else ''}"
                 what = f"samples of {kind}, mode {mode}, {hosts}"
                 fetched = limit(what, "× the dataset", [epoch["fetched"]], AT_MOST if mode == "blocks" else None)

@@ -154,7 +154,8 @@ def seconds(work) -> float:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    clean_stale_shared_memory()
+    if sys.argv[1] in ("epoch", "first_batch", "remote"):
+        clean_stale_shared_memory()
     print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))))
     sys.stdout.flush()
     # Its threads and shared memory end with the process, whatever they still wait for.
