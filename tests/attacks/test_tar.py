@@ -7,6 +7,7 @@ import json
 import sqlite3
 import tarfile
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +28,7 @@ from penstock.errors import (
     Unsupported,
 )
 from penstock.prepare.energon import prepare_webdataset
+from penstock.prepare.media import prepare_media
 
 
 def tar_of(members: list[tuple[str, bytes]], **how: Any) -> bytes:
@@ -333,3 +335,68 @@ def test_not_prepared(root: Path) -> None:
         ps.open(root)
     with pytest.raises((NotFound, Unsupported)):
         ps.open(root / "a.tar")
+
+
+# --- contents that lie -----------------------------------------------------------------------------------------------
+
+
+def png(width: int, height: int) -> bytes:
+    """An image of this size, as its header says; there is next to nothing in it."""
+    out = b"\x89PNG\r\n\x1a\n"
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\2\0\0\0"
+    for kind, data in ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(10))), (b"IEND", b"")):
+        out += len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+    return out
+
+
+def box(kind: bytes, body: bytes, size: int | None = None) -> bytes:
+    return (len(body) + 8 if size is None else size).to_bytes(4, "big") + kind + body
+
+
+FTYP = box(b"ftyp", b"isom" + bytes(4))
+VIDEOS = {
+    "long": FTYP + box(b"moov", box(b"mvhd", bytes(12) + b"\xff" * 8 + bytes(80))),
+    "far": FTYP + (1).to_bytes(4, "big") + b"moov" + (1 << 60).to_bytes(8, "big"),
+    "deep": FTYP + b"".join(box(b"moov", b"", 1 << 20) for _ in range(5000)),
+    "endless": box(b"moov", b"", 0) * 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        (png(60_000, 60_000), TooLarge),
+        (png((1 << 31) - 1, (1 << 31) - 1), TooLarge),
+        (png(0, 0), Corrupt),
+        (png(9, 9)[:20], Truncated),
+        (b"", Corrupt),
+    ],
+)
+@pytest.mark.parametrize(
+    "config", ["__class__: CrudeWebdataset", "sample_type: {__class__: ImageSample}\nfield_map: {image: png}"]
+)
+def test_images_that_lie(root: Path, image: bytes, kind: Any, config: str) -> None:
+    (root / "a.tar").write_bytes(tar_of([("k.png", image)]))
+    prepare_webdataset(root, split_ratio=(1, 0, 0))
+    (root / ".nv-meta" / "dataset.yaml").write_text(config)
+
+    def read() -> None:
+        with pytest.raises(kind, match="'k'"):
+            ps.open(root)[0]
+
+    assert peak_bytes(read) < 16 << 20
+
+
+def test_media_that_lie(root: Path) -> None:
+    images = {f"i{number}.png": png(3, 2)[: 40 - 10 * number] for number in range(4)}
+    videos = {f"{name}.mp4": video for name, video in VIDEOS.items()}
+    (root / "a.tar").write_bytes(tar_of([*images.items(), *videos.items(), ("whole.png", png(3, 2))]))
+    prepare_webdataset(root, split_ratio=(1, 0, 0))
+    found: list[Any] = []
+    assert peak_bytes(lambda: found.append(prepare_media(root, by="header", workers=1))) < 64 << 20
+    source: Any = ps.open(root, raw=True)
+    assert source.get_media_metadata("whole.png").width == 3
+    for name in [*videos, "i2.png", "i3.png"]:
+        with pytest.raises(NotFound):
+            source.get_media_metadata(name)
+    assert set(videos) <= {one.name for one in found[0].problems}

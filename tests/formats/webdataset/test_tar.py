@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.errors import Corrupt, FormatError, Unsupported
 from penstock.formats.webdataset import tar, tar_blocks
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.shards import encode_index, index_path, scan_shard
 from penstock.formats.webdataset.sqlite_index import decode_table, encode_table
 from penstock.formats.webdataset.tar_write import END, encode_headers, padding
+from penstock.prepare.energon import prepare_webdataset
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing.datasets import refusal
@@ -87,12 +89,28 @@ def test_as_tarfile(members: list[Any], format: int, pax: dict[str, str] | None,
     assert same_members(ours(data, least_bytes), theirs(data))
 
 
-def test_many_members_cross_windows() -> None:
+@pytest.mark.parametrize("mtimes", [(0,), (1.5,), (0, 0, 1.5)])
+@pytest.mark.parametrize("every", [0, 2, 700])
+def test_many_members_cross_windows(mtimes: tuple[float, ...], every: int) -> None:
+    """Plain members, such with a PAX header that tells only a time, and some whose name stands in it."""
     rng = np.random.default_rng(0)
-    members = [(f"k{number:05d}.txt", int(rng.integers(0, 9000)), b"0", 0, "") for number in range(3000)]
-    members[1500:1500] = [("big.bin", 9_000_000, b"0", 0, ""), ("é.txt", 5, b"0", 0, ""), ("d/", 0, b"5", 0, "")]
+    members: list[Any] = []
+    for number in range(1500):
+        name = f"{'é' if every and number % every == 0 else 'k'}{number:05d}.txt"
+        members.append((name, int(rng.integers(0, 9000)), b"0", mtimes[number % len(mtimes)], ""))
+    members[700:700] = [("big.bin", 9_000_000, b"0", 0, ""), ("é.txt", 5, b"0", 0, ""), ("d/", 0, b"5", 0, "")]
     data = archive_of(members, tarfile.PAX_FORMAT)
     assert same_members(ours(data), theirs(data))
+
+
+def test_samples_with_pax_times_are_read(tmp_path: Path) -> None:
+    members = [(f"k{number}.{part}", 300, b"0", number + 0.5, "") for number in range(50) for part in ("a", "b")]
+    (tmp_path / "a.tar").write_bytes(archive_of(members, tarfile.PAX_FORMAT))
+    prepare_webdataset(tmp_path, split_ratio=(1, 0, 0))
+    source: Any = penstock.open(tmp_path, raw=True)
+    assert [sample["__key__"] for sample in source] == [f"k{number}" for number in range(50)]
+    assert all(sample["a"] == sample["b"] == bytes(300) for sample in source)
+    assert source.extent(1).offset_bytes == 6 * 512
 
 
 @settings(deadline=None, max_examples=60)
