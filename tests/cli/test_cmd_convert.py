@@ -94,7 +94,7 @@ def test_samples(tmp_path: Path) -> None:
     assert "column" not in done.stderr
     assert (tmp_path / "b.jsonl").read_text().splitlines()[0] == '{"text":"one"}'
     done = run(tmp_path / "m", tmp_path / "b.mds", "--columns", "v=ndarray:uint16:3,4,id=int")
-    assert done.returncode == 2
+    assert done.returncode == 10
     assert "no column 'v'" in done.stderr
     done = run(tmp_path / "m", tmp_path / "c.jsonl", "--columns", "id=int")
     assert "no place for its column 'text'" in done.stderr
