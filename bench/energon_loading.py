@@ -23,7 +23,7 @@ def run(options: Options) -> Result:
 
     peer = interpreter("energon")
     rows_file, tars = _rows(), _images()
-    steps = 300 if options.quick else 2_000
+    steps = 2_000 if options.quick else 4_000
     rows: list[Any] = []
     for workers in (0, 2):
         given = {"path": rows_file, "workers": workers, "steps": steps}

@@ -42,7 +42,9 @@ __all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    found = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = found  # cook functions ask for `energon.TextSample` once a sample
+    return found
 
 
 def __dir__() -> list[str]:

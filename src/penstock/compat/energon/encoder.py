@@ -246,7 +246,10 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
         return generic_batch(samples)
     first = samples[0]
-    columns = {name: [_get(one, name) for one in samples] for name in (first if is_dict else _names(type(first)))}
+    if is_dict:
+        columns = {name: [one[name] for one in samples] for name in first}
+    else:
+        columns = {name: [getattr(one, name) for one in samples] for name in _names(type(first))}
     # What tells where samples come from stays as it is: subflavors may differ in their keys.
     made = {name: values if name in BASE_FIELDS else generic_batch(values) for name, values in columns.items()}
     if "__restore_key__" in made:
@@ -254,10 +257,6 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     if "__sources__" in made:
         made["__sources__"] = tuple(source for one in made["__sources__"] for source in one or ())
     return made if is_dict else kind(**made)
-
-
-def _get(sample: Any, name: str) -> Any:
-    return sample[name] if isinstance(sample, dict) else getattr(sample, name)
 
 
 def _as(kind: Any, value: Any) -> Any:
