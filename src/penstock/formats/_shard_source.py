@@ -133,6 +133,12 @@ class ShardSource:
         return self._starts
 
     @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
+        packed = any(shard.zip_data is not None for shard in self._shards)
+        return "blocks" if packed or not isinstance(self._folder.store, SupportsMmap) else "global"
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all shards and meta files as they are stored, by what the index says."""
         pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]

@@ -17,6 +17,7 @@ from penstock.formats import get_format
 from penstock.formats._index_json import below, encode_merged, parse_index
 from penstock.formats._shard_files import HEAD_BYTES
 from penstock.store.local import LocalStore
+from penstock.testing import FileServer
 from penstock.testing.counting import CountingStore
 from penstock.testing.equality import row_matches, same, same_samples
 from penstock.testing.sources import SourceLaws
@@ -132,6 +133,18 @@ def test_splits(tmp_path: Path) -> None:
     assert "odd name, other" in str(several.value)
     with pytest.raises(ConfigError):
         ps.open(tmp_path, format="mds", split="../other")
+
+
+def test_shards_that_are_unpacked_or_fetched_are_shuffled_by_blocks(tmp_path: Path) -> None:
+    write(tmp_path / "raw")
+    write(tmp_path / "zip", compression="zstd")
+    write(tmp_path / "far")
+    assert "mode=global" in str(ps.Shuffle(ps.open(tmp_path / "raw")))
+    assert "mode=blocks" in str(ps.Shuffle(ps.open(tmp_path / "zip")))
+    assert "mode=global" in str(ps.Shuffle(ps.open(tmp_path / "zip"), mode="global"))
+    with FileServer() as server:
+        server.files.update({file.name: file.read_bytes() for file in (tmp_path / "far").iterdir()})
+        assert "mode=blocks" in str(ps.Shuffle(ps.open(server.url)))
 
 
 def test_opening_reads_the_index_alone(tmp_path: Path) -> None:
