@@ -257,6 +257,22 @@ def test_a_key_in_two_samples_names_none(prepared: Path) -> None:
 # --- the files of .nv-meta -------------------------------------------------------------------------------------------
 
 
+def test_a_key_in_two_shards_is_a_finding_without_an_index_too(prepared: Path) -> None:
+    for name in ("a.tar", "a.tar.idx"):
+        (prepared / name.replace("a", "b", 1)).write_bytes((prepared / name).read_bytes())
+    write_info(prepared, {"shard_counts": {"a.tar": 4, "b.tar": 4}})
+    (prepared / ".nv-meta" / "index.sqlite").unlink()
+    (prepared / ".nv-meta" / "split.yaml").write_text("split_parts: {train: [a.tar, b.tar]}\n")
+    source: Any = ps.open(prepared, raw=True)
+    assert len(list(source)) == 8
+    with pytest.raises(Corrupt, match="two samples"):
+        source.get("k2.txt")
+    [one] = [one for one in ps.verify(prepared, depth="full") if one.code == "webdataset.repeated-key"]
+    assert one.severity == "warning"
+    assert one.path.endswith("b.tar")
+    assert "4 such keys" in str(one.found)
+
+
 def write_info(root: Path, value: Any) -> None:
     (root / ".nv-meta" / ".info.json").write_text(value if isinstance(value, str) else json.dumps(value))
 
