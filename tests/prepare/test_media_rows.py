@@ -15,6 +15,7 @@ from penstock.formats._media_index import MediaFilter, MediaRow, encode_metadata
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.prepare.media_rows import (
     MediaProblem,
+    MediaProblem,
     ShardMedia,
     kind_by_header,
     kind_by_name,
@@ -36,17 +37,17 @@ def rows_of(one: ShardMedia) -> list[list[str]]:
     shards = [str(GOLDEN / "media" / f"media_{number}.tar") for number in range(2)]
     store = LocalStore()
     found = [row for shard in shards for row in one(store, shard, scan_shard(store, shard))]
-    return sorted([row.name, *encode_metadata(row.metadata)] for row in found)
+    return sorted([row.name, *encode_metadata(row.metadata)] for row in found if isinstance(row, MediaRow))
 
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("by", "rows"), [("extension", "by_extension"), ("header", "by_header")])
-def test_as_the_original(by: str, rows: str, exact: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_as_the_original(by: str, rows: str, exact: bool) -> None:
     reader = pickle.loads(pickle.dumps(ShardMedia(media_filter(by), exact)))
     assert rows_of(reader) == sorted(ROWS[rows])
-    told = " ".join(record.getMessage() for record in caplog.records)
-    assert "bad.jpg" in told
-    assert "bad2.mp4" in told
+    store, shard = LocalStore(), str(GOLDEN / "media" / "media_1.tar")
+    told = [one.name for one in reader(store, shard, scan_shard(store, shard)) if isinstance(one, MediaProblem)]
+    assert {"bad.jpg", "bad2.mp4"} <= set(told)
 
 
 def test_by_glob() -> None:

@@ -64,6 +64,7 @@ Progress = Callable[[int, int], None]
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
+_MOST_PROBLEMS = 100
 _KEPT_S = 60
 """What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
 
@@ -382,6 +383,10 @@ def _warnings(request: _Request, done: Sequence[ShardDone]) -> list[str]:
             f"names that leave the folder, such as {unsafe[0].unsafe_name!r} in {unsafe[0].shard}: they are keys like "
             "any other here, and refused where files are made of them"
         )
+    problems = [text for one in done for text in one.problems]
+    found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
     if request.before is not None:
         counts = {one.shard: one.num_samples for one in done}
         changed = [name for name, count in request.before.counts.items() if counts[name] != count]

@@ -20,12 +20,13 @@ from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats._media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.formats.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
 from penstock.formats.webdataset.sqlite_index import decode_table, encode_table, remove_if_there
+from penstock.prepare.media_rows import MediaProblem
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore, hold_lock
 from penstock.store.side_file import file_binding
 
 WORK_FOLDER = ".nv-meta.work"
-_VERSION = 1
+_VERSION = 2
 _LOCK = "lock"
 _SUFFIX = ".shard"
 
@@ -41,8 +42,13 @@ class MediaReader(Protocol):
         """Which files it looks at."""
         ...
 
-    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow]:
-        """Rows of the shard at `path`, by the full names of its parts."""
+    @property
+    def exact(self) -> bool:
+        """Whether it decodes them; what headers say is another answer."""
+        ...
+
+    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow | MediaProblem]:
+        """Rows of the shard at `path`, by the full names of its parts, and what is wrong with its media."""
         ...
 
 
@@ -56,6 +62,7 @@ class _Done(msgspec.Struct, array_like=True):
     binding: str
     table: bytes
     media: tuple[str, list[StoredRow]] | None
+    problems: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardDone:
-    """What is told of a finished shard: how much it holds, whether that was known, and odd things in it."""
+    """What is told of a finished shard: how much it holds, whether that was known, odd things and bad media in it."""
 
     shard: str
     num_samples: int
@@ -79,6 +86,7 @@ class ShardDone:
     size_bytes: int
     reused: bool
     unsafe_name: str | None = None
+    problems: tuple[str, ...] = ()
 
 
 def scan_task(task: ShardTask) -> ShardDone:
@@ -91,24 +99,27 @@ def scan_task(task: ShardTask) -> ShardDone:
     stamp = _stamp(task.store, path)
     before = _read(task, stamp)
     if before is not None:
-        table, media = decode_table(before.table, path), before.media
+        table, media, problems = decode_table(before.table, path), before.media, before.problems
     else:
-        table, media = scan_shard(task.store, path), None
+        table, media, problems = scan_shard(task.store, path), None, list[str]()
         _require_good(table, path)
     reused = before is not None
     if task.media is not None and (media is None or media[0] != _key_of(task.media)):
-        rows = [(row.name, *encode_metadata(row.metadata)) for row in task.media(task.store, path, table)]
+        found = list(task.media(task.store, path, table))
+        rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
+        problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
         media, reused = (_key_of(task.media), rows), False
     if not reused:
         if _stamp(task.store, path) != stamp:
             raise PrepareError("a shard changed while it was read", path=path, hint="Prepare it when it is complete")
-        _write(task, _Done(_VERSION, task.shard, *stamp, encode_table(table), media))
+        _write(task, _Done(_VERSION, task.shard, *stamp, encode_table(table), media, problems))
     unsafe = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
-    return ShardDone(task.shard, table.num_samples, len(table.part_names), stamp[0], before is not None, unsafe)
+    told = tuple(problems) if task.media is not None else ()
+    return ShardDone(task.shard, table.num_samples, len(table.part_names), stamp[0], before is not None, unsafe, told)
 
 
 def _key_of(media: MediaReader) -> str:
-    return f"{media.filter.strategy} {media.filter.patterns}"
+    return f"{media.filter.strategy} {media.filter.patterns}" + (" exact" if media.exact else "")
 
 
 def _require_good(table: ShardTable, path: str) -> None:

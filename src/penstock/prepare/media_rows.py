@@ -12,7 +12,6 @@ row, as its header is whole, and is told of too. With `exact` images and sound a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -43,7 +42,6 @@ _STILL_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
 _TAIL_BYTES = 64
 _ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";"}
 _AT_ONCE = 256
-_log = logging.getLogger("penstock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +172,7 @@ def read_media(
 
 @dataclass(frozen=True, slots=True)
 class ShardMedia:
-    """Reads the rows of a whole tar shard; picklable. What is wrong with a file is logged.
+    """Reads the rows of a whole tar shard, and what is wrong with its files; picklable.
 
     Attributes:
         filter: which members it looks at.
@@ -184,14 +182,14 @@ class ShardMedia:
     filter: MediaFilter
     exact: bool = False
 
-    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow]:
+    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow | MediaProblem]:
         """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
         rows: dict[str, MediaRow] = {}
         for found in read_rows(store, path, list(_members(table)), [self.filter], exact=self.exact):
             if isinstance(found, MediaRow):
                 rows[found.name] = found
             else:
-                _log.warning("%s: %s: %s", path, found.name, found.what)
+                yield found
         yield from rows.values()
 
 
