@@ -64,7 +64,7 @@ def tensors(*arrays: np.ndarray[Any, Any]) -> bytes:
         ("JSON", b"{}", b"{}"),
         ("bin", b"\0\1", b"\0\1"),
         ("", b"x", b"x"),
-        ("txt.gz", gzip.compress(b"packed"), "packed"),
+        ("txt.gz", gzip.compress(b"packed", mtime=0), "packed"),
         ("gz", b"no name", b"no name"),
         ("h5", b"\x89HDF", b"\x89HDF"),
         ("eps", b"%!PS", b"%!PS"),
