@@ -38,6 +38,7 @@ def run(options: Options) -> Result:
         "200 MB of MDS samples of 4 KB written",
         [
             row("with sha1", "samples/s", columns(pairs, "samples", "samples"), streaming.NAME, TARGET),
+            row("with sha1, a CPU second", "samples", columns(pairs, "per_cpu_s", "per_cpu_s"), streaming.NAME),
             row("without hashes", "samples/s", columns(plain, "samples", "samples"), streaming.NAME, TARGET),
         ],
         ["Ours are synced to disk, the other's are not. Both write the same bytes."],
@@ -51,11 +52,12 @@ def write(out: str, payloads: str, hashes: list[str]) -> dict[str, float]:
     data = Path(payloads).read_bytes()
     size_bytes = shards.TOKEN_BYTES
     samples = [{"tokens": data[at : at + size_bytes]} for at in range(0, len(data), size_bytes)]
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     with ps.create(out, format="mds", columns={"tokens": "bytes"}, hashes=hashes, overwrite=True) as writer:
         for sample in samples:
             writer.write(sample)
-    return {"samples": len(samples) / (time.perf_counter() - began)}
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    return {"samples": len(samples) / seconds, "per_cpu_s": len(samples) / cpu_s}
 
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ def write(out: str, payloads: str, size_bytes: int, hashes: list, size_limit: in
     data = Path(payloads).read_bytes()
     samples = [{"tokens": data[at : at + size_bytes]} for at in range(0, len(data), size_bytes)]
     shutil.rmtree(out, ignore_errors=True)
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     columns = {"tokens": "bytes"}
     with streaming.MDSWriter(out=out, columns=columns, hashes=hashes, size_limit=size_limit) as writer:
         for sample in samples:
             writer.write(sample)
-    return {"samples": len(samples) / (time.perf_counter() - started)}
+    taken, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
+    return {"samples": len(samples) / taken, "per_cpu_s": len(samples) / cpu_s}
 
 
 def write_rows(out: str, format: str, rows: str) -> dict:
