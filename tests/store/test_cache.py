@@ -136,6 +136,14 @@ def test_a_copy_that_was_damaged_later(store: CachedStore, server: FileServer, f
     assert store.mapped_copy(url, hashes=SHA1).tobytes() == DATA
 
 
+@pytest.mark.parametrize("hashes", [{}, SHA1])
+def test_a_copy_that_was_cut_is_fetched_again(hashes: dict[str, str], server: FileServer, folder: Path) -> None:
+    os.truncate(opened(server, folder).local_copy(f"{server.url}/a", hashes=hashes), 100)
+    again = opened(server, folder)
+    assert again.get(f"{server.url}/a", 5, 7) == DATA[5:12]
+    assert again.mapped_copy(f"{server.url}/a", hashes=hashes).tobytes() == DATA
+
+
 def test_missing_file(store: CachedStore, server: FileServer, folder: Path) -> None:
     url = f"{server.url}/missing"
     for read in (store.mapped_copy, store.local_copy, store.get, store.size):

@@ -50,10 +50,12 @@ class Copies:
         self.budget_bytes = budget_bytes
         _require_local(self.folder)
 
-    def find(self, name: str) -> str | None:
-        """Path of a copy, which counts as used now; None where there is none."""
+    def find(self, name: str, size_bytes: int) -> str | None:
+        """Path of a copy, which counts as used now; None where there is none, or one that was cut."""
         path = self._path(name, "copy")
         try:
+            if os.stat(path).st_size != size_bytes:
+                return None
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -78,7 +80,7 @@ class Copies:
         sweep(self.folder)
         lock_path = self._path(name, "lock")
         with hold_lock(lock_path):
-            path = self.find(name)
+            path = self.find(name, size_bytes)
             if path is not None and self._is_checked(name, path, hashes):
                 self._remove(lock_path)
                 return path

@@ -249,7 +249,7 @@ class CachedStore:
         if known is None and path in self._looked:
             return None
         self._looked.add(path)
-        found = self._folder.find(copy_name(path, head.version, head.size_bytes))
+        found = self._folder.find(copy_name(path, head.version, head.size_bytes), head.size_bytes)
         if found is None:
             return None if known is None else self._keep(path, known[0])
         try:
@@ -289,7 +289,7 @@ class CachedStore:
 
     def _copy(self, path: str, head: Head, hashes: Mapping[str, str]) -> str:
         name = copy_name(path, head.version, head.size_bytes)
-        found = self._folder.find(name) if not hashes else None
+        found = self._folder.find(name, head.size_bytes) if not hashes else None
         return found or self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
 
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
