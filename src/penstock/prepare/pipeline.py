@@ -20,6 +20,7 @@ from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupporte
 from penstock.formats import BUILT_IN, format_names, get_format
 from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
+from penstock.prepare.columns import COLUMN, ColumnParts
 from penstock.prepare.engines import EngineName, Reference
 from penstock.prepare.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.prepare.inputs import InputFile, InputFormat, changed_since, describe_inputs, find_paths, spooled
@@ -182,7 +183,7 @@ def _pack(request: _Request) -> PackReport:
     if request.store.exists(request.output) and not request.overwrite:
         _forget_complete_work(request)
         raise output_exists(request.output)
-    if request.store.is_folder(request.output):
+    if request.store.is_folder(request.output) and request.to != "mds":
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
     if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
@@ -333,7 +334,10 @@ def _create(request: _Request, material: _Material) -> Writer:
     if request.to == "megatron":
         # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
         options["vocab_size"] = spec.num_ids
-    return get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
+    if request.to == "mds":
+        options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
+    writer = get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
+    return ColumnParts(writer, spec.token_bytes) if request.to == "mds" else writer
 
 
 # --- odds and ends -------------------------------------------------------------------------------------------------
@@ -361,7 +365,7 @@ def _format_of(output: str) -> str:
         "the output's name does not tell its format",
         path=output,
         expected=", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes})),
-        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed})),
+        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed} | {"mds"})),
     )
 
 
