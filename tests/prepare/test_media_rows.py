@@ -15,7 +15,6 @@ from penstock.formats._media_index import MediaFilter, MediaRow, encode_metadata
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.prepare.media_rows import (
     MediaProblem,
-    MediaProblem,
     ShardMedia,
     kind_by_header,
     kind_by_name,

@@ -71,7 +71,7 @@ def split(
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Written, ...]:
-    """Deal the documents, or the lines, of a dataset to parts: `folder/<stem>_<name><suffix>`.
+    """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
 
     Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
     document, by largest remainder, and which document is where follows from seed, number of documents and shares. By
@@ -93,9 +93,6 @@ def split(
         progress: told after each run.
         options: what `penstock.open` takes for the source.
 
-    Returns:
-        The parts, in the order of `ratio`.
-
     Raises:
         ConfigError: shares or names that can't be, or a part that exists; then none is made.
         FormatError: the source is damaged.
@@ -107,18 +104,16 @@ def split(
     if is_tars(source, format, store):
         return _split_tars(source, folder, shares, names, seed, by, overwrite, store, progress, options)
     rows = open_rows(source, format=format, store=store, **options)
+    is_tokens = isinstance(rows, TokenRows)
     parts = (
-        _by_position(len(rows), shares, seed)
-        if by == "position"
-        else _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+        _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, is_tokens=is_tokens)
     )
     target_store, target = resolve(folder)
     paths = _paths(rows, target, names, to)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
     # Where the same work was killed, parts that are there are its own.
-    overwrite = overwrite or mark.is_there()
-    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
+    outputs = [Output(path, to or rows.format, overwrite or mark.is_there(), store=store) for path in paths]
     manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 

@@ -14,6 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import NotFound
+from penstock.formats.webdataset.details import dataset_details
 from penstock.formats.webdataset.lookup import SqliteIndex
 from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.nvmeta import (
@@ -277,6 +278,10 @@ class WebdatasetSource:
         given |= {"columns": list(options.columns)} if options.columns is not None else {}
         given |= {} if self._split_config is None else {"split_config": self._split_config}
         return {"kind": "open", "format": "webdataset", "path": self.path, **given}
+
+    def details(self) -> dict[str, Any]:
+        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        return dataset_details(self._store, self.path, split_config=self._split_config)
 
     def summary(self) -> str:
         """One line: path, split, shards, and samples where they are known."""

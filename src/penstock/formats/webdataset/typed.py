@@ -200,6 +200,10 @@ class TypedSource:
         given |= {} if how.config is None else {"dataset_config": how.config}
         return {**self._raw.recipe(), **given}
 
+    def details(self) -> dict[str, Any]:
+        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        return self._raw.details()
+
     def summary(self) -> str:
         """One line: path, split, and the type of samples."""
         one = self._typing.sample_type
