@@ -171,9 +171,9 @@ def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
         except PenstockError as error:
             yield _of_error("index", error, REMAKE)
             continue
-        falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 0)
+        falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 1)
         if len(falls):
-            what = "the places in the index of a shard fall"
+            what = "the places in the index of a shard do not rise"
             yield Problem("webdataset.index", Corrupt, path, what, REMAKE, int(falls[0] + 1) * 8)
         elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= shard.size_bytes:
             what = "the index of a shard reaches beyond the shard"
@@ -198,8 +198,18 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
             yield _of_error("sample", error, _FETCH)
 
 
-def _check_shard(store: Store, root: str, info: Info, number: int, name: str) -> Iterator[Problem]:
-    """Every header of a shard, and what the indexes say of it."""
+def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
+    """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
+    found = {one.code for one in _check_sqlite(store, root, info, "sample")}
+    for number, name in enumerate(info.counts):
+        found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
+    return found
+
+
+def _check_shard(
+    store: Store, root: str, info: Info, number: int, name: str, *, contents: bool = True
+) -> Iterator[Problem]:
+    """Every header of a shard, and what the indexes say of it; JSON parts too with `contents`."""
     path = f"{root}/{name}"
     if not store.exists(path):
         return
@@ -216,7 +226,8 @@ def _check_shard(store: Store, root: str, info: Info, number: int, name: str) ->
         yield from _check_index(store, path, table)
     yield from _check_rows(store, root, number, path, table)
     yield from _check_names(path, table)
-    yield from _check_json(store, path, table)
+    if contents:
+        yield from _check_json(store, path, table)
 
 
 def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:

@@ -11,7 +11,17 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats import _media_index as media_index
 from penstock.formats._sqlite import connect
-from penstock.formats.webdataset.nvmeta import INFO_JSON, SQLITE, UUID, encode_info, meta_path, read_info
+from penstock.formats.webdataset.check import codes_by_headers
+from penstock.formats.webdataset.find import find_shards
+from penstock.formats.webdataset.nvmeta import (
+    INFO_JSON,
+    SPLIT_YAML,
+    SQLITE,
+    UUID,
+    encode_info,
+    meta_path,
+    read_info,
+)
 from penstock.formats.webdataset.shards import (
     ShardTable,
     encode_index,
@@ -23,18 +33,21 @@ from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder,
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
+_INFO = "webdataset.info"
 
 
 def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
     """Make again what is wrong and can be made from the shards; the old files are kept as `<file>.bak`.
 
-    Where a shard is damaged, only the indexes of the others are made.
+    Where a shard is damaged, only the indexes of the others are made. Reads the headers of all shards.
     """
     root = path.rstrip("/") or path
-    wrong = {one.code for one in findings if one.severity == "error"} & {_INDEX, _SQLITE, _COUNT}
+    wrong = {one.code for one in findings if one.severity == "error"} & {_INDEX, _SQLITE, _COUNT, _INFO}
+    counts = _listed(store, root, lost=_INFO in wrong)
     if not wrong:
+        wrong = codes_by_headers(store, root, read_info(store, root)) & {_INDEX, _SQLITE, _COUNT}
+    if not wrong or not counts:
         return []
-    counts = read_info(store, root).counts
     actions: list[Action] = []
     digest = IndexDigest()
     found: dict[str, int] = {}
@@ -54,8 +67,18 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
             actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
     if found != counts:
         what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
-        actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), _COUNT, what, write=write))
+        code = _INFO if _INFO in wrong else _COUNT
+        actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), code, what, write=write))
     return actions
+
+
+def _listed(store: Store, root: str, *, lost: bool) -> dict[str, int]:
+    """Shard → its samples by the list; where the list is lost, the shards of the folder, with no right number."""
+    if not lost:
+        return read_info(store, root).counts
+    if not store.exists(meta_path(root, SPLIT_YAML)) and not store.exists(meta_path(root, SQLITE)):
+        return {}  # never prepared
+    return dict.fromkeys(find_shards(store, root), -1)
 
 
 def _table(store: Store, shard: str) -> ShardTable | None:
