@@ -51,7 +51,7 @@ _MDS = {
 }
 """Kind → its MDS encoding."""
 
-_TEXTS = {"text": "str", "int": "int", "float": "float", "time": "str", "decimal": "str"}
+_TEXTS = {"text": "str", "int": "int", "long": "int", "float": "float", "time": "str", "decimal": "str"}
 _JSON_KINDS = frozenset(("text", "int", "float", "bool", "json"))
 _INT64 = range(-(1 << 63), 1 << 63)
 

@@ -20,6 +20,7 @@ from penstock._optional import require
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Sample, Schema
 
@@ -104,6 +105,11 @@ class ArrowSource:
     def schema(self) -> Schema:
         """The columns, with the dtypes of numbers."""
         return Schema(tuple(_field(one) for one in self.arrow_schema))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: row groups are decoded whole."""
+        return preferred_mode(self._store, compressed=self._name == "parquet")
 
     @property
     def fingerprint(self) -> str:

@@ -14,6 +14,7 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._ids import FileIds
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import DATA, document, document_batch, flags_of_starts, require_eos
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
@@ -167,6 +168,11 @@ class RunSource:
     def schema(self) -> Schema:
         """One field: `tokens`."""
         return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._opening.store)
 
     @property
     def fingerprint(self) -> str:

@@ -169,23 +169,28 @@ class _Parquet:
         return []
 
 
+_PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")
+"""What may stand beside Parquet files."""
+
+
 def _holds_parquet(root: str) -> bool:
-    """Whether Parquet files are among the first files of a folder, or of the folders in it."""
+    """Whether the first files of a folder, or of the folders in it, are Parquet files, and no other data."""
     left = _MOST_LOOKED_AT
     folders = [root]
+    found = False
     while folders and left > 0:
         with os.scandir(folders.pop(0)) as entries:
             for entry in entries:
                 left -= 1
-                if entry.name.startswith(("_", ".")):
+                if left <= 0 or entry.name.startswith(("_", ".")):
                     continue
-                if entry.name.endswith(SUFFIXES) and entry.is_file():
-                    return True
-                if left <= 0:
-                    break
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-    return False
+                elif entry.name.endswith(SUFFIXES):
+                    found = True
+                elif not entry.name.endswith(_PAPERS):
+                    return False
+    return found
 
 
 FORMAT = _Parquet()

@@ -15,6 +15,7 @@ from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import checked_starts, document_batch, require_eos
 from penstock.formats.flat_tokens.chunks import ChunkArray
 from penstock.formats.flat_tokens.foreign import ForeignArray
@@ -90,6 +91,7 @@ class FlatTokensSource:
         self._group = group
         self._options = options
         self._limit = limit
+        self._compressed = tokens.foreign is not None or not tokens.chain.raw
         self._num_tokens = tokens.num_items
         folder, read = group.path, options.read
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
@@ -114,6 +116,11 @@ class FlatTokensSource:
     def schema(self) -> Schema:
         """One field: `tokens`."""
         return Schema((Field("tokens", "tokens", _DTYPE.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote or compressed ones by blocks."""
+        return preferred_mode(self._store, compressed=self._compressed)
 
     @property
     def fingerprint(self) -> str:

@@ -14,6 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import side_path, token_fingerprint
 from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
@@ -76,6 +77,11 @@ class JsonlSource:
         if self._options.raw:
             return Schema((Field("line", "bytes"),))
         return Schema(tuple(Field(name, "json") for name in self._options.columns or ()), open=True)
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
 
     @property
     def fingerprint(self) -> str:

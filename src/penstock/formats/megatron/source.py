@@ -16,6 +16,7 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
 from penstock.formats._ids import FileIds
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
 from penstock.formats._tokens import (
     DATA,
@@ -115,6 +116,11 @@ class MegatronSource:
     def schema(self) -> Schema:
         """One field: `tokens`."""
         return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
 
     @property
     def fingerprint(self) -> str:

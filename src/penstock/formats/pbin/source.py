@@ -12,6 +12,7 @@ import xxhash
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import (
     TokenFile,
     document,
@@ -75,6 +76,11 @@ class PbinSource:
     def schema(self) -> Schema:
         """One field: `tokens`."""
         return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
 
     @property
     def fingerprint(self) -> str:
