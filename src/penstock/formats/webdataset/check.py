@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData
+from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.dataset_yaml import read_dataset_yaml
@@ -28,6 +28,7 @@ from penstock.formats.webdataset.manifest import digests_of, read_manifest, side
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
+    INFO_YAML,
     SPLIT_YAML,
     SQLITE,
     Info,
@@ -60,7 +61,8 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
         NotFound: nothing is there.
     """
     root = path.rstrip("/") or path
-    if not store.exists(root):
+    # A server of plain files knows no folders.
+    if not any(map(store.exists, (root, meta_path(root, INFO_JSON), meta_path(root, INFO_YAML)))):
         raise NotFound("no such file or folder", path=root, hint="Check the path")
     return [problem.finding() for problem in _problems(store, root, depth)]
 
@@ -148,7 +150,10 @@ def _check_dataset(store: Store, root: str) -> Iterator[Problem]:
 
 def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
     """Shards that the list has and the folder has not, and the other way round."""
-    there = set(find_shards(store, root))
+    try:
+        there = set(find_shards(store, root))
+    except (NotFound, Unsupported):
+        there = set[str]()  # a server of plain files does not list them
     path = meta_path(root, info.name)
     for name in info.counts:
         if name not in there and not store.exists(f"{root}/{name}"):
