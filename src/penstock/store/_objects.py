@@ -237,7 +237,7 @@ class Objects:
         kind, text = type(error).__name__, _first_lines(error)
         if isinstance(error, PenstockError):
             return error
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             hint = "The bucket does not exist" if "NoSuchBucket" in str(error) else "Check the URL"
             return NotFound("no such file or folder", path=url, hint=hint)
         if kind == "AlreadyExistsError":
