@@ -59,14 +59,13 @@ def format_table() -> str:
 
 
 def measured_table() -> str:
-    """The measured rows that have an aim, from `bench/results.json`."""
+    """Of each question in `bench/results.json` the first row with an aim, and every row that misses its own."""
     path = ROOT / "bench/results.json"
     questions = json.loads(path.read_text())["questions"] if path.exists() else {}
     lines = ["| question | Penstock | beside | factor | aim | |", "|---|---|---|---|---|---|"]
     for question in questions.values():
-        for row in question["rows"]:
-            if row["target"] is None:
-                continue
+        aimed = [row for row in question["rows"] if row["target"] is not None]
+        for row in [*aimed[:1], *(row for row in aimed[1:] if not row["met"])]:
             other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
             factor = "" if row["factor"] is None or row["at_most"] else f"{row['factor']:.3g}×"
             aim = f"≤ {row['target']} {row['unit']}" if row["at_most"] else f"≥ {row['target']}×"

@@ -39,6 +39,7 @@ _SNIFF_BYTES = 1 << 16
 class _FlatTokens:
     name = "flat-tokens"
     traits = Traits(
+        remote=True,
         write=True,
         tokens=True,
         splits=True,

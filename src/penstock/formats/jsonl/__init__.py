@@ -40,6 +40,7 @@ _SUFFIXES = (".jsonl", ".ndjson")
 class _Jsonl:
     name = "jsonl"
     traits = Traits(
+        remote=True,
         write=True,
         verify=True,
         repair=True,

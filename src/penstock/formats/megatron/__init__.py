@@ -44,6 +44,7 @@ from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 class _Megatron:
     name = "megatron"
     traits = Traits(
+        remote=True,
         write=True,
         tokens=True,
         verify=True,

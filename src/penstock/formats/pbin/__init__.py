@@ -38,6 +38,7 @@ from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 class _Pbin:
     name = "pbin"
     traits = Traits(
+        remote=True,
         write=True,
         tokens=True,
         verify=True,
