@@ -53,6 +53,8 @@ def test_over_the_web_ranges_are_read(shards: Path, web: FileServer) -> None:
     read = [(path, place) for _, path, place in web.log if path.endswith(".tar") and place is not None]
     assert 0 < sum(stop - start for _, (start, stop) in read) < 100_000
     assert source.fingerprint == local.fingerprint
+    assert local.preferred_mode == "global"
+    assert source.preferred_mode == penstock.open(f"{web.url}/set", format="webdataset").preferred_mode == "blocks"
     places = np.array([0, 119, 60, 61, 3])
     assert pickle.loads(pickle.dumps(source)).get_batch(places)["b"] == local.get_batch(places)["b"]
 

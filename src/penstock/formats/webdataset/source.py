@@ -14,6 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import NotFound
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.webdataset.details import dataset_details
 from penstock.formats.webdataset.lookup import SqliteIndex
 from penstock.formats.webdataset.names import split_name
@@ -180,6 +181,11 @@ class WebdatasetSource:
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: by blocks where the shards are remote."""
+        return preferred_mode(self._store)
 
     @property
     def block_starts(self) -> IntArray:

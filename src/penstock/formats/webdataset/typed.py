@@ -17,6 +17,7 @@ from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.formats._modes import Mode
 from penstock.formats.webdataset.sample_types import SampleType
 from penstock.formats.webdataset.source import WebdatasetSource
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Sample, Schema
@@ -153,6 +154,11 @@ class TypedSource:
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
 
     # --- what the raw samples know -------------------------------------------------------------------------------
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: as the raw samples."""
+        return self._raw.preferred_mode
 
     @property
     def block_starts(self) -> IntArray:
