@@ -98,6 +98,7 @@ def test_a_failing_function_is_the_run_s_error(tmp_path: Path) -> None:
     source = ps.open(tars(tmp_path / "tars"), raw=True)
     found, error = keys_until_an_error(loader(ps.Map(source, cook), workers=2))
     assert isinstance(error, ZeroDivisionError)
+    assert any("cook" in note and "'033'" in note for note in error.__notes__)
     assert len(found) == 30
 
 

@@ -156,6 +156,10 @@ def test_a_part_of_the_ranks_is_not_enough(fns: Any) -> None:
         ps.merge_states([states[0], {**states[0], "lanes": [[0, 5, 5]]}])
     with pytest.raises(ResumeMismatch, match="no state of lanes"):
         ps.merge_states([{**states[0], "lanes": [[0, -1, 5]]}])
+    with pytest.raises(ResumeMismatch, match="none of rank 1"):
+        ps.merge_states([states[0], states[0]])
+    with pytest.raises(ResumeMismatch, match="not a state"):
+        ps.merge_states([{}])
     with pytest.raises(ConfigError, match="no state to merge"):
         ps.merge_states([])
 

@@ -92,7 +92,10 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
     _refuse_inexact(run, start)
     stop = _end(run.data, start + stretch.global_batch)
     if start >= stop:
-        raise ConfigError("the pass ends before this step", found=step, expected=f"below {len(run.data)} samples")
+        raise ConfigError(
+            f"the pass of {stop:,} samples ends before this step",
+            found=f"step {step}, which begins at position {start:,}",
+        )
     positions = [one for one in range(start, stop) if rank is None or one % world == rank]
     return {
         "step": step,

@@ -12,6 +12,7 @@ from penstock._columns import stack
 from penstock._stages import collecting
 from penstock.abc import LaneStream
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
+from penstock.load import state as saved_states
 from penstock.load.collate import Collate
 from penstock.load.workers import Handed, Wait, WorkersFactory
 
@@ -242,7 +243,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             of their own are equal on every rank: any one of them is the result.
 
     Raises:
-        ResumeMismatch: they are of different streams or steps, or disagree on a lane.
+        ResumeMismatch: no states, of different streams or steps, they disagree on a lane, or a rank's is missing.
     """
     first: dict[str, Any] | None = None
     places: dict[int, tuple[int, int]] = {}
@@ -262,6 +263,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 raise ResumeMismatch(f"two states disagree on lane {lane}", found=place, expected=places[lane])
     if first is None:
         raise ConfigError("there is no state to merge")
+    world = saved_states.decode(first).history[-1].world
+    lacking = sorted(set(range(world)) - {lane % world for lane in places}) if places else []
+    if lacking:
+        raise ResumeMismatch("the states of some ranks are missing", found=f"none of rank {_listed(lacking)}")
     return {**first, "lanes": encode(places)} if places else first
 
 

@@ -114,5 +114,5 @@ def _unmatched(first: str, source: Any, name: str, rows: IntArray) -> ConfigErro
     return ConfigError(
         f"{len(rows):,} of {len(source):,} keys of {first!r} are not in {name!r}",
         found=f"{some}{more}",
-        hint="Pass how='skip' to leave such rows out, or how='none' to have None in that place",
+        hint="To leave such rows out: how='skip' (nonmatch: skip in a metadataset); to have None there: how='none'",
     )

@@ -220,6 +220,17 @@ def _applied(x: MappedSource | MappedStream, samples: list[Any]) -> list[Sample]
     """The function of each sample; its time is told apart from reading."""
     fn, aux = x.fn, x._aux  # pyright: ignore[reportPrivateUsage]
     began = time.perf_counter()
-    made = [fn(sample, **aux) for sample in samples]
+    made: list[Sample] = []
+    try:
+        for sample in samples:
+            made.append(fn(sample, **aux))
+    except Exception as error:
+        error.add_note(f"In {x.summary()}, {_named(samples[len(made)])}")
+        raise
     report(f"Map {x.name}", time.perf_counter() - began)
     return made
+
+
+def _named(sample: Any) -> str:
+    key = sample.get("__key__") if isinstance(sample, Mapping) else None
+    return "of a sample without a key" if key is None else f"of the sample {key!r}"

@@ -194,9 +194,11 @@ def _length(number: int, n: int | None, lanes: int) -> int:
     if n is None:
         raise ConfigError(f"stage {number} has no end, and others follow", expected="a number of positions")
     n = operator.index(n)
-    if n < 1 or n % lanes:
+    if n < 1:
+        raise ConfigError(f"stage {number} has no positions", found=n, expected="at least 1")
+    if n % lanes:
         raise ConfigError(
-            f"the length of stage {number} is no multiple of the {lanes} lanes" if n > 0 else "a stage has positions",
+            f"the length of stage {number} is no multiple of the {lanes} lanes",
             found=n,
             expected=" or ".join(str(m) for m in (n // lanes * lanes, (n // lanes + 1) * lanes) if m > 0),
         )
