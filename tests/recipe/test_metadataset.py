@@ -247,6 +247,12 @@ def test_the_nearest_key(tmp_path: Path) -> None:
     file.write_text(_v2(f"path: {_ds('a')}\n    subflavor: {{a: 1}}"))
     with pytest.raises(ConfigError, match="Did you mean 'subflavors'"):
         open_metadataset(file)
+    for kind, wrong, right in (("blend", "wieght", "weight"), ("blend_epochized", "repetition", "repetitions")):
+        file.write_text(_v2(f"{kind}: [{{path: {_ds('a')}, {wrong}: 2}}]"))
+        with pytest.raises(ConfigError, match=f"Did you mean '{right}'"):
+            open_metadataset(file)
+        with pytest.raises(ConfigError, match=f"Did you mean '{right}'"):
+            open_recipe({kind: [{"path": _ds("a"), wrong: 2}]})
 
 
 def test_a_file_in_itself(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_refused(url: str) -> None:
     assert url.partition(":")[0] in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["a\0b", "x" * 256, "/a/" + "é" * 128 + "/b", "file:///a%00b"])
+def test_names_that_no_file_can_have(url: str) -> None:
+    with pytest.raises(ConfigError, match="no file can have this name"):
+        resolve(url)
+
+
 def test_local_paths_load_nothing_of_remote_stores() -> None:
     code = "import sys; from penstock.store.resolve import resolve; resolve('a'); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

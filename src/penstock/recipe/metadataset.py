@@ -197,8 +197,9 @@ def _mix(kind: MixKind, value: dict[str, Any], what: str, above: _Above) -> Mixe
         where = f"{what}.{kind}[{place}]"
         item = check_map(one, where, above.path)
         given = {key: each for key, each in item.items() if key != number}
+        known = _JOIN if "join" in given else _REFERENCE if "path" in given else (*_REFERENCE, "join", "joiner")
+        check_keys(item, (*known, number), where, above.path)
         if "path" not in given and "join" not in given:
-            check_keys(item, (*_REFERENCE, "join", "joiner", number), where, above.path)
             raise ConfigError(f"{where} has neither path nor join", path=above.path, found=", ".join(item) or "nothing")
         node = _joined(given, where, inside) if "join" in given else _reference(given, where, inside)
         items.append((_name(given), _number(item, number, where, above), node))

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.recipe.code import FROM_JOINED
-from penstock.recipe.keys import check_keys, check_list, check_map, unknown
+from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.kinds import KINDS, number_of
 from penstock.recipe.places import aux_place
 
@@ -39,8 +39,14 @@ _FILES = (".yaml", ".yml", ".json")
 _PER_DATASET = ("subset", "window")
 
 
-def expand(value: Any, path: str | None, at: str = "") -> Any:
+def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = ()) -> Any:
     """A full node for a short one; a full one stays as it is, and what is below it may be short.
+
+    Args:
+        value: of the file.
+        path: of the file.
+        at: where it stands in it.
+        taken: keys that may stand beside it, and were read already.
 
     Raises:
         ConfigError: an unknown key, or several forms in one.
@@ -51,10 +57,11 @@ def expand(value: Any, path: str | None, at: str = "") -> Any:
         return node
     bases = [base for base in BASES if base in node]
     if len(bases) != 1:
-        check_keys(node, ("kind", *BASES, *MODIFIERS, *(key for keys in OWN.values() for key in keys)), what, path)
+        options = (key for keys in OWN.values() for key in keys)
+        check_keys(node, ("kind", *taken, *BASES, *MODIFIERS, *options), what, path)
         raise ConfigError(f"{what} is one of {', '.join(BASES)}", path=path, found=", ".join(bases) or "none of them")
     [base] = bases
-    check_keys(node, (base, *OWN[base], *MODIFIERS), what, path)
+    check_keys(node, (base, *taken, *OWN[base], *MODIFIERS), what, path)
     if base == "path":
         return _modified(_opened(node), node, path, what)
     below = {key: node[key] for key in _PER_DATASET if key in node and base != "join"}
@@ -131,9 +138,10 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
         child = check_map(one, where, path)
         own = {key: child[key] for key in ITEM.get(base, ()) if key in child}
         rest = handed_down({key: each for key, each in child.items() if key not in own}, below)
-        name = own.pop("name", None) or _name_of(rest, place)
+        given = own.pop("name", None)
+        name = _name_of(rest, place) if given is None else check_text(given, f"{where}.name", path)
         taken[name] = taken.get(name, 0) + 1
-        full = expand(rest, path, where)
+        full = expand(rest, path, where, ITEM.get(base, ()))
         found.append((name if taken[name] == 1 else f"{name}-{taken[name]}", own, full))
     return found
 

@@ -11,6 +11,7 @@ from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_MOST_NAME_BYTES = 255
 
 
 def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
@@ -20,16 +21,26 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     URL; nothing is asked of it here.
 
     Raises:
-        ConfigError: a scheme that no store serves.
+        ConfigError: a scheme that no store serves, or a local name that no file can have.
         MissingExtra: a package that the scheme needs is not installed.
     """
     text = os.fspath(url)
     if not _SCHEME.match(text):
-        return LocalStore(), os.path.expanduser(text)
+        return LocalStore(), _possible(os.path.expanduser(text))
     parts = urlsplit(text)
     if parts.scheme == "file":
-        return LocalStore(), unquote(parts.path)
+        return LocalStore(), _possible(unquote(parts.path))
     return _remote(parts.scheme, text.rstrip("/"))
+
+
+def _possible(path: str) -> str:
+    if "\0" in path or max(map(len, os.fsencode(path).split(b"/"))) > _MOST_NAME_BYTES:
+        raise ConfigError(
+            "no file can have this name",
+            found=repr(path)[:80],
+            expected=f"at most {_MOST_NAME_BYTES} bytes between slashes, none of them zero",
+        )
+    return path
 
 
 def _remote(scheme: str, url: str) -> tuple[Store, str]:
