@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,13 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.recipe import open_metadataset, open_recipe
 
-from .conftest import GOLDEN, MDS
+from .conftest import GOLDEN as KEPT
+from .conftest import MDS
 from .functions import beside
+
+# What opens a JSONL in another flavour makes an index beside it.
+_FOLDER = tempfile.TemporaryDirectory(prefix="penstock-hostile-")
+GOLDEN = Path(shutil.copytree(KEPT, Path(_FOLDER.name) / "golden"))
 
 SCALARS: list[Any] = [
     *(None, True, -1, 0, 1.5, 10**30, float("nan"), float("inf"), "", "a", "~"),
