@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import click
@@ -71,8 +72,10 @@ def _plain_value(value: Any) -> Any:
         return f"<{len(value)} bytes>"
     if hasattr(value, "mode") and hasattr(value, "tobytes"):
         return f"<{value.mode} image, {value.width} x {value.height}>"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_plain_value(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
     return value
 
 
