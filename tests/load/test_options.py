@@ -7,10 +7,26 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import ConfigError
 from penstock.load import Loader
 from penstock.load.options import mixed_border
 from penstock.mix import Stages
 from penstock.order import Shuffle
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"global_batch": 0}, "a number of samples"),
+        ({"global_batch": -4}, "a number of samples"),
+        ({"workers": 0, "worker_kind": "fibers"}, "no such worker_kind"),
+        ({"timeout_seconds": -1}, "timeout_seconds=-1"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds=nan"),
+    ],
+)
+def test_what_can_not_be(numbers: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Loader(Shuffle(numbers(9), 1), **{"global_batch": 4, "rank": 0, "world": 1, **options})
 
 
 def test_stages_that_begin_inside_a_batch_are_told(numbers: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -53,7 +53,8 @@ def test_an_error_comes_in_its_place_and_says_where(functions: Any) -> None:
     with pytest.raises(Corrupt, match=r"x\.bin") as caught:
         next(batches)
     assert caught.value.offset_bytes == 21
-    assert "loader process 0" in caught.value.__notes__[0]
+    assert any("fails_at_21" in note for note in caught.value.__notes__)
+    assert any("loader process 0" in note for note in caught.value.__notes__)
 
 
 def test_a_killed_worker_is_an_error_and_the_place_is_kept(functions: Any) -> None:

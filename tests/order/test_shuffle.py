@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.order import GlobalOrder, Shuffle
+from penstock.order import GlobalOrder, Sequential, Shuffle, Take
 from penstock.order.blocks import BlockOrder
 from penstock.testing.memory import MemorySource
 
@@ -46,6 +46,12 @@ def test_an_empty_source_is_refused() -> None:
     for mode in ("global", "blocks"):
         with pytest.raises(ConfigError, match="empty"):
             Shuffle(MemorySource([]), 7, mode=mode)
+
+
+@pytest.mark.parametrize("order", [Shuffle, Sequential, lambda stream: Take(stream, 0, 1)])
+def test_a_stream_is_no_source(order: Any) -> None:
+    with pytest.raises(ConfigError, match="a stream has its order already"):
+        order(Shuffle(MemorySource([{"n": 0}]), 1))
 
 
 def test_options_that_can_not_work() -> None:

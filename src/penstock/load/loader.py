@@ -337,6 +337,10 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
             found=f"workers={workers}, prefetch={prefetch}",
             expected="workers of 0 or more, prefetch of 1 or more",
         )
+    if timeout_seconds is not None and not timeout_seconds > 0:
+        raise ConfigError("no batch comes in this time", found=f"timeout_seconds={timeout_seconds}", expected="above 0")
+    if kind not in ("threads", "processes"):
+        raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     start = _starter(kind, prefetch, timeout_seconds) if workers else _in_the_calling_thread
 
     def begin(task: ReadTask | LaneTask, first: int) -> Pipeline:
@@ -350,8 +354,6 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
 def _starter(kind: WorkerKind, prefetch: int, timeout_seconds: float | None) -> WorkersFactory:
     if kind == "threads":
         return lambda producer, workers: ThreadWorkers(producer, workers, prefetch, timeout_seconds)
-    if kind != "processes":
-        raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     from penstock.load.processes import ProcessWorkers  # most runs need no processes
 
     return lambda producer, workers: ProcessWorkers(producer, workers, prefetch, timeout_seconds)

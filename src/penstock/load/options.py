@@ -72,8 +72,10 @@ def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None
     """
     if micro_batch is not None and micro_batch < 1:
         raise ConfigError("micro_batch is a number of samples", found=micro_batch, expected="1 or more")
+    if global_batch < 1:
+        raise ConfigError("global_batch is a number of samples", found=global_batch, expected="1 or more")
     unit = world * (micro_batch or 1)
-    if global_batch < 1 or global_batch % unit:
+    if global_batch % unit:
         below = global_batch // unit * unit
         name = "world" if micro_batch is None else f"world × micro_batch = {world} × {micro_batch}"
         raise ConfigError(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from penstock._digest import derive_key
 from penstock._index import as_indices, as_position, as_positions
+from penstock.abc import is_lane_stream, is_stream
 from penstock.errors import ConfigError
 from penstock.types import IntArray
 
@@ -151,6 +152,18 @@ class GlobalOrder:
 
     def _key(self, epoch: int) -> int:
         return subkey(self._base, epoch)
+
+
+def size_of(source: Any) -> int:
+    """`len(source)`; raises `ConfigError` for a stream, which has no end."""
+    if is_stream(source) or is_lane_stream(source):
+        raise ConfigError(
+            "a stream has its order already, and no end",
+            found=f"a {type(source).__name__}",
+            expected="a source",
+            hint="Give the source that it is made of",
+        )
+    return len(source)
 
 
 def check_size(size: int) -> None:

@@ -11,7 +11,7 @@ from penstock._index import as_indices, as_position, as_positions
 from penstock.abc import Source
 from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts
 from penstock.order.ordered import OrderedStream, T
-from penstock.order.permutation import check_size
+from penstock.order.permutation import check_size, size_of
 from penstock.types import IntArray
 
 VERSION = "sequential-1"
@@ -70,6 +70,6 @@ def Sequential(source: Source[T], lanes: int = 1) -> OrderedStream[T]:
         lanes: with more than one, lane l of an epoch walks the l-th contiguous part of the source.
 
     Raises:
-        ConfigError: the source is empty, or `lanes` below 1.
+        ConfigError: the source is empty, or a stream, or `lanes` below 1.
     """
-    return OrderedStream("Sequential", source, SequentialOrder(len(source), lanes), lanes, whole_blocks=True)
+    return OrderedStream("Sequential", source, SequentialOrder(size_of(source), lanes), lanes, whole_blocks=True)

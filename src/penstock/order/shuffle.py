@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.order.blocks import OPEN_BLOCKS, BlockOrder, blocks_of
 from penstock.order.lanes import check_lanes
 from penstock.order.ordered import OrderedStream, T
-from penstock.order.permutation import GlobalOrder, check_size
+from penstock.order.permutation import GlobalOrder, check_size, size_of
 
 Mode = Literal["global", "blocks"]
 
@@ -40,16 +40,17 @@ def Shuffle(
         block_size: samples of a block, in mode blocks; by default the source's own blocks, else 4,096.
 
     Raises:
-        ConfigError: the source is empty, or an option that can't work.
+        ConfigError: the source is empty, or a stream, or an option that can't work.
     """
     check_lanes(lanes)
-    check_size(len(source))
+    size = size_of(source)
+    check_size(size)
     given, seed = seed, 0 if seed is None else operator.index(seed)
     chosen = getattr(source, "preferred_mode", "global") if mode is None else mode
     options = {"mode": chosen, "lanes": lanes, "open_blocks": open_blocks, "block_size": block_size}
     with_seed = partial(Shuffle, source, **options) if given is None else None
     if chosen == "global":
-        return OrderedStream("Shuffle", source, GlobalOrder(len(source), seed), lanes, with_seed)
+        return OrderedStream("Shuffle", source, GlobalOrder(size, seed), lanes, with_seed)
     if chosen == "blocks":
         order = BlockOrder(blocks_of(source, block_size), seed, lanes, open_blocks)
         written = {} if block_size is None else {"block_size": block_size}

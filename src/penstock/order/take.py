@@ -17,6 +17,7 @@ from penstock._tree import line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
+from penstock.order.permutation import size_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def Take(source: Any, start: int, stop: int) -> Any:
     """Samples `[start, stop)` of `source`; of a token source, those documents as a token source.
 
     Raises:
-        ConfigError: the range is not inside `[0, len(source)]`.
+        ConfigError: the range is not inside `[0, len(source)]`, or the source is a stream.
     """
     rows = TakenSource[Any](source, operator.index(start), operator.index(stop))
     return TakenTokens(source, rows) if is_token_source(source) else rows
@@ -46,9 +47,10 @@ class TakenSource(Generic[T]):
     chosen: Any = None
 
     def __init__(self, source: Source[T], start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= len(source):
+        size = size_of(source)
+        if not 0 <= start <= stop <= size:
             raise ConfigError(
-                "the range is not inside the source", found=f"[{start}, {stop})", expected=f"inside [0, {len(source)})"
+                "the range is not inside the source", found=f"[{start}, {stop})", expected=f"inside [0, {size})"
             )
         self.source = source
         self.start = start
