@@ -58,7 +58,7 @@ def test_all_verbs(name: str, tmp_path: Path) -> None:
     assert [count for _, count in report.inputs] == [50, 30]
     assert content(tmp_path / "merged") == everything
     shuffle(tmp_path / "merged", tmp_path / "shuffled", seed=3)
-    stream = ps.Shuffle(ps.open(tmp_path / "merged"), seed=3)
+    stream = ps.Shuffle(ps.open(tmp_path / "merged"), seed=3, mode="global")
     order = [stream[place]["n"] for place in range(80)]
     assert order != sorted(order)
     assert [one["n"] for one in content(tmp_path / "shuffled")] == order

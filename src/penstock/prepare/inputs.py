@@ -155,7 +155,9 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
 
 
 def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
-    path = resolve(given)[1]
+    store, path = resolve(given)
+    if not isinstance(store, LocalStore):
+        raise ConfigError("pack reads files of this machine", path=given, hint="Copy them here first, or mount them")
     if os.path.isdir(path):
         above = (os.path.realpath(path),)
         found = list(_walk(path, above, SUFFIXES_OF[input_format]))
