@@ -19,6 +19,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource, encode_energon_in
 from penstock.prepare.raw import build_index
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
+from penstock.testing import FileServer
 from penstock.testing.strategies import for_all
 from penstock.types import OpenOptions
 
@@ -201,3 +202,13 @@ def test_a_folder_that_takes_no_index(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(LocalStore, "stage", refuse)
     assert [sample["__key__"] for sample in opened(path)] == ["0", "1", "2"]
     assert not Path(f"{path}.idx").exists()
+
+
+def test_remote_ones_prefer_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    data = b'{"a": 1}\n{"a": 2}\n'
+    (tmp_path / "a.jsonl").write_bytes(data)
+    local: Any = ps.open(tmp_path / "a.jsonl", flavor="energon")
+    with FileServer({"a.jsonl": data}) as server:
+        remote: Any = ps.open(f"{server.url}/a.jsonl", flavor="energon")
+        assert (local.preferred_mode, remote.preferred_mode) == ("global", "blocks")

@@ -23,6 +23,7 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
+from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import token_fingerprint
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.types import (
@@ -242,6 +243,11 @@ class EnergonJsonlSource:
             index = digest("energon", len(starts) - 1, places.tolist()).encode()
             self._fingerprint = token_fingerprint(self._store, "jsonl", index, self.path, None)
         return self._fingerprint
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
