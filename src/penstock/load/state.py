@@ -25,8 +25,8 @@ _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
 _MOST_TOLD = 16
 _ABOVE = {
-    "recipe": "parameters above the sources: seed, weights, lanes, windows, ranges",
-    "order": "the arithmetic of positions",
+    "recipe": "parameters above the sources: seed, mode, weights, lanes, windows, ranges",
+    "order": "the arithmetic of positions; by default remote data are shuffled with mode=blocks, local with global",
 }
 
 
