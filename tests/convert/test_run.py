@@ -261,7 +261,7 @@ def test_text_does_not_become_tokens_by_conversion(tmp_path: Path) -> None:
 def test_samples_of_other_kinds(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text":"a"}\n{"text":"b"}\n')
     report = ps.convert(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    assert (report.samples, report.tokens, len(report.digest or '')) == (2, None, 32)
+    assert (report.samples, report.tokens, len(report.digest or "")) == (2, None, 32)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
 
 

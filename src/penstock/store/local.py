@@ -38,6 +38,7 @@ from penstock.store._leftovers import (
 )
 
 _COALESCE_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces: measured 4 times as slow
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -366,7 +367,7 @@ class LocalStaged:
                 written = write_what_differs(self._os, self._fd, self._size_bytes, view, self._kept)
                 self._os.lseek(self._fd, written, os.SEEK_CUR)
             else:
-                written = self._os.write(self._fd, view)
+                written = self._os.write(self._fd, view[:_WRITE_BYTES])
             self._size_bytes += written
             view = view[written:]
 
