@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _local = threading.local()
 
 
 @contextmanager
-def collecting(seconds: dict[str, float]) -> Iterator[None]:
+def collecting(seconds: dict[str, float]) -> Generator[None]:
     """Adds up, by stage, what is reported on this thread."""
     outer, _local.seconds = getattr(_local, "seconds", None), seconds
     try:
