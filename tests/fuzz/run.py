@@ -299,7 +299,9 @@ def work(
     made.mkdir(parents=True, exist_ok=True)
     target = TARGETS[name](made)
     logging.getLogger("penstock").setLevel(logging.ERROR)  # a warning a case would fill the screen
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    # A fork of a large process is large before it does anything.
+    most_bytes = ADDRESS_SPACE_BYTES + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
     tracemalloc.start()
     for number in itertools.count(start) if numbers is None else numbers:
         if numbers is None and time.monotonic() >= stop_s:

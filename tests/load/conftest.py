@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import threading
@@ -156,3 +157,12 @@ def functions() -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return importlib.import_module("process_functions")
+
+
+@pytest.fixture(autouse=True)
+def no_threads_of_others() -> None:
+    """Loader threads that other tests have left do not count as those of this one."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("penstock-load-"):
+            thread.name = f"left by another test: {thread.name}"

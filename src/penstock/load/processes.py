@@ -73,7 +73,7 @@ class ProcessWorkers:
                 if kind == _ERROR:
                     raise value
                 for _ in range(prefetch):
-                    self._pipes[worker].send_bytes(b"+")
+                    self._allow(worker)
         except BaseException:
             self.close()
             raise
@@ -85,8 +85,7 @@ class ProcessWorkers:
             raise value
         if kind == _END:
             raise StopIteration
-        with contextlib.suppress(OSError):
-            self._pipes[worker].send_bytes(b"+")
+        self._allow(worker)
         return value
 
     def ready(self) -> int:
@@ -112,6 +111,11 @@ class ProcessWorkers:
 
     def __del__(self) -> None:
         self.close()
+
+    def _allow(self, worker: int) -> None:
+        """One result more. A worker that has ended has sent what it had: that is found when it is taken."""
+        with contextlib.suppress(OSError):
+            self._pipes[worker].send_bytes(b"+")
 
     def _receive(self, worker: int, timeout_seconds: float | None, *, starting: bool = False) -> tuple[bytes, Any]:
         pipe, process = self._pipes[worker], self._processes[worker]
