@@ -145,6 +145,7 @@ def _run(command: list[str], python_path: Path | None = None) -> str:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if python_path is not None:
         environment["PYTHONPATH"] = str(python_path)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode, ours as the peers'
     environment.setdefault("PENSTOCK_CACHE", str(DATA / "cache"))
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=_CHILD_SECONDS, stdin=subprocess.DEVNULL

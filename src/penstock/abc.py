@@ -721,14 +721,14 @@ class Writer(Protocol):
 class SupportsTokenParts(Protocol):
     """A writer that takes finished runs of tokens from files, without passing them through Python."""
 
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Append documents whose tokens lie back to back in a file, little-endian in the writer's width.
 
         Args:
             path: local file.
             start_bytes: where its tokens begin.
             doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, or -1 when there is no token.
+            max_token_id: the largest id in there, -1 when there is no token, or None: the writer looks.
         """
         ...
 

@@ -42,7 +42,7 @@ def contiguous(count, length, first=0):
 
 class TestEncoder:
     @pytest.mark.parametrize("count", [0, 1, 2, 999, 1000, 1001, 1002, 2000, 2001, 9000])
-    @pytest.mark.parametrize("first", [0, 2**31 - 5000, 2**40, 2**62])
+    @pytest.mark.parametrize("first", [0, 2**31 - 5000, 2**40, 2**47 - 5000, 2**62])
     def test_equals_cpython(self, count, first):
         pairs = contiguous(count, np.arange(count) % 700 * 101, first)
         assert encode(pairs, 10_000) == pickled(pairs)

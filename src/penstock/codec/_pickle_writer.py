@@ -29,6 +29,10 @@ from penstock.types import IntArray
 _BATCH = 1000
 _SLICE = 1 << 13
 _HEADS = np.array([0, BININT1, BININT2, BININT, *[LONG1 | size << 8 for size in range(1, 9)]], "<u8")
+_NUMBER_BYTES = SKIP_BYTES + PAYLOAD_BYTES
+_SHORT_START_KIND, _SHORT_LENGTH_KIND = 9, 3  # LONG1 of six bytes fills a word; BININT leaves room for two opcodes
+_SHIFTS = (8 * SKIP_BYTES).astype(np.uint64)
+_TAILS = np.array([(TUPLE2 | MEMOIZE << 8) << 8 * int(size) for size in _NUMBER_BYTES[:4]], "<u8")
 _KIND_STARTS = np.array([1 << 8, 1 << 16, 1 << 31, 1 << 39, 1 << 47, 1 << 55], np.int64)
 
 
@@ -118,29 +122,55 @@ def _encode_pairs(pairs: IntArray, num_before: int) -> tuple[bytes, IntArray]:
 
     `num_before` is the number of pairs already written, or -1 for a list of one pair, which has no MARK.
     """
-    kinds = np.searchsorted(_KIND_STARTS, pairs.reshape(-1), "right") + 1
-    kinds[kinds > 3] += 4  # LONG1 holds five bytes or more
-    skips, payloads = SKIP_BYTES[kinds], PAYLOAD_BYTES[kinds]
-    sizes = skips + payloads
-    sizes[1::2] += 2
+    kinds = np.stack([_kinds(pairs[:, 0]), _kinds(pairs[:, 1])], axis=1)
+    sizes = _NUMBER_BYTES[kinds]
+    sizes[:, 1] += 2
+    sizes = sizes.reshape(-1)
     batches = np.arange(-num_before % _BATCH if num_before >= 0 else len(pairs), len(pairs), _BATCH)
     sizes[2 * batches] += 2
     starts = np.cumsum(sizes) - sizes
     total_bytes = int(starts[-1] + sizes[-1])
     starts[2 * batches] += 2
 
-    # Five words a pair, put down in order: each covers what the one before it wrote beyond its own bytes.
-    places = np.empty((len(pairs), 5), np.int64)
-    words = np.empty(places.shape, "<u8")
-    places[:, 0:4:2] = starts.reshape(-1, 2)
-    places[:, 1:4:2] = (starts + skips).reshape(-1, 2)
-    places[:, 4] = (starts + skips + payloads)[1::2]
-    words[:, 0:4:2] = _HEADS[kinds].reshape(-1, 2)
-    words[:, 1:4:2] = pairs
-    words[:, 4] = TUPLE2 | MEMOIZE << 8
+    places, words = _short_words(pairs, kinds, starts) or _long_words(pairs, kinds, starts)
     out = np.empty(total_bytes + 8, np.uint8)
-    np.ndarray((total_bytes + 1,), "<u8", out.data, 0, (1,))[places.reshape(-1)] = words.reshape(-1)
+    # Put down in order: each word covers what the one before it wrote beyond its own bytes.
+    np.ndarray((total_bytes + 1,), "<u8", out.data, 0, (1,))[places] = words
     marks = starts[2 * batches]
     out[marks - 2], out[marks - 1] = APPENDS, MARK
     begin = int(num_before == 0)  # nothing is appended before the first MARK
     return out[begin:total_bytes].tobytes(), starts - begin
+
+
+def _kinds(numbers: NDArray[Any]) -> NDArray[Any]:
+    """int64[k]: the kind of each number."""
+    ends = np.searchsorted(_KIND_STARTS, [numbers.min(), numbers.max()], "right")
+    if ends[0] == ends[1]:  # most often: starts grow slowly
+        kinds = np.full(len(numbers), ends[0] + 1)
+    else:
+        kinds = np.searchsorted(_KIND_STARTS, numbers, "right") + 1
+    kinds[kinds > 3] += 4  # LONG1 holds five bytes or more
+    return kinds
+
+
+def _short_words(pairs: IntArray, kinds: IntArray, starts: IntArray) -> tuple[IntArray, NDArray[Any]] | None:
+    """Places and u64 words, two a pair; None where a number is too large for that."""
+    if int(kinds[:, 0].max()) > _SHORT_START_KIND or int(kinds[:, 1].max()) > _SHORT_LENGTH_KIND:
+        return None
+    words = _HEADS[kinds]
+    words |= pairs.astype("<u8") << _SHIFTS[kinds]
+    words[:, 1] |= _TAILS[kinds[:, 1]]
+    return starts, words.reshape(-1)
+
+
+def _long_words(pairs: IntArray, kinds: IntArray, starts: IntArray) -> tuple[IntArray, NDArray[Any]]:
+    """Places and u64 words, five a pair, of any numbers."""
+    places = np.empty((len(pairs), 5), np.int64)
+    words = np.empty(places.shape, "<u8")
+    places[:, 0:4:2] = starts.reshape(-1, 2)
+    places[:, 1:4:2] = places[:, 0:4:2] + SKIP_BYTES[kinds]
+    places[:, 4] = starts[1::2] + _NUMBER_BYTES[kinds[:, 1]]
+    words[:, 0:4:2] = _HEADS[kinds]
+    words[:, 1:4:2] = pairs
+    words[:, 4] = TUPLE2 | MEMOIZE << 8
+    return places.reshape(-1), words.reshape(-1)

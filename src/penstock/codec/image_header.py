@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from penstock._optional import require
@@ -29,10 +30,16 @@ _MOST_SIDE = 1 << 31
 
 _GREY_RAMP = bytes(grey for grey in range(256) for _ in range(3))
 
-_be = struct.Struct(">HH").unpack_from
+_PNG = b"\x89PNG\r\n\x1a\n"
+_GIF = (b"GIF87a", b"GIF89a")
+_FIRST_BYTES = 64
+
 _le = struct.Struct("<HH").unpack_from
-_ihdr = struct.Struct(">I4sIIBB").unpack
-_bitmap_info = struct.Struct("<III2xHI12xI").unpack
+_ihdr = struct.Struct(">I4sIIBB").unpack_from
+_frame = struct.Struct(">BHHB").unpack
+_screen = struct.Struct("<HHB").unpack_from
+_picture = struct.Struct("<HHHHB").unpack_from
+_bitmap_info = struct.Struct("<III2xHI12xI").unpack_from
 
 
 def read_image_header(media: MediaBytes) -> ImageMetadata | None:
@@ -41,20 +48,11 @@ def read_image_header(media: MediaBytes) -> ImageMetadata | None:
     Raises:
         FormatError: it begins as an image, and its header is cut or wrong.
     """
-    head = media.head if len(media.head) >= 32 else media.read(0, 32)
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return _png(media)
-    if head.startswith(b"\xff\xd8\xff"):
-        return _jpeg(media)
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return _gif(media)
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return _webp(media)
-    if head.startswith(b"BM"):
-        return _bmp(media)
-    if head.startswith((b"II*\0", b"MM\0*")):
-        return _tiff(media)
-    return open_by_pillow(media)
+    head = media.head
+    if len(head) < _FIRST_BYTES:
+        head = media.read(0, _FIRST_BYTES)
+    reader = _READERS.get(head[:2])
+    return open_by_pillow(media) if reader is None else reader(media, head)
 
 
 def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
@@ -78,7 +76,7 @@ def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
 
 
 def _metadata(width: int, height: int, format_name: str, mode: str) -> ImageMetadata:
-    if not (0 < width < _MOST_SIDE and 0 < height < _MOST_SIDE):
+    if width < 1 or height < 1 or width >= _MOST_SIDE or height >= _MOST_SIDE:
         raise Corrupt("an image without extent", found=f"{width} x {height}", expected="1 x 1 or more")
     return ImageMetadata(width, height, format_name, mode)
 
@@ -90,8 +88,10 @@ def _refused(media: MediaBytes, what: str) -> FormatError:
 # --- PNG ---------------------------------------------------------------------------------------------------------
 
 
-def _png(media: MediaBytes) -> ImageMetadata | None:
-    length, name, width, height, bits, color = _ihdr(media.need(8, 18))
+def _png(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    if not head.startswith(_PNG):
+        return open_by_pillow(media)
+    length, name, width, height, bits, color = _ihdr(head, 8) if len(head) >= 26 else _ihdr(media.need(8, 18))
     mode = _PNG_MODES.get((bits, color))
     if length != 13 or name != b"IHDR" or mode is None:
         return open_by_pillow(media)
@@ -101,9 +101,10 @@ def _png(media: MediaBytes) -> ImageMetadata | None:
 # --- JPEG --------------------------------------------------------------------------------------------------------
 
 
-def _jpeg(media: MediaBytes) -> ImageMetadata | None:
+def _jpeg(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    if head[2:3] != b"\xff":
+        return open_by_pillow(media)
     place = 2
-    head = media.head
     for _ in range(_MOST_SEGMENTS):
         four = head[place : place + 4]
         if len(four) < 4:
@@ -117,7 +118,7 @@ def _jpeg(media: MediaBytes) -> ImageMetadata | None:
         elif marker in _JPEG_BARE:
             place += 2
         elif marker in _JPEG_FRAMES:
-            return _jpeg_frame(media, place)
+            return _jpeg_frame(media, head, place)
         elif marker == 0xDA or marker < 0xC0:
             raise _refused(media, "JPEG")
         elif marker == 0xE2 and media.read(place + 4, 4) == b"MPF\0":
@@ -127,11 +128,13 @@ def _jpeg(media: MediaBytes) -> ImageMetadata | None:
     raise _refused(media, "JPEG")
 
 
-def _jpeg_frame(media: MediaBytes, place: int) -> ImageMetadata:
-    frame = media.need(place + 4, 6)
-    height, width = _be(frame, 1)
-    mode = _JPEG_MODES.get(frame[5])
-    if mode is None or frame[0] != 8:
+def _jpeg_frame(media: MediaBytes, head: bytes, place: int) -> ImageMetadata:
+    frame = head[place + 4 : place + 10]
+    if len(frame) < 6:
+        frame = media.need(place + 4, 6)
+    bits, height, width, channels = _frame(frame)
+    mode = _JPEG_MODES.get(channels)
+    if mode is None or bits != 8:
         raise _refused(media, "JPEG")
     return _metadata(width, height, "JPEG", mode)
 
@@ -139,31 +142,42 @@ def _jpeg_frame(media: MediaBytes, place: int) -> ImageMetadata:
 # --- GIF ---------------------------------------------------------------------------------------------------------
 
 
-def _gif(media: MediaBytes) -> ImageMetadata:
-    screen = media.need(0, 13)
-    width, height = _le(screen, 6)
-    flags = screen[10]
+def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    if not head.startswith(_GIF):
+        return open_by_pillow(media)
+    width, height, flags = _screen(head, 6) if len(head) >= 13 else _screen(media.need(6, 7))
     place = 13
     colored = False
     if flags & 0x80:
-        colored = _is_colored(media.need(place, 6 << (flags & 7)))
         place += 6 << (flags & 7)
+        colored = _is_colored(head[13:place] if place <= len(head) else media.need(13, place - 13))
+    if head[place : place + 1] != b",":
+        place = _gif_picture(media, place)
+    stop = place + 10
+    picture = _picture(head, place + 1) if stop <= len(head) else _picture(media.need(place + 1, 9))
+    left, top, wide, high, flags = picture
+    if flags & 0x80:
+        colored = _is_colored(media.need(stop, 6 << (flags & 7)))
+    if left + wide > width:
+        width = left + wide
+    if top + high > height:
+        height = top + high
+    return _metadata(width, height, "GIF", "P" if colored else "L")
+
+
+def _gif_picture(media: MediaBytes, place: int) -> int:
+    """Where the first picture begins: behind comments and the like."""
     for _ in range(_MOST_SEGMENTS):
         kind = media.need(place, 1)
         if kind == b",":
-            break
+            return place
         if kind == b"!":
             place = _behind_blocks(media, place + 2)
         elif kind == b";":
-            raise _refused(media, "GIF")
+            break
         else:
             place += 1
-    else:
-        raise _refused(media, "GIF")
-    left, top, wide, high, flags = struct.unpack("<HHHHB", media.need(place + 1, 9))
-    if flags & 0x80:
-        colored = _is_colored(media.need(place + 10, 6 << (flags & 7)))
-    return _metadata(max(width, left + wide), max(height, top + high), "GIF", "P" if colored else "L")
+    raise _refused(media, "GIF")
 
 
 def _is_colored(palette: bytes) -> bool:
@@ -183,7 +197,9 @@ def _behind_blocks(media: MediaBytes, place: int) -> int:
 # --- WEBP --------------------------------------------------------------------------------------------------------
 
 
-def _webp(media: MediaBytes) -> ImageMetadata:
+def _webp(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    if not head.startswith(b"RIFF") or head[8:12] != b"WEBP":
+        return open_by_pillow(media)
     head = media.need(12, 18)
     name = head[:4]
     if name == b"VP8 ":
@@ -234,8 +250,9 @@ def _webp_lossless(media: MediaBytes, place: int) -> ImageMetadata:
 # --- BMP ---------------------------------------------------------------------------------------------------------
 
 
-def _bmp(media: MediaBytes) -> ImageMetadata | None:
-    size, width, height, bits, packing, colors = _bitmap_info(media.need(14, 36))
+def _bmp(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    info = head if len(head) >= 50 else media.need(0, 50)
+    size, width, height, bits, packing, colors = _bitmap_info(info, 14)
     if size not in (40, 108, 124):
         return open_by_pillow(media)
     if height > _MOST_SIDE:
@@ -278,8 +295,8 @@ _TIFF_MODES: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {
 }
 
 
-def _tiff(media: MediaBytes) -> ImageMetadata | None:
-    tags = _tiff_tags(media)
+def _tiff(media: MediaBytes, head: bytes) -> ImageMetadata | None:
+    tags = _tiff_tags(media) if head.startswith((b"II*\0", b"MM\0*")) else None
     if tags is None or not {_WIDTH, _HEIGHT, _PHOTO} <= tags.keys():
         return open_by_pillow(media)
     plain = (
@@ -316,3 +333,15 @@ def _tiff_tags(media: MediaBytes) -> dict[int, tuple[int, ...]] | None:
             value = media.need(struct.unpack(order + "I", value)[0], layout.size)
         tags[tag] = layout.unpack_from(value)
     return tags
+
+
+_READERS: dict[bytes, Callable[[MediaBytes, bytes], ImageMetadata | None]] = {
+    b"\x89P": _png,
+    b"\xff\xd8": _jpeg,
+    b"GI": _gif,
+    b"RI": _webp,
+    b"BM": _bmp,
+    b"II": _tiff,
+    b"MM": _tiff,
+}
+"""First two bytes → reader, which looks at the rest of the magic number itself."""

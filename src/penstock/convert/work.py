@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
 
 _PLAN = "plan.json"
 _LOCK = "lock"

@@ -16,7 +16,7 @@ from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest
 from penstock.codec.tokens import as_tokens
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.store.local import output_exists
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest
 from penstock.types import Batch, IntArray, Manifest
@@ -136,7 +136,8 @@ def append_part(
     dtype: np.dtype[Any],
     digests: FileDigests,
     tally: TokenTally,
-) -> None:
+    limit: int | None = None,
+) -> int:
     """Append tokens that lie in a local file, copied by the kernel, and digest them meanwhile.
 
     Args:
@@ -147,14 +148,28 @@ def append_part(
         dtype: of the tokens.
         digests: of the file that is written.
         tally: gets tokens, not lengths.
+        limit: look at the ids, which must be below it; None: they are known to be.
+
+    Returns:
+        The largest id where they were looked at, else -1.
+
+    Raises:
+        TooLarge: an id is not below `limit`; some of the tokens are written.
     """
+    highest = -1
     with ThreadPoolExecutor(1) as pool:
         copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
         for first in range(0, len(stored), _PIECE_BYTES):
             piece = stored[first : first + _PIECE_BYTES]
             digests.update(piece)
-            tally.add_tokens(piece.view(dtype))
+            tokens = piece.view(dtype)
+            tally.add_tokens(tokens)
+            if limit is not None:
+                highest = max(highest, int(tokens.max()))
         copied.result()
+    if limit is not None and highest >= limit:
+        raise TooLarge("a token id does not fit", path=path, found=highest, expected=f"below {limit}")
+    return highest
 
 
 def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:

@@ -27,7 +27,7 @@ class ColumnParts:
         self._writer = writer
         self._dtype = np.dtype(f"<u{token_bytes}")
 
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Append documents whose tokens lie back to back in a file."""
         tokens = np.memmap(path, self._dtype, "r", start_bytes, (int(doc_lengths.sum()),))
         for document in np.split(np.asarray(tokens), np.cumsum(doc_lengths)[:-1]):

@@ -22,7 +22,8 @@ from penstock.formats.webdataset.shards import ShardTable, require_distinct, req
 from penstock.formats.webdataset.sqlite_index import decode_table, encode_table, remove_if_there
 from penstock.prepare.media_rows import MediaProblem
 from penstock.store.derived import cache_folder
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
 from penstock.store.side_file import file_binding
 
 WORK_FOLDER = ".nv-meta.work"

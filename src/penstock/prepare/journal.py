@@ -18,7 +18,8 @@ import msgspec
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.inputs import InputFile
 from penstock.prepare.parts import SUFFIX
-from penstock.store.local import LocalStore, hold_lock, is_staged_name
+from penstock.store.local import LocalStore, is_staged_name
+from penstock.store.lock import hold_lock
 
 VERSION = 1
 """Of the cut into tasks and of the parts: work of another version is not gone on with."""

@@ -19,9 +19,8 @@ from penstock.reshape.rewrite import (
     open_writer,
     require_other_path,
 )
-from penstock.reshape.rows import open_rows
+from penstock.reshape.rows import is_tars, open_rows, tar_verbs
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.tars import is_tars, merge_tars
 from penstock.store.resolve import resolve
 
 
@@ -75,7 +74,7 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     if is_tars(sources[0], format, store):
-        written, inputs = merge_tars(
+        written, inputs = tar_verbs().merge_tars(
             sources, target, to=to, overwrite=overwrite, store=store, progress=progress, **options
         )
         return MergeReport(written, inputs)

@@ -19,7 +19,7 @@ from penstock.abc import (
     Writer,
 )
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats import format_names, get_format
+from penstock.formats import formats_of_name, get_format
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
 from penstock.reshape.samples import SampleRows
 from penstock.store.resolve import resolve
@@ -169,10 +169,7 @@ def append_rows(
         return
     for at, end in runs(rows, first, stop, _PART_BYTES):
         starts, lengths = rows.ranges(slice(at, end))
-        start, units = int(starts[0]), int(lengths.sum())
-        largest = int(rows.view(start, start + units).max()) if units else -1
-        rows.release()
-        writer.write_part(run.path, run.offset_bytes + start * width, lengths, largest)
+        writer.write_part(run.path, run.offset_bytes + int(starts[0]) * width, lengths, None)
         advance(end - at)
 
 
@@ -208,7 +205,7 @@ def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str)
 
 def _format_of(path: str, *, is_tokens: bool) -> str | None:
     """The format whose suffix a path has; of several, one that holds such rows."""
-    fitting = [one for one in map(get_format, format_names()) if path.endswith(one.traits.suffixes or ("\0",))]
+    fitting = list(map(get_format, formats_of_name(path)))
     fitting.sort(key=lambda one: one.traits.tokens != is_tokens)
     return fitting[0].name if fitting else None
 

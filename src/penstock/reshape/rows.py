@@ -7,6 +7,7 @@ written once.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -33,7 +34,19 @@ PIECE_UNITS = 1 << 22
 
 _NEWLINE = b"\n"
 _BLOCK_ROWS = 1 << 16
+_LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
 _MOST_SPREAD = 4
+
+
+def is_tars(path: str | os.PathLike[str], format: str | None, store: Store | None = None) -> bool:
+    """Whether a dataset is a WebDataset, whose samples are no rows: `penstock.reshape.tars` has the verbs for it."""
+    found, root = resolve(path)
+    return (get_format(format) if format else sniff(store or found, root)).name == "webdataset"
+
+
+def tar_verbs() -> Any:
+    """`penstock.reshape.tars`, which takes long to import."""
+    return importlib.import_module("penstock.reshape.tars")
 
 
 class Rows(Protocol):
@@ -290,7 +303,8 @@ def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = R
     for border in rows.borders():
         part_stop = min(last, border)
         while first < part_stop:
-            _, lengths = rows.ranges(slice(first, min(part_stop, first + _BLOCK_ROWS)))
+            most_rows = max(_BLOCK_ROWS, run_bytes // _LEAST_ROW_BYTES)
+            _, lengths = rows.ranges(slice(first, min(part_stop, first + most_rows)))
             step = max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right")))
             yield first, first + step
             first += step

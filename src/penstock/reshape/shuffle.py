@@ -10,8 +10,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import AnyRows, Rows, open_rows
-from penstock.reshape.tars import is_tars, merge_tars
+from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, tar_verbs
 from penstock.store.resolve import resolve
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -61,7 +60,7 @@ def shuffle(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
     if is_tars(source, format, store):
-        return merge_tars(
+        return tar_verbs().merge_tars(
             [source], target, to=to, overwrite=overwrite, store=store, progress=progress, seed=seed, **options
         )[0]
     rows = open_rows(source, format=format, store=store, **options)

@@ -20,8 +20,16 @@ from penstock.formats import get_format
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import AnyRows, TokenRows, open_rows, read_run, runs, total_units
-from penstock.reshape.tars import TarSamples, is_tars, split_tars
+from penstock.reshape.rows import (
+    AnyRows,
+    TokenRows,
+    is_tars,
+    open_rows,
+    read_run,
+    runs,
+    tar_verbs,
+    total_units,
+)
 from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest
@@ -132,7 +140,7 @@ def _split_tars(
 ) -> tuple[Written, ...]:
     """The parts as folders `<stem>_<name>`; by content, a sample is the names and contents of its parts."""
 
-    def part_of(count: int, samples: TarSamples) -> IntArray:
+    def part_of(count: int, samples: Any) -> IntArray:
         nothing = np.empty(0, np.uint8)
         if by == "position":
             return _by_position(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
@@ -146,7 +154,9 @@ def _split_tars(
     target = resolve(folder)[1]
     stem = os.path.basename(os.path.abspath(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
-    return split_tars(source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options)
+    return tar_verbs().split_tars(
+        source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options
+    )
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import get_format
 from penstock.formats.webdataset.find import find_shards
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
@@ -77,12 +77,6 @@ class TarSamples:
         contents = iter(store.get_ranges(path, ranges))
         for place, parts in chosen:
             yield {"__key__": table.keys[place]} | {table.part_names[part]: next(contents) for part in parts}
-
-
-def is_tars(path: Path, format: str | None, store: Store | None = None) -> bool:
-    """Whether a dataset is a WebDataset."""
-    found, root = resolve(path)
-    return (get_format(format) if format else sniff(store or found, root)).name == _FORMAT
 
 
 def merge_tars(

@@ -24,7 +24,8 @@ from penstock.codec.hashes import hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, Truncated
 from penstock.store._sweep import remove_if_dead, sweep
 from penstock.store.derived import cache_folder
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 
 _NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")

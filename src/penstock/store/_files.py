@@ -41,6 +41,22 @@ def copy_range(os_module: Any, source: int, target: int, start_bytes: int, lengt
     return copied_bytes
 
 
+def start_writeback(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> None:
+    """Let the system begin to write a range to the disk, without waiting; what can't be begun, `fsync` does."""
+    with contextlib.suppress(OSError):
+        # Linux begins to write the range's dirty pages, and drops only clean ones: of a file that grows, none.
+        os_module.posix_fadvise(fd, start_bytes, length_bytes, os.POSIX_FADV_DONTNEED)
+
+
+def sync_folder(os_module: Any, folder: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os_module.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os_module.fsync(fd)
+    finally:
+        os_module.close(fd)
+
+
 def remove_tree(os_module: Any, root: str) -> None:
     """Remove a folder and all in it, links not followed; what can't be removed stays."""
     for folder, folders, names in os.walk(root, topdown=False):

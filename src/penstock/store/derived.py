@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ConfigError
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
 
 _log = logging.getLogger("penstock")
 Put = Callable[[NDArray[Any]], None]

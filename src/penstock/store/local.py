@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
-from penstock.store._files import copy_range, is_free, make_folders, output_exists, publish_folder, remove_tree
+from penstock.store._files import (
+    copy_range,
+    is_free,
+    make_folders,
+    output_exists,
+    publish_folder,
+    remove_tree,
+    start_writeback,
+    sync_folder,
+)
 from penstock.store._leftovers import (
     Kept,
     is_staged_name,
@@ -38,6 +47,7 @@ from penstock.store._leftovers import (
 )
 
 _COALESCE_BYTES = 1 << 20
+_WRITEBACK_BYTES = 1 << 24
 _WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces: measured 4 times as slow
 _NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -163,7 +173,7 @@ class LocalStore:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     self._os.unlink(temp)  # also where both were names of one file already
-        _sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
+        sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
         return True
 
     def remove_folder(self, path: str) -> None:
@@ -204,7 +214,7 @@ class LocalStaged:
 
     __slots__ = (
         *("_fd", "_folders", "_inside", "_kept", "_left_bytes", "_os", "_overwrite", "_pending", "_size_bytes"),
-        *("_temp", "path"),
+        *("_temp", "_writeback_bytes", "path"),
     )
 
     def __init__(
@@ -218,6 +228,7 @@ class LocalStaged:
         self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
         self._pending = bytearray()
         self._size_bytes = 0
+        self._writeback_bytes = 0
         folder, name = os.path.split(os.path.abspath(path))
         self._folders = make_folders(os_module, folder)
         self._fd = -1
@@ -282,7 +293,7 @@ class LocalStaged:
             rest_bytes = copy_range(self._os, source, self._fd, start_bytes + copied_bytes, length_bytes - copied_bytes)
         finally:
             self._os.close(source)
-        self._size_bytes += rest_bytes
+        self._grow(rest_bytes)
         copied_bytes += rest_bytes
         if copied_bytes != length_bytes:
             raise Truncated(
@@ -323,9 +334,9 @@ class LocalStaged:
         self._close()
         if self._inside:
             return
-        _sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
+        sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
         for folder in self._folders:
-            _sync_folder(self._os, os.path.dirname(folder))
+            sync_folder(self._os, os.path.dirname(folder))
 
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; does nothing a second time."""
@@ -368,8 +379,15 @@ class LocalStaged:
                 self._os.lseek(self._fd, written, os.SEEK_CUR)
             else:
                 written = self._os.write(self._fd, view[:_WRITE_BYTES])
-            self._size_bytes += written
+            self._grow(written)
             view = view[written:]
+
+    def _grow(self, written_bytes: int) -> None:
+        """Count what was written, and let the disk begin with it: `sync` then waits for the rest alone."""
+        self._size_bytes += written_bytes
+        if self._size_bytes - self._writeback_bytes >= _WRITEBACK_BYTES:
+            start_writeback(self._os, self._fd, self._writeback_bytes, self._size_bytes - self._writeback_bytes)
+            self._writeback_bytes = self._size_bytes
 
     def _close(self) -> None:
         if self._fd >= 0:
@@ -421,14 +439,14 @@ class LocalStagedFolder:
             if self._kept is not None:
                 remove_others(self._os, self._temp, self._names)
             for folder, _, _ in os.walk(source, topdown=False):
-                _sync_folder(self._os, folder)
+                sync_folder(self._os, folder)
             publish_folder(self._os, source, target, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
         try:
             for folder in (target, *self._made):
-                _sync_folder(self._os, os.path.dirname(folder))
+                sync_folder(self._os, os.path.dirname(folder))
         finally:
             self.abort()  # drops what is left: the folder that was replaced, or what was not asked for
 
@@ -445,56 +463,5 @@ class LocalStagedFolder:
             self._os.close(fd)
 
 
-@contextlib.contextmanager
-def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
-    """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
-
-    The holder may delete the file: whoever waited for it then locks a new one.
-
-    Yields:
-        Whether the lock was had; always true with `wait`.
-    """
-    while True:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError:
-            continue  # the holder removed the folder in between
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            had = False
-            break
-        except BaseException:
-            os.close(fd)
-            raise
-        had = True
-        if _is_file_of(fd, path):
-            break
-        os.close(fd)
-    try:
-        yield had
-    finally:
-        if had:
-            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
-
-
-def _is_file_of(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 def _not_found(path: str) -> NotFound:
     return NotFound("no such file or folder", path=path, hint="Check the path")
-
-
-def _sync_folder(os_module: Any, folder: str) -> None:
-    fd = os_module.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os_module.fsync(fd)
-    finally:
-        os_module.close(fd)

@@ -210,3 +210,16 @@ def test_a_lost_race_leaves_the_winner_and_its_side_file(tmp_path: Path) -> None
     source = FORMAT.open(LocalStore(), str(path), OpenOptions())
     assert source.manifest is not None
     assert source[0]["tokens"].tolist() == [1, 2]
+
+
+def test_a_part_whose_ids_are_looked_at(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.write_bytes(np.array([1, 250, 99], "<u2").tobytes())
+    with create(tmp_path / "a.pbin", token_bytes=2) as writer:
+        writer.write_part(str(part), 0, np.array([1, 2]), None)
+        manifest = writer.commit()
+    assert manifest.max_token_id == 250
+    with pytest.raises(TooLarge) as caught, create(tmp_path / "b.pbin", token_bytes=2, vocab_size=200) as writer:
+        writer.write_part(str(part), 0, np.array([1, 2]), None)
+    assert caught.value.found == 250
+    assert not (tmp_path / "b.pbin").exists()

@@ -165,21 +165,21 @@ class FlatTokensWriter:
             self.abort()
             raise
 
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file.
 
         Args:
             path: local file.
             start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
             doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, or -1 when there is no token.
+            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
 
         Raises:
             Truncated: the file is too short.
             TooLarge: an id does not fit.
         """
         self._require_open()
-        if max_token_id >= self._limit:
+        if max_token_id is not None and max_token_id >= self._limit:
             raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
         length_bytes = int(np.sum(doc_lengths, dtype=np.int64)) * self._part_dtype.itemsize
         stored = LocalStore().mmap(path)

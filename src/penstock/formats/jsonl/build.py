@@ -20,7 +20,8 @@ from penstock.formats._tokens import DATA
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore, hold_lock
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 from penstock.types import IntArray
 

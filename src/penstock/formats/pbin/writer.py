@@ -120,21 +120,21 @@ class PbinWriter:
         self._append(stored)
         self._tally.add(stored, lengths, highest)
 
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int) -> None:
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file, copied by the kernel.
 
         Args:
             path: local file.
             start_bytes: where its tokens begin, little-endian in this writer's width.
             doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, or -1 when there is no token.
+            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
 
         Raises:
             Truncated: the file is too short.
-            TooLarge: `max_token_id` does not fit.
+            TooLarge: an id does not fit.
         """
         self._require_open()
-        if max_token_id >= self._limit:
+        if max_token_id is not None and max_token_id >= self._limit:
             raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
         num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
         lengths = check_lengths(num_tokens, doc_lengths)
@@ -149,11 +149,12 @@ class PbinWriter:
                 expected=f"{length_bytes} bytes",
             )
         try:
-            append_part(self._staged, path, start_bytes, stored, self._dtype, self._digests, self._tally)
+            limit = self._limit if max_token_id is None else None
+            found = append_part(self._staged, path, start_bytes, stored, self._dtype, self._digests, self._tally, limit)
         except BaseException:
             self.abort()
             raise
-        self._tally.add_lengths(lengths, max_token_id)
+        self._tally.add_lengths(lengths, found if max_token_id is None else max_token_id)
 
     def commit(self) -> Manifest:
         """Write index, header and side file, and make the dataset visible, durably."""

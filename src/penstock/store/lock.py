@@ -1,0 +1,51 @@
+"""Locks between processes of one host."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator
+
+
+@contextlib.contextmanager
+def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
+    """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
+
+    The holder may delete the file: whoever waited for it then locks a new one.
+
+    Yields:
+        Whether the lock was had; always true with `wait`.
+    """
+    while True:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # the holder removed the folder in between
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            had = False
+            break
+        except BaseException:
+            os.close(fd)
+            raise
+        had = True
+        if _is_file_of(fd, path):
+            break
+        os.close(fd)
+    try:
+        yield had
+    finally:
+        if had:
+            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def _is_file_of(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
