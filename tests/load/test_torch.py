@@ -66,6 +66,16 @@ def test_items_and_batches_of_items_are_the_same_and_may_be_written_to() -> None
     assert len(rows[:1]) == 1
 
 
+@pytest.mark.parametrize("length", [None, 9000])
+def test_batches_of_a_stream_in_any_order_are_its_own(length: int | None) -> None:
+    stream = Shuffle(MemorySource([{"id": number} for number in range(500)]), seed=3)
+    dataset = TorchDataset(stream, length=length)
+    asked = [[0, 1, 2], [3, 4], [1, 0], [8190, 8191, 8192], [8193, 8300], [2], [8999, 7], [], [8999], [8998, 8999]]
+    for places in asked:
+        rows = dataset.__getitems__(places)
+        assert [int(rows[i]["id"]) for i in range(len(rows))] == [stream[place]["id"] for place in places]
+
+
 def test_dtypes_are_int64_or_int32_for_ids_and_their_own_for_the_rest() -> None:
     for dtype, expected in (("int64", torch.int64), ("int32", torch.int32), (torch.int32, torch.int32)):
         for width in ("uint8", "uint16", "uint32"):

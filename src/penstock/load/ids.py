@@ -32,12 +32,17 @@ class ToSignedIds:
     def convert(self, name: str, value: Any) -> Any:
         """One column."""
         if isinstance(value, list):
-            return [self.convert(name, item) for item in value]
+            return [self.convert(name, item) for item in value] if may_hold_arrays(value) else value
         if not isinstance(value, np.ndarray) or value.dtype.kind != "u":
             return value
         if value.dtype.itemsize == 1 and name not in self.token_fields:
             return value
         return _as_int32(name, value) if self.dtype == "int32" else value.astype(np.int64)
+
+
+def may_hold_arrays(values: list[Any]) -> bool:
+    """Whether arrays may be among values or lists in them: one look at the types of a batch of texts is enough."""
+    return any(issubclass(one, np.ndarray | list) for one in set(map(type, values)))
 
 
 def signed_ids(data: Any, dtype: Any) -> ToSignedIds:

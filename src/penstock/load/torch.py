@@ -19,13 +19,13 @@ import numpy as np
 
 from penstock._index import as_index, as_indices
 from penstock._optional import require
-from penstock.abc import LaneStream, Source, Stream, is_stream
+from penstock.abc import LaneStream, Source, Stream, SupportsResolve, is_stream
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate, Then, collate_columns
-from penstock.load.ids import ToSignedIds, signed_ids
+from penstock.load.ids import ToSignedIds, may_hold_arrays, signed_ids
 from penstock.load.loader import Loader
 from penstock.load.workers import WorkerKind
-from penstock.types import Batch, Sample
+from penstock.types import Batch, IntArray, Sample
 
 torch: Any = require("torch", extra="torch")
 
@@ -33,6 +33,8 @@ _log = logging.getLogger("penstock")
 
 # What a dataset over an endless stream gives as its length: samplers that walk it never come to the end.
 ENDLESS = 1 << 62
+
+_AHEAD = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class ToTensors:
 
     def _tensor(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._tensor(item) for item in value]
+            return [self._tensor(item) for item in value] if may_hold_arrays(value) else value
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
             return value
         # A tensor over a read-only array could be written to.
@@ -85,6 +87,8 @@ class TorchDataset:
         self._data = data
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
+        # A place, and the tickets of it and those behind it: orders are computed for many at once.
+        self._ahead: tuple[int, IntArray] = (0, np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return self._length
@@ -95,12 +99,27 @@ class TorchDataset:
     def __getitems__(self, indices: Sequence[int]) -> Rows:
         """The samples at `indices`, read in one go."""
         places = as_indices(indices, self._length)
-        return Rows(self._data.get_batch(places), len(places), self._to_tensors)
+        data = self._data
+        if isinstance(data, SupportsResolve) and len(places):
+            columns = data.get_resolved(self._tickets(data, places))
+        else:
+            columns = data.get_batch(places)
+        return Rows(columns, len(places), self._to_tensors)
 
     @staticmethod
     def collate(rows: Rows) -> Batch:
         """For `DataLoader(collate_fn=…)`: the batch as it was read, in tensors, with `cu_seqlens` joined."""
         return rows.to_tensors(collate_columns(rows.columns))
+
+    def _tickets(self, data: SupportsResolve, places: IntArray) -> IntArray:
+        first, last = int(places.min()), int(places.max())
+        start, tickets = self._ahead
+        if not start <= first <= last < start + len(tickets):
+            if last - first >= _AHEAD:  # no order to go ahead in
+                return data.resolve(places)
+            start, tickets = first, data.resolve(np.arange(first, min(self._length, first + _AHEAD), dtype=np.int64))
+            self._ahead = (start, tickets)
+        return tickets[places - start]
 
 
 class Rows(Sequence[Sample]):
