@@ -25,7 +25,7 @@ from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import token_fingerprint
-from penstock.formats.jsonl.scan import LineRange, line_blocks
+from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
 from penstock.types import (
     Action,
     Batch,
@@ -47,7 +47,8 @@ RESTORE_KIND = "Webdataset"
 _PART = "json"
 _DECODE = DecodeOptions()
 _ENTRY_BYTES = 8
-_OPEN, _CLOSE, _RETURN = b"{}\r"
+_OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
+_BLOCK_BYTES = 1 << 19
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 _STEP = 1024
 _FINGERPRINT_LINES = 64
@@ -73,12 +74,13 @@ def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None
     size_bytes = store.size(path)
     runs: list[IntArray] = []
     num_lines = 0
-    for offset_bytes, block in line_blocks(LineRange(store, path, 0, size_bytes, size_bytes)):
-        starts, count = _starts(block, path, offset_bytes, num_lines)
+    finder = NewlineFinder()
+    for offset_bytes, block, used_bytes in line_runs(LineRange(store, path, 0, size_bytes, size_bytes), _BLOCK_BYTES):
+        starts, count = _starts(block, used_bytes, finder, path, offset_bytes, num_lines)
         runs.append(starts + offset_bytes)
         num_lines += count
         if progress is not None:
-            progress(offset_bytes + len(block))
+            progress(offset_bytes + used_bytes)
     found = np.concatenate([*runs, np.array([size_bytes])]) if runs else np.array([size_bytes])
     if len(found) < 2:
         what = "no sample in this file" if size_bytes else "the file is empty"
@@ -87,12 +89,14 @@ def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None
     return found
 
 
-def _starts(block: bytes, path: str, offset_bytes: int, lines_before: int) -> tuple[IntArray, int]:
+def _starts(
+    block: bytes, used_bytes: int, finder: NewlineFinder, path: str, offset_bytes: int, lines_before: int
+) -> tuple[IntArray, int]:
     """int64[k]: where the lines that are samples begin in a run of whole lines; and the number of all its lines."""
-    letters = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(letters == ord("\n"))
-    if not block.endswith(b"\n"):
-        ends = np.append(ends, len(block))
+    letters = np.frombuffer(block, np.uint8, used_bytes)
+    ends = finder.find(letters)
+    if letters[-1] != _NEWLINE:
+        ends = np.append(ends, used_bytes)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
     lasts = np.maximum(ends - 1, starts)
     lasts -= (letters[lasts] == _RETURN) & (lasts > starts)

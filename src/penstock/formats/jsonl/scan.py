@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Truncated
@@ -140,19 +141,33 @@ def _line_pairs(work: LineRange) -> IntArray:
 def _newlines(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[IntArray]:
     """Places of line ends in `[start_bytes, stop_bytes)`, as runs that are not empty."""
     # Read, not mapped: a file cut short meanwhile is then an error, not the end of the process; and it costs the same.
-    # What is compared stays in the processor's cache. Eight bytes at once are passed over where none ends a line.
-    is_newline = np.zeros(_SLICE_BYTES, np.bool_)
-    words = is_newline.view(np.uint64)
-    eights = is_newline.reshape(-1, 8)
+    finder = NewlineFinder()
     for place in range(start_bytes, stop_bytes, _SLICE_BYTES):
-        length_bytes = min(_SLICE_BYTES, stop_bytes - place)
-        piece = np.frombuffer(_read(work, place, length_bytes), np.uint8)
-        np.equal(piece, _NEWLINE, out=is_newline[:length_bytes])
-        is_newline[length_bytes:] = False
-        rows = np.flatnonzero(words != 0)
-        if len(rows):
-            found = np.flatnonzero(eights[rows])
-            yield 8 * rows[found >> 3] + (found & 7) + place
+        piece = np.frombuffer(_read(work, place, min(_SLICE_BYTES, stop_bytes - place)), np.uint8)
+        found = finder.find(piece)
+        if len(found):
+            yield found + place
+
+
+class NewlineFinder:
+    """Finds line ends; memory: a byte for each of the longest piece."""
+
+    __slots__ = ("_is_newline",)
+
+    def __init__(self) -> None:
+        self._is_newline = np.zeros(_SLICE_BYTES, np.bool_)
+
+    def find(self, piece: NDArray[np.uint8]) -> IntArray:
+        """int64[k]: the places of line ends in uint8[n]."""
+        # What is compared stays in the processor's cache. Eight bytes at once are passed over where none ends a line.
+        if len(piece) > len(self._is_newline):
+            self._is_newline = np.zeros(-(-len(piece) // 8) * 8, np.bool_)
+        is_newline = self._is_newline
+        np.equal(piece, _NEWLINE, out=is_newline[: len(piece)])
+        is_newline[len(piece) :] = False
+        rows = np.flatnonzero(is_newline.view(np.uint64) != 0)
+        found = np.flatnonzero(is_newline.reshape(-1, 8)[rows])
+        return 8 * rows[found >> 3] + (found & 7)
 
 
 # --- blocks of whole lines ---------------------------------------------------------------------------------------
@@ -160,8 +175,14 @@ def _newlines(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[In
 
 def line_blocks(work: LineRange) -> Iterator[tuple[int, bytes]]:
     """Place and bytes of runs of whole lines: all that begin in the range."""
+    for place, block, used_bytes in line_runs(work, BLOCK_BYTES):
+        yield place, block[:used_bytes]
+
+
+def line_runs(work: LineRange, block_bytes: int) -> Iterator[tuple[int, bytes, int]]:
+    """The same, as a place, bytes, and how many of them are whole lines: for who need not have these apart."""
     place = _first_line(work)
-    want_bytes = BLOCK_BYTES
+    want_bytes = block_bytes
     while place < work.stop_bytes:
         block = _read(work, place, want_bytes)
         at_end = place + len(block) == work.size_bytes
@@ -173,9 +194,9 @@ def line_blocks(work: LineRange) -> Iterator[tuple[int, bytes]]:
         if used_bytes == 0:
             want_bytes *= 2  # one line is longer than that
             continue
-        yield place, block[:used_bytes]
+        yield place, block, used_bytes
         place += used_bytes
-        want_bytes = BLOCK_BYTES
+        want_bytes = block_bytes
 
 
 def _first_line(work: LineRange) -> int:
