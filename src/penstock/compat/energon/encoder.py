@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from types import MethodType
 from typing import Any, Generic, TypeVar, overload
 
@@ -249,7 +250,8 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     if is_dict:
         columns = {name: [one[name] for one in samples] for name in first}
     else:
-        columns = {name: [getattr(one, name) for one in samples] for name in _names(type(first))}
+        names = _names(type(first))
+        columns = {name: list(map(attrgetter(name), samples)) for name in names}
     # What tells where samples come from stays as it is: subflavors may differ in their keys.
     made = {name: values if name in BASE_FIELDS else generic_batch(values) for name, values in columns.items()}
     if "__restore_key__" in made:

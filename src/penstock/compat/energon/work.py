@@ -42,8 +42,8 @@ class Failures:
 
     def passed(self, stage: str) -> None:
         """A sample came through a stage."""
-        if self._in_a_row.get(stage):
-            self._in_a_row[stage] = 0
+        if self._in_a_row:
+            self._in_a_row.pop(stage, None)
 
     def skipped(self) -> None:
         """A function skipped a sample."""
@@ -91,7 +91,7 @@ class Work:
         elif encoder.is_overridden("encode_sample") and not encoder.leaves_samples:
             self._encode = encoder.encode_sample
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
-        self._bound: dict[tuple[int, str], tuple[Origin, Cooker, str, dict[str, Any]]] = {}
+        self._bound: dict[Any, _Bound] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Work, (self.encoder, self._config, self._types))
@@ -121,7 +121,7 @@ class Work:
             sample["__restore_key__"] = key
         before = begin(self.seed, position)
         try:
-            made = self._stage("cook", self._cooked, sample, self.tolerance)
+            made = self._stage("cook", self._cooked, sample)
             if made is None:
                 return []
             return [made] if self._encode is None else self.apply(self._encode, made, key)
@@ -130,8 +130,7 @@ class Work:
 
     def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> list[Any]:
         """What a hook makes of a sample; several get restore keys of their own."""
-        tolerance = getattr(fn, "__failure_tolerance__", self.tolerance)
-        made = self._stage(fn.__name__, _Listed(fn), sample, tolerance)
+        made = self._stage(fn.__name__, _Listed(fn), sample, fn)
         if made is None:
             return []
         if len(made) > 1:
@@ -139,7 +138,7 @@ class Work:
                 set_restore_key(one, ("output", number, key))
         return made
 
-    def _stage(self, name: str, fn: Any, sample: Any, tolerance: int | None) -> Any:
+    def _stage(self, name: str, fn: Any, sample: Any, hook: Any = None) -> Any:
         try:
             made = fn(sample)
         except SkipSample:
@@ -151,6 +150,7 @@ class Work:
                 raise
             if wrapped is not error:
                 wrapped.__cause__ = error
+            tolerance = getattr(hook, "__failure_tolerance__", self.tolerance)
             self.failures.failed(name, wrapped, sample, tolerance)
             return None
         self.failures.passed(name)
@@ -163,21 +163,24 @@ class Work:
         if kind is not None:
             cls = self._types.get(kind) or TYPES.get(kind)
             return sample if cls is None else typed(sample, cls)
-        _, cooker, _, aux = self._bind(sample)
-        if cooker.need_primary:
+        bound = self._bind(sample)
+        aux = bound.aux
+        if bound.need_primary:
             aux = {**aux, "primary": aux["primary"].of(sample["__key__"])}
-        return self.encoder.cook_crude_sample(sample, cooker, aux) if self._cook_is_own else cooker.cook(sample, **aux)
+        if self._cook_is_own:
+            return self.encoder.cook_crude_sample(sample, bound.cooker, aux)
+        return bound.cook(sample, **aux)
 
-    def _bind(self, sample: CrudeSample) -> tuple[Origin, Cooker, str, dict[str, Any]]:
+    def _bind(self, sample: CrudeSample) -> _Bound:
         """The cooker of a sample's dataset, and what it is called with."""
         origin, subflavors = sample.origin, sample.get("__subflavors__")
-        place = (id(origin), repr(subflavors) if subflavors else "")
+        place = (id(origin), repr(subflavors)) if subflavors else id(origin)
         found = self._bound.get(place)
         if found is None:
-            found = self._bound[place] = (origin, *self._chosen(origin, subflavors))
+            found = self._bound[place] = self._chosen(origin, subflavors)
         return found
 
-    def _chosen(self, origin: Origin, subflavors: Any) -> tuple[Cooker, str, dict[str, Any]]:
+    def _chosen(self, origin: Origin, subflavors: Any) -> _Bound:
         for cooker in self.encoder.cookers:
             if cooker.is_match(subflavors):
                 break
@@ -206,7 +209,18 @@ class Work:
                 found=str(error),
                 expected=f"a parameter for each of: {', '.join(aux) or 'nothing but the sample'}",
             ) from None
-        return cooker, _name(cooker), aux
+        return _Bound(origin, cooker, cooker.cook, aux, cooker.need_primary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """How the samples of a dataset are cooked; `origin` is held, so that its id stays its own."""
+
+    origin: Origin
+    cooker: Cooker
+    cook: Callable[..., Any]
+    aux: dict[str, Any]
+    need_primary: bool
 
 
 def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:

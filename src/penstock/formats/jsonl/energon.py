@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +25,7 @@ from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats._tokens import token_fingerprint
+from penstock.formats._tokens import token_fingerprint, way_to_read
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
 from penstock.types import (
     Action,
@@ -46,6 +47,7 @@ RESTORE_KIND = "Webdataset"
 
 _PART = "json"
 _DECODE = DecodeOptions()
+_decoded = msgspec.json.decode
 _ENTRY_BYTES = 8
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BLOCK_BYTES = 1 << 19
@@ -225,6 +227,8 @@ class EnergonJsonlSource:
         self._name = os.path.basename(path)
         self._store = store
         self._options = options
+        self._maps = way_to_read(store, path, options.read) == "mmap"
+        self._known_view: memoryview | None = None
         self._known_starts: IntArray | None = None
         self._fingerprint: str | None = None
 
@@ -269,7 +273,7 @@ class EnergonJsonlSource:
         places = as_indices(indices, len(self))
         starts = self._starts
         ranges = np.stack([starts[places], starts[places + 1]], 1).tolist()
-        return list(map(self._sample, self._store.get_ranges(self.path, ranges), places.tolist()))
+        return list(map(self._sample, self._read_ranges(ranges), places.tolist()))
 
     def __iter__(self) -> Iterator[Sample]:
         for first in range(0, len(self), _STEP):
@@ -337,16 +341,27 @@ class EnergonJsonlSource:
         return start, stop
 
     def _read(self, places: Sequence[int]) -> list[bytes]:
-        return self._store.get_ranges(self.path, [self._range(place) for place in places])
+        return self._read_ranges([self._range(place) for place in places])
+
+    def _read_ranges(self, ranges: Sequence[Any]) -> list[bytes]:
+        """The bytes of each `(start, stop)`."""
+        view = self._known_view if self._maps else None
+        if view is None or (ranges and max(stop for _, stop in ranges) > len(view)):
+            found = self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
+            if self._maps:
+                store: Any = self._store
+                self._known_view = memoryview(store.mmap(self.path))
+            return found
+        return [bytes(view[start:stop]) for start, stop in ranges]
 
     def _sample(self, data: bytes, place: int) -> Sample:
         text = data.strip()
-        try:
-            value = text if self._options.raw else decode_part(_PART, text, _DECODE)
-        except PenstockError as error:
-            error.path, error.offset_bytes = self.path, self._range(place)[0]
-            error.what = f"sample {place}: {error.what}"
-            raise
+        value: Any = text
+        if not self._options.raw:
+            try:
+                value = _decoded(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                value = self._decode(text, place)
         key = str(place)
         sample: Sample = {
             "__key__": key,
@@ -357,6 +372,15 @@ class EnergonJsonlSource:
         }
         columns = self._options.columns
         return sample if columns is None else {one: sample[one] for one in columns if one in sample}
+
+    def _decode(self, text: bytes, place: int) -> Any:
+        """The value of a line that is JSON for Python alone, or none."""
+        try:
+            return decode_part(_PART, text, _DECODE)
+        except PenstockError as error:
+            error.path, error.offset_bytes = self.path, self._range(place)[0]
+            error.what = f"sample {place}: {error.what}"
+            raise
 
 
 # --- check and repair ----------------------------------------------------------------------------------------------
