@@ -262,7 +262,7 @@ class EnergonJsonlSource:
 
     def __getitem__(self, index: int, /) -> Sample:
         place = as_index(index, len(self))
-        return self._sample(self._read([place])[0], place)
+        return self._sample(self._read([self._range(place)])[0], place)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k]."""
@@ -270,15 +270,14 @@ class EnergonJsonlSource:
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
-        places = as_indices(indices, len(self))
         starts = self._starts
-        ranges = np.stack([starts[places], starts[places + 1]], 1).tolist()
-        return list(map(self._sample, self._read_ranges(ranges), places.tolist()))
+        places = as_indices(indices, len(starts) - 1)
+        ranges = list(zip(starts[places].tolist(), starts[places + 1].tolist(), strict=True))
+        return list(map(self._sample, self._read(ranges), places.tolist()))
 
     def __iter__(self) -> Iterator[Sample]:
         for first in range(0, len(self), _STEP):
-            places = range(first, min(first + _STEP, len(self)))
-            yield from map(self._sample, self._read(places), places)
+            yield from self.get_samples(np.arange(first, min(first + _STEP, len(self))))
 
     def extent(self, index: int, /) -> Extent:
         """The range of sample `index`: its line, and blank ones that follow."""
@@ -301,7 +300,7 @@ class EnergonJsonlSource:
         key, dot, part = name.partition(".")
         if not dot or part != _PART:
             raise NotFound(f"no file of the name {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
-        return self._read([self.index_of(key)])[0]
+        return bytes(self._read([self._range(self.index_of(key))])[0])
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """Raises `NotFound`: there are no media in a JSONL."""
@@ -340,28 +339,28 @@ class EnergonJsonlSource:
         start, stop = self._starts[place : place + 2].tolist()
         return start, stop
 
-    def _read(self, places: Sequence[int]) -> list[bytes]:
-        return self._read_ranges([self._range(place) for place in places])
-
-    def _read_ranges(self, ranges: Sequence[Any]) -> list[bytes]:
+    def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """The bytes of each `(start, stop)`."""
-        view = self._known_view if self._maps else None
-        if view is None or (ranges and max(stop for _, stop in ranges) > len(view)):
-            found = self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
-            if self._maps:
-                store: Any = self._store
-                self._known_view = memoryview(store.mmap(self.path))
-            return found
-        return [bytes(view[start:stop]) for start, stop in ranges]
+        view = self._view()
+        if view is None or any(stop > len(view) for _, stop in ranges):
+            return self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
+        return [view[start:stop] for start, stop in ranges]
 
-    def _sample(self, data: bytes, place: int) -> Sample:
-        text = data.strip()
-        value: Any = text
-        if not self._options.raw:
+    def _view(self) -> memoryview | None:
+        """The file, mapped; None where it is better read."""
+        if self._known_view is None and self._maps:
+            store: Any = self._store
+            self._known_view = memoryview(store.mmap(self.path))
+        return self._known_view
+
+    def _sample(self, data: bytes | memoryview, place: int) -> Sample:
+        if self._options.raw:
+            value: Any = bytes(data).strip()
+        else:
             try:
-                value = _decoded(text)
+                value = _decoded(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                value = self._decode(text, place)
+                value = self._decode(bytes(data).strip(), place)
         key = str(place)
         sample: Sample = {
             "__key__": key,
