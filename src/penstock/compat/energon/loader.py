@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock.compat.energon.datasets import EnergonDataset
 from penstock.compat.energon.stages import OK, SAMPLE, Group, Lanes, Pass
-from penstock.compat.energon.worker import WorkerConfig, working_on
+from penstock.compat.energon.worker import WorkerConfig, begin, end
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
@@ -268,11 +268,10 @@ class BatchMaker:
     def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
         """See the class."""
         samples: list[Any] = [one[0] for one in columns[SAMPLE]]
-        valid = np.array(columns.get(OK, np.ones(len(samples), np.bool_)))
         if "valid" in columns:
-            valid = valid & columns["valid"]
+            valid = columns["valid"] & columns.get(OK, True)
         else:
-            valid[:] = True  # in training a stand-in counts
+            valid = np.ones(len(samples), np.bool_)  # in training a stand-in counts
         if isinstance(samples[0], Group):
             samples = list(samples[0].samples)
             return self.batch(samples, 0), np.ones(len(samples), np.bool_)
@@ -280,8 +279,11 @@ class BatchMaker:
 
     def batch(self, samples: list[Any], number: int) -> Any:
         """The batch of some samples."""
-        with working_on(self._seed, batch=_batch_number(samples, number)):
+        before = begin(self._seed, batch=_batch_number(samples, number))
+        try:
             return self._encoder.encode_batch(self._encoder.batch(samples))
+        finally:
+            end(before)
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
