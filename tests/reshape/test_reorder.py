@@ -34,10 +34,10 @@ def in_order(rows: Rows, order: RowOrder, folder: Path, memory_bytes: int) -> li
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=200),
     seed=st.integers(0, 99),
     memory_bytes=st.sampled_from([2, 64, 500, 1 << 20]),
-    most_windows=st.sampled_from([0, 10**6]),
+    gathers=st.booleans(),
 )
 def test_both_ways_give_the_order(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], seed: int, memory_bytes: int, most_windows: int
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], seed: int, memory_bytes: int, gathers: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
     documents = documents_of(lengths)
@@ -45,7 +45,7 @@ def test_both_ways_give_the_order(
     table = np.random.default_rng(seed).permutation(len(documents))
     seeded = SeededOrder(len(documents), seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reorder, "_MOST_WINDOWS", most_windows)
+        patch.setattr(reorder, "_gathers", lambda *_: gathers)
         patch.setattr(reorder, "_BLOCK_ROWS", 7)
         patch.setattr(reorder, "_MOST_BUCKETS", 10**6)
         assert in_order(rows, TableOrder(table), folder, memory_bytes) == [documents[i] for i in table]
@@ -55,13 +55,14 @@ def test_both_ways_give_the_order(
 
 def test_buckets_are_few_for_large_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = open_rows(write_tokens(tmp_path / "a.pbin", [[1] * 10] * 1000))
+    monkeypatch.setattr(reorder, "_gathers", lambda *_: False)
     monkeypatch.setattr(reorder, "_MOST_BUCKETS", 8)
     sizes = [len(data) for data, _ in reordered(rows, SeededOrder(1000, 1), scratch_folder=".", memory_bytes=100)]
     assert len(sizes) == 8
 
 
 def test_the_scratch_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reorder, "_MOST_WINDOWS", 0)
+    monkeypatch.setattr(reorder, "_gathers", lambda *_: False)
     rows = open_rows(write_tokens(tmp_path / "a.pbin", documents_of([5] * 100)))
     before = sorted(os.listdir(tmp_path))
     for _ in reordered(rows, SeededOrder(100, 1), scratch_folder=str(tmp_path), memory_bytes=100):

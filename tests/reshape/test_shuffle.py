@@ -53,8 +53,8 @@ def test_the_order_is_that_of_a_shuffled_stream(tmp_path: Path) -> None:
 def test_bytes_depend_on_source_and_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_tokens(tmp_path / "a.pbin", [[n % 200] * (n % 3000) for n in range(1500)])
     shuffle(source, tmp_path / "b.pbin", seed=1)
-    for name, most_windows in (("gathered", 99), ("scratch", 0)):
-        monkeypatch.setattr(reorder, "_MOST_WINDOWS", most_windows)
+    for name, gathers in (("gathered", True), ("scratch", False)):
+        monkeypatch.setattr(reorder, "_gathers", lambda *_, answer=gathers: answer)
         shuffle(source, tmp_path / f"{name}.pbin", seed=1, memory_bytes=1 << 20)
         assert (tmp_path / f"{name}.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
     shuffle(source, tmp_path / "other.pbin", seed=2)

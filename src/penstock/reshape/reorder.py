@@ -1,10 +1,10 @@
 """Rows in another order, in bounded memory.
 
-Where the data lie in local files and are not many times the memory given, each window of output rows is gathered from
-the mapped files, piece by piece in the order of the files, and the pages are given back. Otherwise rows pass through a
-scratch file: one pass over the data puts each into the bucket of the output that it belongs to, and each bucket, which
-fits the memory, is then put in order. So the data are read and written once more, from one end to the other, at any
-size. Both ways give the same rows.
+Few windows of output rows are gathered from mapped local files, piece by piece in the order of the files, and the pages
+are given back. Otherwise rows pass through a scratch file: one pass over the data puts each into the bucket of the
+output that it belongs to, and each bucket, which fits the memory, is then put in order. So the data are read and
+written once more, from one end to the other, at any size. Both ways give the same rows; the cheaper one is chosen by
+what a page, a row and a byte cost.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.types import IntArray
 
-MEMORY_BYTES = 6 << 24
+MEMORY_BYTES = 7 << 24
 _LEAST_MEMORY_BYTES = 3 << 24
 _ROW_BYTES = 12  # what an index of rows, an order's table and a writer's lengths hold of each
 
 T = TypeVar("T")
 
 _BLOCK_ROWS = 1 << 16
-_MOST_WINDOWS = 64  # more are not worth a look at all pieces for each
-_LONG_ROW_BYTES = 1024
+_PAGE_BYTES = 4096
+_PAGE_NS, _BUCKET_BYTE_NS, _BUCKET_ROW_NS = 700, 2.2, 200  # measured on a machine of two cores
 _MOST_BUCKETS = 1 << 14
+_WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces, which can take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +116,32 @@ def reordered(
         rows: the input.
         order: of as many rows.
         scratch_folder: where a scratch file may go, which has no name and leaves nothing behind.
-        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 96 MB.
+        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 112 MB.
     """
-    # A third for rows as they come, two for rows in order: one run that is made, and one that is written.
     if memory_bytes is None:
         memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
     total_bytes = total_units(rows) * rows.dtype.itemsize
-    window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
-    windows = _windows(rows, order, window_bytes)
-    # Short rows cost a page each, at every window again: two passes over the bytes are cheaper then.
-    most = _MOST_WINDOWS if total_bytes >= _LONG_ROW_BYTES * len(rows) else _MOST_WINDOWS // 4
-    if len(windows) <= 1 or (rows.can_view() and len(windows) <= min(most, _windows_in_memory(window_bytes))):
-        yield from ahead(_gathered(rows, order, windows))
+    # Half for the run that is made, half for the one that is written.
+    window_bytes = max(1, memory_bytes // 2)
+    if _gathers(rows, total_bytes, -(-total_bytes // window_bytes)):
+        yield from ahead(_gathered(rows, order, _windows(rows, order, window_bytes)))
         return
+    # Here a third is for rows as they come out of their bucket.
+    windows = _windows(rows, order, max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS))
     with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
         yield from ahead(_through_buckets(rows, order, windows, scratch.fileno()))
+
+
+def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
+    """Whether to gather windows from mapped files."""
+    if num_windows <= 1:
+        return True
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if not rows.can_view() or total_bytes > memory_bytes // 4:  # more is not all in the page cache
+        return False
+    # Rows all over the file touch nearly every page of it, in every window again.
+    map_ns = num_windows * total_bytes / _PAGE_BYTES * _PAGE_NS
+    return map_ns <= total_bytes * _BUCKET_BYTE_NS + len(rows) * _BUCKET_ROW_NS
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -155,12 +167,6 @@ def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[_Window]:
             first, opened = stop, int(marks[stop - at])
         total = int(marks[-1])
     return [*windows, _Window(first, len(rows), total - opened)] if first < len(rows) else windows
-
-
-def _windows_in_memory(window_bytes: int) -> int:
-    """How many windows of data a quarter of the machine's memory holds: more of them are not all cached."""
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return memory_bytes // 4 // window_bytes
 
 
 def _buffers(rows: Rows, windows: list[_Window], count: int) -> list[NDArray[Any]]:
@@ -247,7 +253,7 @@ def grouped(data: NDArray[Any], lengths: IntArray, groups: IntArray) -> Iterator
 def _write_at(fd: int, offset_bytes: int, data: NDArray[Any]) -> None:
     view = data.view(np.uint8).data
     while view:
-        written = os.pwrite(fd, view, offset_bytes)
+        written = os.pwrite(fd, view[:_WRITE_BYTES], offset_bytes)
         view, offset_bytes = view[written:], offset_bytes + written
 
 

@@ -43,7 +43,7 @@ def shuffle(
         to: format of the target; by default that of its suffix, else that of the source.
         format: format of the source; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the source.
-        memory_bytes: for the rows held at once, by default 48 to 96 MB; more is faster for data larger than memory. No
+        memory_bytes: for the rows held at once, by default 48 to 112 MB; more is faster for data larger than memory. No
             influence on the output.
         overwrite: replace the target.
         store: where all files are.

@@ -268,10 +268,8 @@ class BatchMaker:
     def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
         """See the class."""
         samples: list[Any] = [one[0] for one in columns[SAMPLE]]
-        if "valid" in columns:
-            valid = columns["valid"] & columns.get(OK, True)
-        else:
-            valid = np.ones(len(samples), np.bool_)  # in training a stand-in counts
+        # In training a stand-in counts.
+        valid = columns["valid"] & columns.get(OK, True) if "valid" in columns else np.ones(len(samples), np.bool_)
         if isinstance(samples[0], Group):
             samples = list(samples[0].samples)
             return self.batch(samples, 0), np.ones(len(samples), np.bool_)
