@@ -56,6 +56,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 
 _MARKS = {
     "index.json": ("mds", "csv", "tsv", "xsv", "json-shards"),
+    ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
 }

@@ -238,8 +238,8 @@ def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
         found.append(f"{len(plan.shards) - len(set(assigned))} shards are in no split")
     if len(set(assigned)) < len(assigned):
         found.append(f"{len(assigned) - len(set(assigned))} shards are in several splits")
-    found += [f"the split {split!r} has no shard" for split, shards in assignment.parts.items() if not shards]
-    return found
+    empty = [split for split, shards in assignment.parts.items() if not shards and split not in assignment.unasked]
+    return found + [f"the split {split!r} has no shard" for split in empty]
 
 
 def _dataset_files(store: Store, root: str, given: DatasetOptions) -> dict[str, bytes]:

@@ -22,10 +22,12 @@ class Assignment:
     Attributes:
         parts: split → names of its shards, in order.
         lost: shards that Energon's rounding leaves out of every split, or puts into another one.
+        unasked: splits that were given no share.
     """
 
     parts: dict[str, list[str]]
     lost: tuple[str, ...] = ()
+    unasked: frozenset[str] = frozenset()
 
 
 def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float], *, shuffle: bool) -> Assignment:
@@ -61,7 +63,8 @@ def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float]
             ends.append(int(count * upto / total))
     starts = [0, *ends[:-1]]
     parts = {name: names[start:end] for name, start, end in zip(shares, starts, ends, strict=True)}
-    return Assignment(parts, tuple(names[theirs[-1] :]))
+    unasked = frozenset(name for name, share in exact.items() if not share)
+    return Assignment(parts, tuple(names[theirs[-1] :]), unasked)
 
 
 def _exact(share: float) -> Fraction:
