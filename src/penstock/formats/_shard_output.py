@@ -50,6 +50,7 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
         raise output_exists(path)
+    store.stage(f"{path}/{side_name}").abort()  # a store that is only read says so now, not at the first shard
     return _FilesOutput(store, path, side_name)
 
 

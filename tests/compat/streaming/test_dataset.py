@@ -247,12 +247,15 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 def test_states(small: Path) -> None:
     dataset = StreamingDataset(local=str(small / "a"), batch_size=4, shuffle=True)
     assert dataset.state_dict(0, False)["epoch"] == -1
+    assert (dataset.next_epoch, dataset.shuffle, dataset.shuffle_algo, dataset.shuffle_seed) == (0, True, "py1e", 9176)
     with pytest.raises(ResumeMismatch):
         dataset.load_state_dict({"epoch": 1})
     state = {"epoch": 2, "sample_in_epoch": 8, "num_canonical_nodes": 3, "shuffle_seed": 4}
     dataset.load_state_dict(state)
+    assert dataset.next_epoch == 2
     iterator = iter(dataset)
     next(iterator)
+    assert dataset.next_epoch == 3
     assert dataset.state_dict(4, False)["sample_in_epoch"] == 12
     assert dataset.state_dict(12, True) == {**state, "sample_in_epoch": 12, "initial_physical_nodes": 1}
 

@@ -22,6 +22,11 @@ from penstock.order.compat_streaming_epochs import decode_state
 from penstock.order.compat_streaming_sampling import Weight, shares_of
 from penstock.types import IntArray, Sample
 
+_SHOWN = (
+    *("num_canonical_nodes", "partition_algo", "sampling_method", "sampling_granularity", "shuffle", "shuffle_algo"),
+    *("shuffle_seed", "shuffle_block_size", "batching_method"),
+)
+
 
 class StreamingDataset(IterableDataset):
     """An iterable torch dataset; also indexed by number.
@@ -33,6 +38,8 @@ class StreamingDataset(IterableDataset):
         streams: what it draws from, with the weights as they came out.
         num_samples: samples of all streams.
         epoch_size: samples that an epoch draws.
+        num_canonical_nodes, partition_algo, sampling_method, sampling_granularity, shuffle, shuffle_algo, shuffle_seed,
+            shuffle_block_size, batching_method, batch_size, predownload, replication: as they were given, to be read.
 
     Args:
         streams: datasets with weights; or else `remote` and `local`, one dataset.
@@ -51,6 +58,16 @@ class StreamingDataset(IterableDataset):
         ConfigError: arguments that don't fit each other or the data.
         NotFound: a dataset has no index.
     """
+
+    num_canonical_nodes: int | None
+    partition_algo: str
+    sampling_method: str
+    sampling_granularity: int
+    shuffle: bool
+    shuffle_algo: str
+    shuffle_seed: int
+    shuffle_block_size: int | None
+    batching_method: str
 
     def __init__(
         self,
@@ -101,6 +118,8 @@ class StreamingDataset(IterableDataset):
             "batching_method": batching_method,
             "replication": replication,
         }
+        for name in _SHOWN:
+            setattr(self, name, self._options[name])
         self._epochs, self._rounds = Epochs(), dict[int, int]()
         self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
@@ -114,6 +133,11 @@ class StreamingDataset(IterableDataset):
     def size(self) -> int:
         """Samples of all streams."""
         return self.num_samples
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that the next iteration reads."""
+        return self._epochs.coming()
 
     def __len__(self) -> int:
         """Samples of an epoch on each rank."""

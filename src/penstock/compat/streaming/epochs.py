@@ -67,6 +67,11 @@ class Epochs:
         with self._locked() as record:
             record["state"] = dict(state)
 
+    def coming(self) -> int:
+        """The epoch that the next iteration reads: that of a state that waits, or the one behind the last."""
+        with self._locked() as record:
+            return max(record["next"], record["state"]["epoch"] if record["state"] is not None else 0)
+
     def running(self) -> tuple[int, int, Mapping[str, Any] | None]:
         """The epoch begun last, or that of a state that waits; the samples read before; and the state that counts."""
         with self._locked() as record:
