@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.errors import NotFound, Truncated
+from penstock.errors import NotFound, Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.remote import RemoteStore
 from penstock.store.resolve import resolve
@@ -193,3 +193,26 @@ def test_requests_of_opening(web: FileServer, tmp_path: Path, monkeypatch: pytes
     source.gather(np.arange(0, 4_000_000, 400_000), 100)
     assert len(web.log) - before <= 10
     assert sum(stop - start for start, stop in web.gets() if (start, stop)) < 400_000
+
+
+def test_a_prepared_webdataset_is_found_in_few_requests(
+    web: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "one"})
+    web.files.update(
+        {
+            f"tars/{one.relative_to(tmp_path / 'tars')}": one.read_bytes()
+            for one in (tmp_path / "tars").rglob("*")
+            if one.is_file()
+        }
+    )
+    source = ps.open(f"{web.url}/tars", raw=True)
+    assert len(source) == 1
+    assert len(web.log) <= 12, web.log
+
+
+def test_writing_shards_to_a_web_server_is_refused_at_once(web: FileServer) -> None:
+    with pytest.raises(Unsupported, match="only read"):
+        ps.create(f"{web.url}/out", format="mds", columns={"a": "int"})

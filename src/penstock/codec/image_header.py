@@ -1,7 +1,7 @@
 """Size, format and mode of images from their headers alone: nothing is decoded.
 
-Answers are Pillow's, whose names formats and modes have. PNG, JPEG, GIF, WEBP, BMP and TIFF are read here, 10 times as
-fast as Pillow opens them; their rarer kinds, and other formats, are opened by Pillow, which reads lazily too.
+Answers are Pillow's, whose names formats and modes have. PNG, JPEG, GIF, WEBP, BMP and TIFF are read here, in memory 6
+to 24 times as fast as Pillow opens them; their rarer kinds, and other formats, are opened by Pillow, lazily too.
 Checked against Pillow 13.
 """
 

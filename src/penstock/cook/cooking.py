@@ -298,15 +298,23 @@ class Held:
         """int64[k]: the positions; memory: 16 bytes each until the next call."""
         if len(positions) > 1 and bool((positions[1:] > positions[:-1]).all()):
             self._local.held = positions, self._ahead.resolve(positions)
+            self._local.next = 0
         return positions
 
     def samples(self, positions: IntArray) -> list[Any]:
         """The samples at `positions`: int64[k]."""
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         if held is not None and len(positions):
-            places = np.minimum(np.searchsorted(held[0], positions), len(held[0]) - 1)
-            if np.array_equal(held[0][places], positions):
-                return self._ahead.samples(held[1][places])
+            known, tickets = held
+            first = self._local.next  # most often they are asked for one after another
+            stop = first + len(positions)
+            if np.array_equal(known[first:stop], positions):
+                self._local.next = stop
+                return self._ahead.samples(tickets[first:stop])
+            places = np.minimum(np.searchsorted(known, positions), len(known) - 1)
+            if np.array_equal(known[places], positions):
+                self._local.next = int(places[-1]) + 1
+                return self._ahead.samples(tickets[places])
         return self._ahead.samples(self._ahead.resolve(positions))
 
 

@@ -270,10 +270,10 @@ class EnergonJsonlSource:
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
-        starts = self._starts
-        places = as_indices(indices, len(starts) - 1)
-        ranges = list(zip(starts[places].tolist(), starts[places + 1].tolist(), strict=True))
-        return list(map(self._sample, self._read(ranges), places.tolist()))
+        places = as_indices(indices, len(self)).tolist()
+        # Not numpy's own indexing: it lets go of Python's lock, which other threads then fight for at every batch.
+        starts = self._starts.data
+        return list(map(self._sample, self._read([(starts[one], starts[one + 1]) for one in places]), places))
 
     def __iter__(self) -> Iterator[Sample]:
         for first in range(0, len(self), _STEP):
