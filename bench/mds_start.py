@@ -71,7 +71,8 @@ def first_batch(path: str, small: str, batch: int, resume_at: int) -> dict[str, 
     opened = loader(path)
     go_on(opened, state)
     seconds = time.perf_counter() - began
-    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+    # Where the peak of the start was not reached again, it grew by less than can be seen.
+    grown_mb = max(0.1, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
     return {"seconds": seconds, "grown_mb": grown_mb, "again_s": go_on(opened, state)}
 
 

@@ -156,6 +156,7 @@ SEAMS = {
         "SupportsTokenRun",
         "SupportsManifest",
         "SupportsMmap",
+        "SupportsOrigins",
         "SupportsPasses",
         "SupportsPlaces",
         "SupportsResolve",

@@ -188,10 +188,61 @@ def test_one_pass() -> None:
     assert explain_document(plain, "x4", 9, 5)["samples"][0]["step"] == 1
 
 
+def by_number(samples: list[Any]) -> list[list[Any]]:
+    """Samples of even numbers together, others alone; the last of them are left out."""
+    numbers = [int(one["__key__"][1:]) for one in samples]
+    even = [place for place, number in enumerate(numbers) if number % 2 == 0]
+    return [even, *([place] for place, number in enumerate(numbers) if number % 2 and number < 19)]
+
+
+def keys_of(group: list[Any]) -> list[Any]:
+    """Nothing for no sample, two outputs for the numbers 3 and 7, else one."""
+    keys = [one["__key__"] for one in group]
+    return [{"keys": keys}] * (0 if not keys else 2 if keys in (["x3"], ["x7"]) else 1)
+
+
+def _packed(lanes: int) -> Any:
+    return ps.PackStream(ps.Shuffle(keyed(23, "x"), 5, lanes=lanes), 4, by_number, keys_of, leftover="drop")
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_lanes_are_walked_again(lanes: int) -> None:
+    stream = _packed(lanes)
+    loader = ps.Loader(stream, global_batch=8, rank=0, world=1, workers=0)
+    steps, state = [], None
+    for number, batch in zip(range(8), loader, strict=False):
+        steps.append([list(keys) for keys in batch["keys"]])
+        if number == 3:
+            state = json.loads(json.dumps(loader.state_dict()))
+    for run in (run_of(stream, 8, 1, None), run_of(stream, None, None, state)):
+        for step in (0, 3, 4, 7):
+            found = explain_step(run, step)["samples"]
+            assert [[row["key"] for row in one["inputs"]] for one in found] == steps[step]
+            assert [one["position"] for one in found] == list(range(8 * step, 8 * step + 8))
+            assert {one["position"] % lanes == one["lane"] for one in found} == {True}
+        assert explain_step(run, 5, rank=1, world=2)["samples"] == explain_step(run, 5)["samples"][1::2]
+        hits = explain_document(run, "x3", 8, 100)["samples"]
+        places = [(step, row) for step, rows in enumerate(steps) for row, keys in enumerate(rows) if "x3" in keys]
+        assert [(one["step"], one["position"] - 8 * one["step"]) for one in hits] == places
+        assert places
+
+
+def test_lanes_that_do_not_tell() -> None:
+    class Plain:
+        lanes, fingerprint = 2, "plain"
+
+        def outputs(self, lane: int, window: int) -> Any:
+            yield {"lane": lane, "window": window}
+
+        def children(self) -> Any:
+            return {}
+
+    with pytest.raises(ConfigError, match="does not tell"):
+        explain_step(run_of(Plain(), 4, 1, None), 0)
+
+
 def test_what_can_not_be_explained() -> None:
     packed = ps.PackStream(ps.Shuffle(keyed(5, "x"), 1), 2)
-    with pytest.raises(ConfigError, match="packs on the fly"):
-        run_of(packed, 4, 1, None)
     with pytest.raises(ConfigError, match="no positions"):
         positions_of(packed, "x1", 10)
     with pytest.raises(ConfigError, match="global batch"):

@@ -57,11 +57,14 @@ def _read_state(path: str) -> Any:
 
 def _stop_step(run: Any, step: int | None) -> int:
     """The first step that is not looked at: by default where the state is, else after everything was read once."""
+    from penstock.abc import is_lane_stream
     from penstock.load.history import stretch_of
     from penstock.load.plan import once
 
     if step is not None:
         return step + 1
+    if is_lane_stream(run.data) and run.consumed is None:
+        raise click.UsageError("how far to look for it in a stream that packs on the fly: give --step, or --state")
     consumed = once(run.data) if run.consumed is None else run.consumed
     last = run.history[-1]
     if consumed < last.consumed:
@@ -73,20 +76,27 @@ def _text(found: dict[str, Any]) -> str:
     if not found["samples"]:
         return f"{found.get('document', 'nothing')}: at no position in the first {found.get('steps', 0):,} steps"
     by_document = "document" in found
-    head = ("position", "epoch", "index", "from", "key")
+    packed = "inputs" in found["samples"][0]
+    head = ("position", "lane", "window", "made of") if packed else ("position", "epoch", "index", "from", "key")
     rows = [
         (
             *((f"{one['step']:,}", str(one["rank"])) if by_document else ()),
             f"{one['position']:,}",
-            str(one["epoch"]),
-            f"{one['index']:,}",
-            "/".join(one["path"]) or "-",
-            _key(one),
+            *(_packed(one) if packed else _addressed(one)),
         )
         for one in found["samples"]
     ]
     title = f"{found['document']}: {len(rows):,} times" if by_document else _title(found)
     return f"{title}\n{table(rows, header=(*(('step', 'rank') if by_document else ()), *head))}"
+
+
+def _addressed(row: dict[str, Any]) -> tuple[str, ...]:
+    return str(row["epoch"]), f"{row['index']:,}", "/".join(row["path"]) or "-", _key(row)
+
+
+def _packed(row: dict[str, Any]) -> tuple[str, ...]:
+    names = [_key(one) or f"index {one['index']:,}" for one in row["inputs"]]
+    return str(row["lane"]), f"{row['window']:,}", ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _title(found: dict[str, Any]) -> str:

@@ -96,11 +96,17 @@ class PackStream:
         Raises:
             ConfigError: `select` names a sample twice, one that is not there, or leaves some out.
         """
-        samples = self.samples_of(lane, window)
-        groups = [[place] for place in range(len(samples))] if self.select is None else self.select(samples)
-        for places in self._checked(groups, samples):
-            group = [samples[place] for place in places]
-            yield from _several(_only(group) if self.merge is None else self.merge(group))
+        for _, made in self._packs(lane, window):
+            yield from made
+
+    def origins(self, lane: int, window: int, /) -> list[tuple[int, ...]]:
+        """For each output of a window the positions in `stream` of its group; see `penstock.abc.SupportsOrigins`."""
+        first = window * self.window
+        found: list[tuple[int, ...]] = []
+        for places, made in self._packs(lane, window):
+            positions = tuple((first + place) * self.lanes + lane for place in places)
+            found += [positions for _ in made]
+        return found
 
     def samples_of(self, lane: int, window: int) -> list[Any]:
         """The inputs of one window, in order."""
@@ -130,6 +136,14 @@ class PackStream:
 
     def __str__(self) -> str:
         return tree(self)
+
+    def _packs(self, lane: int, window: int) -> Iterator[tuple[list[int], Iterable[Any]]]:
+        """The groups of a window as places in it, and what becomes of each."""
+        samples = self.samples_of(lane, window)
+        groups = [[place] for place in range(len(samples))] if self.select is None else self.select(samples)
+        for places in self._checked(groups, samples):
+            group = [samples[place] for place in places]
+            yield places, _several(_only(group) if self.merge is None else self.merge(group))
 
     def _checked(self, groups: Iterable[Sequence[Any]], samples: list[Any]) -> list[list[int]]:
         """Places of each group, after all groups were seen to be sound."""

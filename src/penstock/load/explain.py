@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -11,9 +11,12 @@ from penstock._places import place_of
 from penstock.abc import is_lane_stream, is_stream
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import history as runs
+from penstock.load import lanes
 from penstock.load import state as states
 from penstock.load.describe import describe
+from penstock.load.explain_lanes import Output, outputs_at, outputs_of
 from penstock.load.inverse import positions_of
+from penstock.load.lanes import Places
 from penstock.types import Location
 
 
@@ -26,12 +29,14 @@ class Run:
         history: the shapes that it had.
         exact_from: positions before this one were read from another stream, which was accepted later.
         consumed: what its state has consumed; None without a state.
+        places: of a lane stream's lanes after `consumed`.
     """
 
     data: Any
     history: runs.History
     exact_from: int = 0
     consumed: int | None = None
+    places: Places = field(default_factory=dict[int, tuple[int, int]])
 
 
 def run_of(data: Any, global_batch: int | None, world: int | None, state: Mapping[str, Any] | None) -> Run:
@@ -44,14 +49,9 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
         state: what `state_dict` gave.
 
     Raises:
-        ConfigError: neither a state nor a global batch, or a stream that packs on the fly.
+        ConfigError: neither a state nor a global batch.
         ResumeMismatch: the state is of another stream.
     """
-    if is_lane_stream(data):
-        raise ConfigError(
-            "which sample a step gets of a stream that packs on the fly depends on what the samples are",
-            hint="Explain its `stream`, which is addressed by positions",
-        )
     if state is None:
         if global_batch is None:
             raise ConfigError("how many samples a step has is not known", hint="Give the global batch, or a state")
@@ -66,7 +66,8 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
             hint="Give the recipe that the run had, with its seed",
         )
     exact_from = max((consumed for consumed, *_ in saved.accepted), default=0)
-    return Run(data, saved.history, exact_from, saved.consumed)
+    places = lanes.decode(state.get("lanes", [])) if is_lane_stream(data) else {}
+    return Run(data, saved.history, exact_from, saved.consumed, places)
 
 
 def explain_step(run: Run, step: int, rank: int | None = None, world: int | None = None) -> dict[str, Any]:
@@ -97,12 +98,17 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
             found=f"step {step}, which begins at position {start:,}",
         )
     positions = [one for one in range(start, stop) if rank is None or one % world == rank]
+    if is_lane_stream(run.data):
+        outputs = outputs_at(run.data, positions, run.places, run.consumed or 0)
+        samples = [_output_row(run.data, one) for one in outputs]
+    else:
+        samples = [_row(run.data, position) for position in positions]
     return {
         "step": step,
         "global_batch": stretch.global_batch,
         "world": world,
         "rank": rank,
-        "samples": [_row(run.data, position) for position in positions],
+        "samples": samples,
     }
 
 
@@ -118,6 +124,10 @@ def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int 
     """
     stop = _end(run.data, runs.stretch_of(run.history, stop_step).consumed_at(stop_step))
     first = max(run.exact_from, run.history[0].consumed)
+    if is_lane_stream(run.data):
+        outputs = [one for one in outputs_of(run.data, key, stop) if one.position >= first][:limit]
+        rows = [_with_step(run, _output_row(run.data, one), world) for one in outputs]
+        return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
     found = (position for position in positions_of(run.data, key, stop) if position >= first)
     positions = list(islice(found, limit))
     rows = [_with_step(run, _row(run.data, position), world) for position in positions]
@@ -149,6 +159,18 @@ def _row(data: Any, position: int) -> dict[str, Any]:
     return row_of(Location(position, (), 0, position, place.key, place.documents, place.extents))
 
 
+def _output_row(data: Any, output: Output) -> dict[str, Any]:
+    """An output of a lane stream as plain JSON: its place, and the samples that it was made of."""
+    inputs = [row_of(data.stream.locate(position)) for position in output.inputs]
+    return {
+        "position": output.position,
+        "lane": output.lane,
+        "window": output.window,
+        "offset": output.offset,
+        "inputs": inputs,
+    }
+
+
 def _with_step(run: Run, row: dict[str, Any], world: int | None) -> dict[str, Any]:
     position = row["position"]
     stretch = next(one for one in reversed(run.history) if one.consumed <= position)
@@ -157,7 +179,7 @@ def _with_step(run: Run, row: dict[str, Any], world: int | None) -> dict[str, An
 
 
 def _end(data: Any, stop: int) -> int:
-    return stop if is_stream(data) else min(stop, len(data))
+    return stop if is_stream(data) or is_lane_stream(data) else min(stop, len(data))
 
 
 def _refuse_inexact(run: Run, start: int) -> None:

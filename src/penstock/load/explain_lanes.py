@@ -1,0 +1,95 @@
+"""What the steps of a lane stream read: its lanes are walked again, from the beginning or from the place of a state.
+
+Output q of the global order is number `q // lanes` of lane `q mod lanes`. How many outputs a window gives is known only
+once it was made, so an explanation reads every window up to the one that it is about: it is exact, and costs as much as
+reading them did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from penstock.abc import LaneStream, SupportsOrigins
+from penstock.errors import ConfigError, PenstockError
+from penstock.load.inverse import positions_of
+from penstock.load.lanes import Places
+
+_MOST_EMPTY_WINDOWS = 10_000
+
+
+class Output(NamedTuple):
+    """One output: its place in the global order, and the input positions that it was made of."""
+
+    position: int
+    lane: int
+    window: int
+    offset: int
+    inputs: tuple[int, ...]
+
+
+def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, consumed: int) -> list[Output]:
+    """The outputs at rising global positions, in that order.
+
+    Args:
+        data: the lane stream.
+        positions: in the global order.
+        places: of lanes after `consumed` outputs; lanes that are not in it are walked from the beginning.
+        consumed: see `places`.
+
+    Raises:
+        ConfigError: the stream does not tell what its outputs are made of.
+    """
+    wanted: dict[int, list[int]] = {}
+    for position in positions:
+        wanted.setdefault(position % data.lanes, []).append(position)
+    found: list[Output] = []
+    for lane, own in wanted.items():
+        known = places.get(lane) if min(own) >= consumed else None
+        found += (one for one in _walk(data, lane, max(own) + 1, known, consumed) if one.position in set(own))
+    return sorted(found)
+
+
+def outputs_of(data: LaneStream[Any], key: str, stop: int) -> list[Output]:
+    """The outputs below the global position `stop` that were made of a sample with this key, in order.
+
+    Raises:
+        ConfigError: the stream does not tell what its outputs are made of.
+    """
+    stream, window_size = _told(data).stream, _told(data).window
+    made = [one for lane in range(data.lanes) for one in _walk(data, lane, stop, None, 0)]
+    last = max((one.window for one in made), default=-1)
+    hits = set(positions_of(stream, key, (last + 1) * window_size * data.lanes))
+    return sorted(one for one in made if hits.intersection(one.inputs))
+
+
+def _walk(
+    data: LaneStream[Any], lane: int, stop: int, known: tuple[int, int] | None, consumed: int
+) -> Iterator[Output]:
+    """The outputs of a lane below the global position `stop`, from the window of `known` on, or from the first."""
+    told, lanes = _told(data), data.lanes
+    window, number, empty = 0, 0, 0
+    if known is not None:
+        window = known[0]
+        number = max(0, -(-(consumed - lane) // lanes)) - known[1]  # outputs of the lane before that window
+    while number * lanes + lane < stop:
+        origins = told.origins(lane, window)
+        for offset, inputs in enumerate(origins):
+            if (number + offset) * lanes + lane < stop:
+                yield Output((number + offset) * lanes + lane, lane, window, offset, inputs)
+        empty = 0 if origins else empty + 1
+        if empty >= _MOST_EMPTY_WINDOWS:
+            raise PenstockError(
+                f"lane {lane} gives nothing any more", found=f"{empty} windows in a row without an output"
+            )
+        number, window = number + len(origins), window + 1
+
+
+def _told(data: LaneStream[Any]) -> SupportsOrigins:
+    if not isinstance(data, SupportsOrigins):
+        raise ConfigError(
+            "this stream does not tell what its outputs are made of",
+            found=type(data).__name__,
+            hint="Explain its `stream`, which is addressed by positions",
+        )
+    return data
