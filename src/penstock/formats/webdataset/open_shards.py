@@ -17,7 +17,7 @@ from penstock.formats.webdataset.samples import Range
 from penstock.formats.webdataset.shards import index_path
 from penstock.types import ReadMode
 
-_MAPPED_INDEX_BYTES = 1 << 22
+_MAPPED_INDEX_BYTES = 1 << 16
 _LEAST_OPEN, _MOST_OPEN = 64, 4096
 _NOTHING = memoryview(b"")
 _REMAKE = "Make the index again: `penstock prepare --tar-index-only`"
@@ -36,8 +36,8 @@ class OpenShard:
 class OpenShards:
     """The shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
 
-    Memory: 8 bytes a sample for the indexes of open shards. At most a quarter of the open files that the process may
-    have; the one opened first gives way.
+    Memory: the indexes of open shards, 8 bytes a sample, mapped where they have more than 64 KiB. At most a quarter of
+    the open files that the process may have; the one opened first gives way.
 
     Args:
         store: where they are.
