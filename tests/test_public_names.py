@@ -156,7 +156,6 @@ SEAMS = {
         "SupportsTokenRun",
         "SupportsManifest",
         "SupportsMmap",
-        "SupportsOrigins",
         "SupportsPasses",
         "SupportsPlaces",
         "SupportsResolve",

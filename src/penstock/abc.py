@@ -636,25 +636,6 @@ class LaneStream(Protocol[T_co]):
         ...
 
 
-@runtime_checkable
-class SupportsOrigins(Protocol):
-    """A lane stream that tells what its outputs were made of."""
-
-    @property
-    def stream(self) -> Stream[Any]:
-        """What it draws from."""
-        ...
-
-    @property
-    def window(self) -> int:
-        """Inputs of a lane that make a window."""
-        ...
-
-    def origins(self, lane: int, window: int, /) -> list[tuple[int, ...]]:
-        """For each output of a window the positions in `stream` of the samples that it was made of; reads them."""
-        ...
-
-
 class Order(Protocol):
     """Position → index, as arithmetic.
 

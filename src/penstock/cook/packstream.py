@@ -100,7 +100,7 @@ class PackStream:
             yield from made
 
     def origins(self, lane: int, window: int, /) -> list[tuple[int, ...]]:
-        """For each output of a window the positions in `stream` of its group; see `penstock.abc.SupportsOrigins`."""
+        """For each output of a window the positions in `stream` of its group; reads them."""
         first = window * self.window
         found: list[tuple[int, ...]] = []
         for places, made in self._packs(lane, window):

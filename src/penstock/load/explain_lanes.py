@@ -8,14 +8,23 @@ reading them did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from penstock.abc import LaneStream, SupportsOrigins
-from penstock.errors import ConfigError, PenstockError
+from penstock.abc import LaneStream, Stream
+from penstock.errors import ConfigError
 from penstock.load.inverse import positions_of
-from penstock.load.lanes import Places
+from penstock.load.lanes import Places, require_outputs
 
-_MOST_EMPTY_WINDOWS = 10_000
+
+@runtime_checkable
+class _TellsOrigins(Protocol):
+    """A lane stream that tells what its outputs were made of; see `penstock.cook.packstream.PackStream`."""
+
+    @property
+    def stream(self) -> Stream[Any]: ...
+    @property
+    def window(self) -> int: ...
+    def origins(self, lane: int, window: int, /) -> list[tuple[int, ...]]: ...
 
 
 class Output(NamedTuple):
@@ -46,21 +55,31 @@ def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, 
     found: list[Output] = []
     for lane, own in wanted.items():
         known = places.get(lane) if min(own) >= consumed else None
-        found += (one for one in _walk(data, lane, max(own) + 1, known, consumed) if one.position in set(own))
+        chosen = set(own)
+        found += (one for one in _walk(data, lane, max(own) + 1, known, consumed) if one.position in chosen)
     return sorted(found)
 
 
 def outputs_of(data: LaneStream[Any], key: str, stop: int) -> list[Output]:
     """The outputs below the global position `stop` that were made of a sample with this key, in order.
 
+    Memory: what is found, and the positions at which the key comes.
+
     Raises:
         ConfigError: the stream does not tell what its outputs are made of.
     """
-    stream, window_size = _told(data).stream, _told(data).window
-    made = [one for lane in range(data.lanes) for one in _walk(data, lane, stop, None, 0)]
-    last = max((one.window for one in made), default=-1)
-    hits = set(positions_of(stream, key, (last + 1) * window_size * data.lanes))
-    return sorted(one for one in made if hits.intersection(one.inputs))
+    told = _told(data)
+    found: list[Output] = []
+    hits, searched = set[int](), 0
+    for lane in range(data.lanes):
+        for one in _walk(data, lane, stop, None, 0):
+            reached = (one.window + 1) * told.window * data.lanes
+            if reached > searched:
+                searched = max(reached, 2 * searched)  # twice as far each time: the search begins anew
+                hits = set(positions_of(told.stream, key, searched))
+            if not hits.isdisjoint(one.inputs):
+                found.append(one)
+    return sorted(found)
 
 
 def _walk(
@@ -78,15 +97,12 @@ def _walk(
             if (number + offset) * lanes + lane < stop:
                 yield Output((number + offset) * lanes + lane, lane, window, offset, inputs)
         empty = 0 if origins else empty + 1
-        if empty >= _MOST_EMPTY_WINDOWS:
-            raise PenstockError(
-                f"lane {lane} gives nothing any more", found=f"{empty} windows in a row without an output"
-            )
+        require_outputs(lane, window, empty)
         number, window = number + len(origins), window + 1
 
 
-def _told(data: LaneStream[Any]) -> SupportsOrigins:
-    if not isinstance(data, SupportsOrigins):
+def _told(data: LaneStream[Any]) -> _TellsOrigins:
+    if not isinstance(data, _TellsOrigins):
         raise ConfigError(
             "this stream does not tell what its outputs are made of",
             found=type(data).__name__,

@@ -152,13 +152,18 @@ def walk(
         for handed, sample in _outputs(data, lane, window, offset, wait):
             yield sample, (window, handed)
         empty = empty + 1 if handed == 0 else 0
-        if empty >= _MOST_EMPTY_WINDOWS:
-            raise PenstockError(
-                f"lane {lane} gives nothing any more",
-                found=f"{empty} windows in a row without an output, up to window {window}",
-                hint="Look at the function that filters or packs",
-            )
+        require_outputs(lane, window, empty)
         window, offset = window + 1, 0
+
+
+def require_outputs(lane: int, window: int, empty: int) -> None:
+    """Refuse to go on behind `window` after so many windows without an output; raises `PenstockError`."""
+    if empty >= _MOST_EMPTY_WINDOWS:
+        raise PenstockError(
+            f"lane {lane} gives nothing any more",
+            found=f"{empty} windows in a row without an output, up to window {window}",
+            hint="Look at the function that filters or packs",
+        )
 
 
 def _outputs(data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait) -> Iterator[tuple[int, Any]]:
