@@ -136,7 +136,8 @@ def append_part(
     dtype: np.dtype[Any],
     digests: FileDigests,
     tally: TokenTally,
-    limit: int | None = None,
+    limit: int,
+    max_token_id: int | None,
 ) -> int:
     """Append tokens that lie in a local file, copied by the kernel, and digest them meanwhile.
 
@@ -148,15 +149,16 @@ def append_part(
         dtype: of the tokens.
         digests: of the file that is written.
         tally: gets tokens, not lengths.
-        limit: look at the ids, which must be below it; None: they are known to be.
+        limit: ids must be below it.
+        max_token_id: the largest id, known to be below it; None: they are looked at.
 
     Returns:
-        The largest id where they were looked at, else -1.
+        The largest id; -1 where there is no token.
 
     Raises:
         TooLarge: an id is not below `limit`; some of the tokens are written.
     """
-    highest = -1
+    highest = -1 if max_token_id is None else max_token_id
     with ThreadPoolExecutor(1) as pool:
         copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
         for first in range(0, len(stored), _PIECE_BYTES):
@@ -164,10 +166,10 @@ def append_part(
             digests.update(piece)
             tokens = piece.view(dtype)
             tally.add_tokens(tokens)
-            if limit is not None:
+            if max_token_id is None:
                 highest = max(highest, int(tokens.max()))
         copied.result()
-    if limit is not None and highest >= limit:
+    if highest >= limit:
         raise TooLarge("a token id does not fit", path=path, found=highest, expected=f"below {limit}")
     return highest
 

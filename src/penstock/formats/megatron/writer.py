@@ -199,14 +199,12 @@ class MegatronWriter:
             self.write_documents(stored.view(self._part_dtype), lengths)
             return
         try:
-            limit = self._limit if max_token_id is None else None
-            found = append_part(
-                self._bin, path, start_bytes, stored, self._part_dtype, self._digests, self._tally, limit
-            )
+            known = (self._part_dtype, self._digests, self._tally, self._limit, max_token_id)
+            highest = append_part(self._bin, path, start_bytes, stored, *known)
         except BaseException:
             self.abort()
             raise
-        self._tally.add_lengths(lengths, found if max_token_id is None else max_token_id)
+        self._tally.add_lengths(lengths, highest)
 
     def commit(self) -> Manifest:
         """Write index and side file, and make the dataset visible, durably: the index last."""
