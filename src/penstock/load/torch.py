@@ -85,6 +85,7 @@ class TorchDataset:
         if length is not None and not 0 <= length <= available:
             raise ConfigError("there are not so many samples", found=f"length={length}", expected=f"0 to {available}")
         self._data = data
+        self._resolving = data if isinstance(data, SupportsResolve) else None
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
         # A place, and the tickets of it and those behind it: orders are computed for many at once.
@@ -99,11 +100,10 @@ class TorchDataset:
     def __getitems__(self, indices: Sequence[int]) -> Rows:
         """The samples at `indices`, read in one go."""
         places = as_indices(indices, self._length)
-        data = self._data
-        if isinstance(data, SupportsResolve) and len(places):
-            columns = data.get_resolved(self._tickets(data, places))
+        if self._resolving is not None and len(places):
+            columns = self._resolving.get_resolved(self._tickets(self._resolving, places))
         else:
-            columns = data.get_batch(places)
+            columns = self._data.get_batch(places)
         return Rows(columns, len(places), self._to_tensors)
 
     @staticmethod
