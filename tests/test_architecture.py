@@ -89,7 +89,8 @@ TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 
 MAY_UNPICKLE: dict[str, str] = {
-    "penstock.load.processes": "what a worker process of its own sends back",
+    "penstock.load.messages": "what a worker process of its own sends back",
+    "penstock.load.processes": "what its parent gives a worker process",
     "penstock.codec.fields._pickled": "columns of pickles, written as the original does and read only with trust",
 }
 """Module → the reason."""

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from penstock.types import IntArray
 
+# Up to so many integers Python is faster than a call of numpy's.
+_FEW = 64
+
 
 def as_index(index: int, length: int) -> int:
     """The place that `index` means in a sequence of `length` items; negative ones count from the end.
@@ -32,7 +35,7 @@ def as_indices(indices: Sequence[int] | IntArray, length: int) -> IntArray:
     """
     array = _as_int64(indices)
     if array.size:
-        low, high = int(array.min()), int(array.max())
+        low, high = _ends(array)
         if low < 0 or high >= length:
             raise IndexError(f"index {low if low < 0 else high} is out of range for {length} samples")
     return array
@@ -57,9 +60,17 @@ def as_positions(positions: Sequence[int] | IntArray) -> IntArray:
         IndexError: one is negative.
     """
     array = _as_int64(positions)
-    if array.size and (low := int(array.min())) < 0:
+    if array.size and (low := _ends(array)[0]) < 0:
         raise IndexError(f"position {low} is negative")
     return array
+
+
+def _ends(array: IntArray) -> tuple[int, int]:
+    """The smallest and the largest of some integers."""
+    if array.size > _FEW:
+        return int(array.min()), int(array.max())
+    few: list[int] = array.tolist()
+    return min(few), max(few)
 
 
 def _as_int64(values: Sequence[int] | NDArray[Any]) -> IntArray:

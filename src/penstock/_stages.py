@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 
 _local = threading.local()
 
 
-@contextmanager
-def collecting(seconds: dict[str, float]) -> Generator[None]:
-    """Adds up, by stage, what is reported on this thread."""
-    outer, _local.seconds = getattr(_local, "seconds", None), seconds
-    try:
-        yield
-    finally:
-        _local.seconds = outer
+class Collecting:
+    """`with Collecting(seconds)` adds up, by stage, what is reported on this thread inside."""
+
+    __slots__ = ("_outer", "_seconds")
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+        self._outer: dict[str, float] | None = None
+
+    def __enter__(self) -> None:
+        self._outer, _local.seconds = getattr(_local, "seconds", None), self._seconds
+
+    def __exit__(self, *_: object) -> None:
+        _local.seconds = self._outer
 
 
 def report(stage: str, seconds: float) -> None:

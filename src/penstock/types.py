@@ -195,7 +195,8 @@ class AVMetadata:
     audio_num_samples: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for every sample, and freezing takes four times as long as the rest of it.
+@dataclass(slots=True, unsafe_hash=True)
 class SourceInfo:
     """Where a sample of named files comes from: an entry of its `__sources__`.
 

@@ -47,6 +47,32 @@ class Endless:
         return iter(range(10**9))
 
 
+class Telling:
+    """Results of a size, endless; adds a byte to a file for each that it made."""
+
+    def __init__(self, size_bytes: int, path: str) -> None:
+        self.size_bytes = size_bytes
+        self.path = path
+
+    def __call__(self, worker: int, wait: Wait) -> Any:
+        with open(self.path, "ab", buffering=0) as file:
+            while True:
+                file.write(b"+")
+                yield bytes(self.size_bytes)
+
+
+def size_of(number: int, worker: int) -> int:
+    return (0, 7, 1000, 70_000, 65_536, 300_000, 20_000)[(number * 3 + worker) % 7]
+
+
+class Sizes:
+    """Arrays of many sizes, each with its number."""
+
+    def __call__(self, worker: int, wait: Wait) -> Any:
+        for number in range(10**9):
+            yield np.full(size_of(number, worker), number % 251, np.uint8), f"{worker}/{number}"
+
+
 class Failing(MemorySource):
     """Sample 9 can't be read."""
 

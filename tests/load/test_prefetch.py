@@ -5,10 +5,12 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.errors import Corrupt
 from penstock.load.collate import collate_columns
+from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES
 from penstock.load.prefetch import ReadAhead
 from penstock.load.read import ReadTask, read_batches
 from penstock.load.workers import ThreadWorkers
@@ -37,19 +39,45 @@ def test_batches_come_in_order_from_any_number_on(numbers: Any, workers: int, pr
     assert not loader_threads()
 
 
-def test_no_more_than_prefetch_batches_a_worker_are_read_ahead(numbers: Any) -> None:
+def settled(source: Any) -> int:
+    """Reads, once there are no more for a while."""
+    before, deadline = -1, time.monotonic() + 10
+    while before != source.reads and time.monotonic() < deadline:
+        before = source.reads
+        time.sleep(0.1)
+    return before
+
+
+def large(batch: Any) -> Any:
+    return {**batch, "pixels": np.zeros(AHEAD_BYTES, np.uint8)}
+
+
+def unknown(batch: Any) -> Any:
+    return {**batch, "image": object()}
+
+
+@pytest.mark.parametrize("collate", [large, unknown])
+def test_no_more_than_prefetch_large_batches_a_worker_are_read_ahead(numbers: Any, collate: Any) -> None:
     source = numbers(1000)
-    pipe = Threads(task_of(source, num_batches=None), 0, 3, 2)
-    deadline = time.monotonic() + 10
-    while source.reads < 6 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(0.05)
-    assert source.reads == 6
+    pipe = Threads(task_of(source, num_batches=None, collate=collate), 0, 3, 2)
+    assert settled(source) == 6
     next(pipe)
-    while source.reads < 7 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(0.05)
-    assert source.reads == 7
+    assert settled(source) == 7
+    pipe.close()
+
+
+def test_small_batches_are_read_ahead_up_to_a_number_of_bytes(numbers: Any) -> None:
+    source = numbers(1000)
+    most = AHEAD_BYTES // LEAST_BYTES
+    pipe = Threads(task_of(source, num_batches=None), 0, 3, 2)
+    assert settled(source) == 3 * most
+    for _ in range(3 * (most // 2)):
+        next(pipe)
+    # Those that sleep do so until half of it is taken.
+    assert settled(source) == 3 * most
+    for _ in range(3):
+        next(pipe)
+    assert settled(source) == 3 * (most + most // 2 + 1)
     pipe.close()
 
 

@@ -74,9 +74,49 @@ def test_a_killed_worker_is_an_error_and_the_place_is_kept(functions: Any) -> No
 def test_a_worker_killed_from_outside(functions: Any) -> None:
     workers = ProcessWorkers(functions.Endless(), 1, 1, 60.0)
     assert workers.take(0) == 0
-    os.kill(workers._processes[0].pid, signal.SIGKILL)
+    os.kill(workers._lines[0].process.pid, signal.SIGKILL)
     with pytest.raises(PenstockError, match="is dead"):
-        [workers.take(0) for _ in range(5)]
+        [workers.take(0) for _ in range(1000)]
+    workers.close()
+
+
+@pytest.mark.parametrize(("size_bytes", "expected"), [(1 << 20, 2), (1 << 15, 8), (8, 64)])
+def test_how_far_a_process_is_ahead(tmp_path: Path, size_bytes: int, expected: int, functions: Any) -> None:
+    told = tmp_path / "made"
+    workers = ProcessWorkers(functions.Telling(size_bytes, str(told)), 1, 2, 60.0)
+    try:
+        # A socket of the system may hold less than what may be ahead.
+        assert expected // 2 <= _settled(told) <= expected + 1
+        for _ in range(3 * expected):
+            assert len(workers.take(0)) == size_bytes
+        # A worker that is far ahead sleeps until half of it is taken.
+        assert 3 * expected < _settled(told) <= 4 * expected + 1
+    finally:
+        workers.close()
+
+
+def _settled(path: Path) -> int:
+    """The size of a file that has not grown for a while."""
+    before, deadline = -1, time.monotonic() + 30
+    while time.monotonic() < deadline:
+        size = path.stat().st_size if path.exists() else 0
+        if size and size == before:
+            break
+        before = size
+        time.sleep(0.3)
+    return before
+
+
+def test_many_results_of_all_sizes_come_whole_and_in_order(functions: Any) -> None:
+    workers = ProcessWorkers(functions.Sizes(), 2, 2, 60.0)
+    for number in range(400):
+        for worker in range(2):
+            size = functions.size_of(number, worker)
+            found, text = workers.take(worker)
+            assert text == f"{worker}/{number}"
+            assert found.shape == (size,)
+            assert (found == number % 251).all()
+            found[:] = 0  # the trainer's own
     workers.close()
 
 

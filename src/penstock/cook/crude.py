@@ -119,7 +119,13 @@ class Crude:
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
         """The samples at `indices`: int64[k], in that order."""
-        return list(map(self._made, samples_of(self.source, np.asarray(indices))))
+        raws = samples_of(self.source, np.asarray(indices))
+        if self.origin.subflavors or self._decode_parts or set(map(type, raws)) != {dict}:
+            return list(map(self._made, raws))
+        made = list(map(CrudeSample, raws))
+        for one in made:
+            one.origin = self.origin
+        return made
 
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the sample."""

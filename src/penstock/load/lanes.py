@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from penstock._columns import stack
-from penstock._stages import collecting
+from penstock._stages import Collecting
 from penstock.abc import LaneStream
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load import state as saved_states
@@ -85,7 +85,7 @@ class LaneShares:
         while True:
             part = Part([], [], {}, {})
             began = time.perf_counter()
-            with collecting(part.seconds):
+            with Collecting(part.seconds):
                 for row in range(task.batch_size):
                     lane = (task.first_position + task.stride * (number * task.batch_size + row)) % lanes
                     if lane in walks:
@@ -101,7 +101,8 @@ class LaneShares:
 class LaneBatches:
     """Batches in order, each with the lanes' places after it.
 
-    Memory: `workers · prefetch` parts of batches, and what the stream holds for a window of each of the rank's lanes.
+    Memory: the parts of batches that workers may be ahead, and what the stream holds for a window of each of the
+    rank's lanes.
 
     Args:
         task: what to read.

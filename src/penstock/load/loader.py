@@ -42,7 +42,8 @@ class Loader:
     A lane stream (packing on the fly) has no positions to begin at: its state holds a place for each of the rank's
     lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
 
-    Memory: `workers · prefetch + 1` batches, and 1 MiB of orders a worker.
+    Memory: `workers · prefetch + 1` batches, or where they are small 256 KiB of them a worker; and 1 MiB of orders a
+    worker.
 
     Args:
         data: a stream or a lane stream; or a source, with `tail`.
@@ -52,7 +53,7 @@ class Loader:
         micro_batch: samples of an iteration of this rank; by default all of the rank's samples of a step.
         start: global samples already consumed; the step is counted as if all of them had come in such batches.
         workers: threads or processes that read ahead; 0 reads in the calling thread.
-        prefetch: batches that each of them may be ahead.
+        prefetch: batches that each of them may be ahead; small ones further, up to 256 KiB.
         worker_kind: `"threads"`, which is right for tokens and for decoding outside Python's lock; or `"processes"`
             (forkserver), for functions in Python. The same batches come from both.
         timeout_seconds: a batch that takes longer is an error: nothing waits without end for a hanging worker.

@@ -54,7 +54,7 @@ class Shares:
 class ReadAhead:
     """Takes whole batches from the workers in turn, so order needs no sorting.
 
-    Memory is bounded by `workers · prefetch` batches besides the one handed out.
+    Memory is what the workers may be ahead, besides the batch handed out.
 
     Args:
         task: what to read.

@@ -1,43 +1,43 @@
 """Worker processes for decoding that holds Python's lock.
 
 They are started by `forkserver`, so that nothing of the trainer (CUDA, threads, connections) is copied into them.
-Large results travel in anonymous memory (memfd; elsewhere a file without a name): it belongs to whoever has it mapped
-and is gone with the last of them, after a kill too. A worker ends by itself when its parent does.
+Results come by `messages`. A worker ends by itself when its parent does.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
-import mmap
 import multiprocessing as mp
 import os
 import pickle
+import select
 import signal
 import socket
-import tempfile
+import struct
 import threading
 import time
 import traceback
-from collections.abc import Generator, Sequence
-from itertools import accumulate
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
+from penstock.load.messages import Inbox, send
 from penstock.load.workers import Producer, too_slow
 
-_INLINE_BYTES = 1 << 16
-"""Results up to this size go through the pipe: a mapping costs more than copying so little."""
-
-_ALIGNMENT_BYTES = 64
 _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
+# What a worker is told of its results: that so many more were taken, and their bytes.
+_TAKEN = struct.Struct("=IQ")
+
 
 class ProcessWorkers:
-    """Processes. Memory: `workers · prefetch` results, in anonymous memory, besides those that the caller keeps.
+    """Processes.
+
+    Memory: `workers · prefetch` results, in anonymous memory, besides those that the caller keeps; of small ones up to
+    256 KiB a worker, and one more.
 
     Args:
         producer: makes the results; pickled once.
@@ -52,8 +52,7 @@ class ProcessWorkers:
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
         self._timeout_seconds = timeout_seconds
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
+        self._lines: list[_Line] = []
         self._pid = os.getpid()
         if getattr(mp.current_process(), "_inheriting", False):
             raise _no_main_guard()
@@ -62,18 +61,16 @@ class ProcessWorkers:
         try:
             for worker in range(workers):
                 ours, theirs = context.Pipe(duplex=True)
-                self._pipes.append(ours)
                 name = f"penstock-load-{worker}"
-                process = context.Process(target=_work, args=(theirs, pickled, worker), name=name, daemon=True)
-                _start(process)
-                self._processes.append(process)
-                theirs.close()
+                given = (theirs, pickled, worker, prefetch)
+                process = context.Process(target=_work, args=given, name=name, daemon=True)
+                with ours, theirs:
+                    _start(process)
+                    self._lines.append(_Line(process, _socket_of(ours)))
             for worker in range(workers):
                 kind, value = self._receive(worker, _START_WAIT_S, starting=True)
                 if kind == _ERROR:
                     raise value
-                for _ in range(prefetch):
-                    self._allow(worker)
         except BaseException:
             self.close()
             raise
@@ -85,50 +82,92 @@ class ProcessWorkers:
             raise value
         if kind == _END:
             raise StopIteration
-        self._allow(worker)
         return value
 
     def ready(self) -> int:
         """Workers whose next result waits to be taken."""
-        return len(wait(list(self._pipes), 0))
+        return sum(line.ready() for line in self._lines)
 
     def close(self) -> None:
         """End the processes: at once, since nothing of theirs is worth keeping."""
         if self._pid != os.getpid():
             return
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.terminate()
+        for line in self._lines:
+            line.inbox.close()
+            line.process.terminate()
         deadline = time.monotonic() + _CLOSE_WAIT_S
-        for process in self._processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.exitcode is None:
-                process.kill()
-                process.join(_CLOSE_WAIT_S)
-        self._pipes.clear()
-        self._processes.clear()
+        for line in self._lines:
+            line.process.join(max(0.0, deadline - time.monotonic()))
+            if line.process.exitcode is None:
+                line.process.kill()
+                line.process.join(_CLOSE_WAIT_S)
+        self._lines.clear()
 
     def __del__(self) -> None:
         self.close()
 
-    def _allow(self, worker: int) -> None:
-        """One result more. A worker that has ended has sent what it had: that is found when it is taken."""
-        with contextlib.suppress(OSError):
-            self._pipes[worker].send_bytes(b"+")
-
     def _receive(self, worker: int, timeout_seconds: float | None, *, starting: bool = False) -> tuple[bytes, Any]:
-        pipe, process = self._pipes[worker], self._processes[worker]
-        if not wait([pipe, process.sentinel], timeout_seconds):
-            raise too_slow(f"process {worker} (pid {process.pid})", timeout_seconds)
+        line = self._lines[worker]
         try:
-            # What a dead worker has sent before is still in the pipe.
-            if not pipe.poll(0):
-                raise EOFError
-            return _receive(pipe)
+            if not line.wait(timeout_seconds):
+                raise too_slow(f"process {worker} (pid {line.process.pid})", timeout_seconds)
+            return line.take()
         except (EOFError, ConnectionError):
-            process.join(_CLOSE_WAIT_S)
-            raise _died(worker, process, starting) from None
+            line.process.join(_CLOSE_WAIT_S)
+            raise _died(worker, line.process, starting) from None
+
+
+class _Line:
+    """The parent's end of the line to one worker."""
+
+    def __init__(self, process: Any, channel: socket.socket) -> None:
+        self.process = process
+        self.inbox = Inbox(channel)
+        self._channel = channel
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+        self._poll.register(process.sentinel, select.POLLIN)
+        self._taken = self._taken_bytes = 0
+
+    def ready(self) -> bool:
+        """Whether a result waits to be taken."""
+        with contextlib.suppress(EOFError, ConnectionError):
+            return self.inbox.ready() or (self.inbox.fill() and self.inbox.ready())
+        return False
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Wait until a whole result is there; False where nothing comes in time.
+
+        Raises:
+            EOFError: the worker has ended, and what it sent is read.
+        """
+        wait_ms = None if timeout_seconds is None else max(1, int(timeout_seconds * 1000))
+        while not self.inbox.ready():
+            if self.inbox.fill():
+                continue
+            if not self._poll.poll(wait_ms):
+                return False
+            # What a dead worker has sent before is still there.
+            if not self.inbox.fill() and self.process.exitcode is not None:
+                raise EOFError
+        return True
+
+    def take(self) -> tuple[bytes, Any]:
+        """The next message. The worker is told of what was taken when that is worth a message of its own."""
+        kind, value, result_bytes = self.inbox.take()
+        if kind == _RESULT:
+            self._taken += 1
+            self._taken_bytes += max(result_bytes, LEAST_BYTES)
+            if self._taken_bytes >= AHEAD_BYTES // 2:
+                # A worker that has ended has sent what it had: that is found when it is taken.
+                with contextlib.suppress(OSError):
+                    self._channel.sendall(_TAKEN.pack(self._taken, self._taken_bytes))
+                self._taken = self._taken_bytes = 0
+        return kind, value
+
+
+def _socket_of(pipe: Connection) -> socket.socket:
+    return socket.socket(fileno=os.dup(pipe.fileno()))
 
 
 def _start(process: Any) -> None:
@@ -183,38 +222,37 @@ def _pickled(producer: Producer) -> bytes:
 # --- the worker's side -------------------------------------------------------------------------------------------
 
 
-def _work(pipe: Connection, pickled: bytes, worker: int) -> None:
+def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int) -> None:
     # Ctrl-C reaches the whole group: the parent decides, and the closed pipe ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    credits = threading.Semaphore(0)
-    threading.Thread(target=_listen, args=(pipe, credits), daemon=True).start()
+    channel, lead = _socket_of(pipe), Lead(prefetch)
+    threading.Thread(target=_listen, args=(channel, lead), daemon=True).start()
     try:
         producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
         made = producer(worker, lambda seconds: time.sleep(seconds))
-        _send(pipe, _READY, None)
-        while True:
-            credits.acquire()
+        send(channel, _READY, None)
+        while lead.wait():
             try:
                 result = next(made)
             except StopIteration:
-                _send(pipe, _END, None)
+                send(channel, _END, None)
                 return
-            _send(pipe, _RESULT, result)
+            lead.made(send(channel, _RESULT, result))
     except (BrokenPipeError, ConnectionError):
         os._exit(0)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            _send(pipe, _ERROR, _portable(error, worker))
+            send(channel, _ERROR, _portable(error, worker))
 
 
-def _listen(pipe: Connection, credits: threading.Semaphore) -> None:
-    """Count credits; end the process with its parent, whatever it is doing."""
+def _listen(channel: socket.socket, lead: Lead) -> None:
+    """Hear what was taken; end the process with its parent, whatever it is doing."""
     try:
-        while True:
-            pipe.recv_bytes()
-            credits.release()
-    except (EOFError, OSError):
-        os._exit(0)
+        while told := channel.recv(_TAKEN.size, socket.MSG_WAITALL):
+            lead.took(*_TAKEN.unpack(told))
+    except (OSError, struct.error):
+        pass
+    os._exit(0)
 
 
 def _portable(error: BaseException, worker: int) -> BaseException:
@@ -226,77 +264,3 @@ def _portable(error: BaseException, worker: int) -> BaseException:
         copy = RuntimeError(f"{type(error).__qualname__}: {error}")
     copy.add_note(note)
     return copy
-
-
-# --- results through anonymous memory ----------------------------------------------------------------------------
-
-
-def _send(pipe: Connection, kind: bytes, value: Any) -> None:
-    """One result: inline where it is small, else its sizes through the pipe and its bytes in anonymous memory."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    total_bytes = sum(_aligned(view.nbytes) for view in views)
-    if total_bytes <= _INLINE_BYTES:
-        pipe.send_bytes(kind + b"I" + pickle.dumps([bytes(view) for view in views]))
-        return
-    with _anonymous_file(total_bytes) as descriptor:
-        offset = 0
-        for view in views:
-            _write_at(descriptor, view, offset)
-            offset += _aligned(view.nbytes)
-        pipe.send_bytes(kind + b"M" + array.array("q", [view.nbytes for view in views]).tobytes())
-        with socket.socket(fileno=os.dup(pipe.fileno())) as channel:
-            socket.send_fds(channel, [b"F"], [descriptor])
-
-
-def _receive(pipe: Connection) -> tuple[bytes, Any]:
-    message = pipe.recv_bytes()
-    kind, way, body = message[:1], message[1:2], message[2:]
-    if way == b"I":
-        views: list[Any] = [bytearray(copy) for copy in pickle.loads(body)]  # noqa: S301  from our own worker
-    else:
-        views = _mapped(pipe, array.array("q", body))
-    return kind, pickle.loads(views[0], buffers=views[1:])  # noqa: S301  from our own worker
-
-
-def _mapped(pipe: Connection, sizes_bytes: Sequence[int]) -> list[Any]:
-    with socket.socket(fileno=os.dup(pipe.fileno())) as channel:
-        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
-    if not descriptors:
-        raise EOFError
-    try:
-        # The mapping lives as long as an array over it.
-        memory = memoryview(mmap.mmap(descriptors[0], sum(map(_aligned, sizes_bytes))))
-    finally:
-        os.close(descriptors[0])
-    ends = list(accumulate(map(_aligned, sizes_bytes)))
-    return [
-        memory[end - _aligned(size) : end - _aligned(size) + size] for size, end in zip(sizes_bytes, ends, strict=True)
-    ]
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-
-
-@contextlib.contextmanager
-def _anonymous_file(size_bytes: int) -> Generator[int]:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    try:
-        os.ftruncate(descriptor, size_bytes)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _write_at(descriptor: int, view: memoryview, offset_bytes: int) -> None:
-    view = view.cast("B")
-    while view.nbytes:
-        written = os.pwrite(descriptor, view, offset_bytes)
-        offset_bytes += written
-        view = view[written:]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._stages import collecting
+from penstock._stages import Collecting
 from penstock.abc import SupportsExpect, SupportsResolve
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
@@ -93,7 +93,7 @@ def read_batches(
         if isinstance(task.data, SupportsExpect):
             places = tickets if task.num_samples is None else tickets % task.num_samples
             task.data.expect(places, whole=whole_lanes)
-        _add(seconds, "order", time.perf_counter() - began)
+        seconds["order"] = seconds.get("order", 0.0) + time.perf_counter() - began
         for row in range(count):
             yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)
             number += step
@@ -109,21 +109,16 @@ def _reader(
     def timed(positions: IntArray, tickets: IntArray, num_read: int) -> Any:
         functions: dict[str, float] = {}
         began = time.perf_counter()
-        with collecting(functions):
+        with Collecting(functions):
             columns = columns_of(positions, tickets, num_read)
         read = time.perf_counter()
         batch = task.collate(columns)
-        _add(seconds, "read", read - began - sum(functions.values()))
-        _add(seconds, "collate", time.perf_counter() - read)
-        for name, spent in functions.items():
-            _add(seconds, name, spent)
+        reading = read - began - sum(functions.values())
+        for name, spent in (("read", reading), ("collate", time.perf_counter() - read), *functions.items()):
+            seconds[name] = seconds.get(name, 0.0) + spent
         return batch
 
     return timed
-
-
-def _add(seconds: dict[str, float], stage: str, spent: float) -> None:
-    seconds[stage] = seconds.get(stage, 0.0) + spent
 
 
 def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable[[IntArray, IntArray, int], Batch]:

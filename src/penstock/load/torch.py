@@ -170,7 +170,7 @@ def torch_loader(
         worker_kind: `"threads"`, which is right for tokens, or `"processes"`, for decoding that holds Python's lock.
             Each process reads whole batches, so batches and state are the same.
         workers: threads or processes; 0 reads in the calling thread.
-        prefetch: batches that each of them may be ahead.
+        prefetch: batches that each of them may be ahead; small ones further, up to 256 KiB.
         collate: makes a dict of arrays from a batch of columns; tensors are made after it.
         options: `rank`, `world`, `micro_batch`, `start`, `tail`, `on_error`, `substitute_limit`, `mesh`, `group`.
 

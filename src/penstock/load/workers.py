@@ -1,7 +1,7 @@
 """Workers that make results ahead: threads by default, processes for work that holds Python's lock.
 
 A `Producer` gives the results of worker w as a generator. Both kinds keep each worker at most `prefetch` results
-ahead of its consumer by credits: one credit is the right to make one result.
+ahead of its consumer, and further where they are small: see `Lead`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock.errors import PenstockError
+from penstock.load.lead import Lead
+from penstock.load.sizes import size_bytes
 
 _CLOSE_WAIT_S = 1.0
 
@@ -76,8 +78,13 @@ class NoWorkers:
         self._made.close()
 
 
+_Results: TypeAlias = SimpleQueue[tuple[Any, BaseException | None, int]]
+
+
 class ThreadWorkers:
     """Threads. They hold no reference to this object: dropping it ends them.
+
+    Memory: `workers · prefetch` results; of small ones up to 256 KiB a worker, and one more.
 
     Args:
         producer: makes the results.
@@ -89,30 +96,27 @@ class ThreadWorkers:
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
         self._timeout_seconds = timeout_seconds
         self._stopped = threading.Event()
-        # Two plain queues a worker cost less than one lock for all.
-        self._credits: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(workers)]
-        self._results: list[SimpleQueue[tuple[Any, BaseException | None]]] = [SimpleQueue() for _ in range(workers)]
+        self._leads = [Lead(prefetch) for _ in range(workers)]
+        self._results: list[_Results] = [SimpleQueue() for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for worker in range(workers):
-            results = producer(worker, self._stopped.wait)
-            channel = (self._credits[worker], self._results[worker], self._stopped)
-            for _ in range(prefetch):
-                self._credits[worker].put(True)
+            made = producer(worker, self._stopped.wait)
+            own = (made, self._leads[worker], self._results[worker])
             # Daemons, so that an iterator that nobody closed can't keep the interpreter from ending.
             name = f"penstock-load-{worker}"
-            thread = threading.Thread(target=_work, args=(results, *channel), name=name, daemon=True)
+            thread = threading.Thread(target=_work, args=own, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def take(self, worker: int, /) -> Any:
         """The next result of that worker."""
         try:
-            result, error = self._results[worker].get(timeout=self._timeout_seconds)
+            result, error, result_bytes = self._results[worker].get(timeout=self._timeout_seconds)
         except Empty:
             raise too_slow(f"thread {worker}", self._timeout_seconds) from None
         if error is not None:
             raise error
-        self._credits[worker].put(True)
+        self._leads[worker].took(1, result_bytes)
         return result
 
     def ready(self) -> int:
@@ -122,8 +126,8 @@ class ThreadWorkers:
     def close(self) -> None:
         """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""
         self._stopped.set()
-        for credits in self._credits:
-            credits.put(False)
+        for lead in self._leads:
+            lead.stop()
         deadline = time.monotonic() + _CLOSE_WAIT_S
         for thread in self._threads:
             # The garbage collector may run this in one of the workers.
@@ -141,17 +145,14 @@ def too_slow(who: str, timeout_seconds: float | None) -> PenstockError:
     )
 
 
-def _work(
-    made: Iterator[Any],
-    credits: SimpleQueue[bool],
-    results: SimpleQueue[tuple[Any, BaseException | None]],
-    stopped: threading.Event,
-) -> None:
-    while credits.get() and not stopped.is_set():
+def _work(made: Iterator[Any], lead: Lead, results: _Results) -> None:
+    while lead.wait():
         try:
-            results.put((next(made), None))
+            result = next(made)
         except StopIteration:
             return
         except BaseException as error:
-            results.put((None, error))
+            results.put((None, error, 0))
             return
+        result_bytes = lead.made(size_bytes(result))
+        results.put((result, None, result_bytes))

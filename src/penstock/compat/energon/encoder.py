@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
 from types import MethodType
 from typing import Any, Generic, TypeVar, overload
@@ -257,7 +258,7 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
     if "__restore_key__" in made:
         made["__restore_key__"] = tuple(made["__restore_key__"])
     if "__sources__" in made:
-        made["__sources__"] = tuple(source for one in made["__sources__"] for source in one or ())
+        made["__sources__"] = tuple(chain.from_iterable(filter(None, made["__sources__"])))
     return made if is_dict else kind(**made)
 
 

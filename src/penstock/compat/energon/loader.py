@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ class SavableDataLoader:
     Args:
         dataset: of `get_train_dataset` or `get_val_dataset`.
         worker_config: must be the dataset's, where it is given.
-        prefetch_factor: batches that each worker may be ahead.
+        prefetch_factor: batches that each worker may be ahead; small ones further, up to 256 KiB.
         cache_pool: for cookers that need a cache.
         watchdog_timeout_seconds: a batch that takes longer is an error; None waits for ever.
         worker_kind: `"threads"`, or `"processes"` for task encoders that are picklable and busy in Python.
@@ -88,10 +89,11 @@ class SavableDataLoader:
             if self._iterator is None:
                 self._iterator = iter(self._loader)
             try:
-                batch, self.valid = next(self._iterator)
+                batch, valid = next(self._iterator)
             except StopIteration:
                 break
             self._handed += 1
+            self.valid = _all_valid(valid) if isinstance(valid, int) else valid
             yield batch if self._pinned is None else self._pinned(batch)
         self._ended(limit)
 
@@ -252,7 +254,7 @@ _NOT_NEEDED = (
 
 
 class BatchMaker:
-    """Columns of samples → (batch, bool[k]: which samples count).
+    """Columns of samples → (batch, bool[k]: which samples count; or k, where all do).
 
     Args:
         encoder: its `batch` and `encode_batch`.
@@ -265,14 +267,14 @@ class BatchMaker:
         self._seed = seed
         self._batches = batches
 
-    def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
+    def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_] | int]:
         """See the class."""
         samples: list[Any] = [one[0] for one in columns[SAMPLE]]
         # In training a stand-in counts.
-        valid = columns["valid"] & columns.get(OK, True) if "valid" in columns else np.ones(len(samples), np.bool_)
+        valid = columns["valid"] & columns.get(OK, True) if "valid" in columns else len(samples)
         if isinstance(samples[0], Group):
             samples = list(samples[0].samples)
-            return self.batch(samples, 0), np.ones(len(samples), np.bool_)
+            return self.batch(samples, 0), len(samples)
         return (self.batch(samples, 0) if self._batches else samples[0]), valid
 
     def batch(self, samples: list[Any], number: int) -> Any:
@@ -282,6 +284,14 @@ class BatchMaker:
             return self._encoder.encode_batch(self._encoder.batch(samples))
         finally:
             end(before)
+
+
+@functools.lru_cache
+def _all_valid(samples: int) -> NDArray[np.bool_]:
+    """bool[samples], shared by all batches of this size: read-only."""
+    valid = np.ones(samples, np.bool_)
+    valid.flags.writeable = False
+    return valid
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

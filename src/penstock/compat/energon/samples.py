@@ -263,7 +263,15 @@ def _init_names(cls: type[Any]) -> tuple[str, ...]:
 
 def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:
     """The base fields of a crude sample, to be handed on to the cooked one."""
-    found = {name: crude_sample[name] for name in BASE_FIELDS if name in crude_sample}
+    try:  # samples of our readers have all four
+        found = {
+            "__key__": crude_sample["__key__"],
+            "__restore_key__": crude_sample["__restore_key__"],
+            "__subflavors__": crude_sample["__subflavors__"],
+            "__sources__": crude_sample["__sources__"],
+        }
+    except KeyError:
+        found = {name: crude_sample[name] for name in BASE_FIELDS if name in crude_sample}
     if additional_source_info:
         found["__sources__"] = (*(found.get("__sources__") or ()), *additional_source_info)
     return found

@@ -51,15 +51,15 @@ class Encoded:
         """Digest of the stream's fingerprint and the task encoder's names."""
         return self._cooked.fingerprint
 
-    def __getitem__(self, position: int, /) -> list[Any]:
+    def __getitem__(self, position: int, /) -> tuple[Any, ...]:
         try:
             return self._cooked[position]
         except FormatError as error:
             self.work.failures.failed("read", error, {"__restore_key__": ("cook", position)}, self.work.tolerance)
-            return []
+            return ()
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """One column `sample`: for each of int64[k] positions the list of what it became."""
+        """One column `sample`: for each of int64[k] positions a tuple of what it became."""
         return {SAMPLE: self.get_resolved_samples(as_positions(positions))}
 
     def resolve(self, positions: IntArray, /) -> IntArray:
@@ -70,8 +70,8 @@ class Encoded:
         """As `get_batch`, of tickets."""
         return {SAMPLE: self.get_resolved_samples(tickets)}
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[list[Any]]:
-        """For each ticket the list of what it became."""
+    def get_resolved_samples(self, tickets: IntArray, /) -> list[tuple[Any, ...]]:
+        """For each ticket a tuple of what it became."""
         try:
             return self._cooked.get_resolved_samples(tickets)
         except FormatError:
@@ -112,7 +112,8 @@ class Encoded:
 class Filled(Encoded):
     """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
 
-    Columns are `sample`, and `ok`: bool[k], False where another stands in.
+    Columns are `sample`, each in a tuple, so that nobody takes arrays among them for columns; and `ok`: bool[k], False
+    where another stands in, if any does.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -125,14 +126,16 @@ class Filled(Encoded):
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples that the tickets stand for."""
         boxes = self.get_resolved_samples(tickets)
-        ok = np.array([len(box) == 1 for box in boxes], np.bool_)
-        if not ok.all():
-            for row in np.flatnonzero(~ok).tolist():
-                boxes[row] = self._stand_in(int(tickets[row]), boxes[row])
-        # In tuples, so that nobody takes arrays among them for columns.
-        return {SAMPLE: [(box[0],) for box in boxes], OK: ok}
+        replaced = [row for row, box in enumerate(boxes) if len(box) != 1]
+        if not replaced:
+            return {SAMPLE: boxes}
+        ok = np.ones(len(boxes), np.bool_)
+        ok[replaced] = False
+        for row in replaced:
+            boxes[row] = self._stand_in(int(tickets[row]), boxes[row])
+        return {SAMPLE: boxes, OK: ok}
 
-    def _stand_in(self, position: int, box: list[Any]) -> list[Any]:
+    def _stand_in(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(box) > 1:
             raise ConfigError(
                 "encode_sample gave several samples for one",
@@ -207,7 +210,7 @@ class Packer:
         self._packs = packs
         self._groups = groups
 
-    def __call__(self, boxes: list[list[Any]]) -> Iterator[Sample]:
+    def __call__(self, boxes: list[tuple[Any, ...]]) -> Iterator[Sample]:
         """The samples of a window, each in a column of its own."""
         samples = self.samples(boxes)
         for one in samples if self._groups is False else self._grouped(samples):
@@ -229,7 +232,7 @@ class Packer:
         for group in filling.values():
             yield Group(tuple(group))
 
-    def samples(self, boxes: list[list[Any]]) -> Iterator[Any]:
+    def samples(self, boxes: list[tuple[Any, ...]]) -> Iterator[Any]:
         """The samples of a window."""
         samples = [one for box in boxes for one in box]
         if not samples:
@@ -247,10 +250,10 @@ class Packer:
                 packed = self._work.apply(encoder.pack_selected_samples, ready, _key(ready[0]))
             yield from packed
 
-    def _after(self, sample: Any) -> list[Any]:
+    def _after(self, sample: Any) -> tuple[Any, ...]:
         encoder = self._work.encoder
         if not encoder.is_overridden("postencode_sample"):
-            return [sample]
+            return (sample,)
         with working_on(self._work.seed, sample=_number(sample)):
             return self._work.apply(encoder.postencode_sample, sample, _key(sample))
 

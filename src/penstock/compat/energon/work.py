@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from penstock.compat.energon.cookers import Cooker
 from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import FatalSampleError, WorkerConfig, begin, end
+from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
 from penstock.cook.cookers import as_cook_error, name_of
@@ -29,12 +29,13 @@ class Failures:
 
     Attributes:
         counts: what → how many samples: `"skipped"`, and the name of each stage that failed.
+        in_a_row: stage → how many samples failed in it one after another; empty where none did.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
-        self._in_a_row: Counter[str] = Counter()
+        self.in_a_row: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -42,8 +43,8 @@ class Failures:
 
     def passed(self, stage: str) -> None:
         """A sample came through a stage."""
-        if self._in_a_row:
-            self._in_a_row.pop(stage, None)
+        if self.in_a_row:
+            self.in_a_row.pop(stage, None)
 
     def skipped(self) -> None:
         """A function skipped a sample."""
@@ -58,8 +59,8 @@ class Failures:
         """
         with self._lock:
             self.counts[stage] += 1
-            self._in_a_row[stage] += 1
-            in_a_row = self._in_a_row[stage]
+            self.in_a_row[stage] += 1
+            in_a_row = self.in_a_row[stage]
         sources = sample.get("__sources__") if isinstance(sample, dict) else getattr(sample, "__sources__", None)
         self._config.global_error_handler(error, sample, list(sources) if sources else None)
         if tolerance and in_a_row >= tolerance:
@@ -69,7 +70,7 @@ class Failures:
 
 
 class Work:
-    """Raw sample and position → the list of what the task encoder makes of it; see `penstock.cook.cooking.Cooks`.
+    """Raw sample and position → all of what the task encoder makes of it; see `penstock.cook.cooking.Cooks`.
 
     Args:
         encoder: its cookers, decoder and `encode_sample` or `preencode_sample`.
@@ -114,56 +115,72 @@ class Work:
         """Whether the encoding function gives any number of samples."""
         return self._encode is not None and inspect.isgeneratorfunction(inspect.unwrap(self._encode))
 
-    def __call__(self, sample: Any, position: int, /) -> list[Any]:
+    def __call__(self, sample: Any, position: int, /) -> tuple[Any, ...]:
         """What is made of a sample: nothing where it is skipped or fails."""
-        key = (RESTORE_KIND, position)
-        if isinstance(sample, dict):
-            sample["__restore_key__"] = key
-        before = begin(self.seed, position)
+        return self.cook_all([sample], [position])[0]
+
+    def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[tuple[Any, ...]]:
+        """What is made of each sample."""
+        before = begin(self.seed)
         try:
-            made = self._stage("cook", self._cooked, sample)
-            if made is None:
-                return []
-            return [made] if self._encode is None else self.apply(self._encode, made, key)
+            return list(map(self._made, samples, positions))
         finally:
             end(before)
 
-    def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> list[Any]:
-        """What a hook makes of a sample; several get restore keys of their own."""
-        made = self._stage(fn.__name__, _Listed(fn), sample, fn)
+    def _made(self, sample: Any, position: int) -> tuple[Any, ...]:
+        key = (RESTORE_KIND, position)
+        if isinstance(sample, dict):
+            sample["__restore_key__"] = key
+        NOW.at = self.seed, position, None
+        try:
+            made = self._cooked(sample)
+        except Exception as error:
+            self._lost("cook", error, sample, self.tolerance)
+            return ()
+        if self.failures.in_a_row:
+            self.failures.passed("cook")
         if made is None:
-            return []
+            return ()
+        return (made,) if self._encode is None else self.apply(self._encode, made, key)
+
+    def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a hook makes of a sample; several get restore keys of their own."""
+        try:
+            found = fn(sample)
+            made = tuple(found) if isinstance(found, GeneratorType) else (found,)
+        except Exception as error:
+            self._lost(fn.__name__, error, sample, getattr(fn, "__failure_tolerance__", self.tolerance))
+            return ()
+        self.failures.passed(fn.__name__)
         if len(made) > 1:
             for number, one in enumerate(made):
                 set_restore_key(one, ("output", number, key))
         return made
 
-    def _stage(self, name: str, fn: Any, sample: Any, hook: Any = None) -> Any:
-        try:
-            made = fn(sample)
-        except SkipSample:
+    def _lost(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
+        """Count a sample that a function skipped or failed on; raise what is no sample's fault."""
+        if isinstance(error, SkipSample):
             self.failures.skipped()
-            return None
-        except Exception as error:
-            wrapped = as_cook_error(error, name, sample)
-            if not isinstance(wrapped, FormatError):
-                raise
-            if wrapped is not error:
-                wrapped.__cause__ = error
-            tolerance = getattr(hook, "__failure_tolerance__", self.tolerance)
-            self.failures.failed(name, wrapped, sample, tolerance)
-            return None
-        self.failures.passed(name)
-        return made
+            return
+        wrapped = as_cook_error(error, stage, sample)
+        if not isinstance(wrapped, FormatError):
+            raise error
+        if wrapped is not error:
+            wrapped.__cause__ = error
+        self.failures.failed(stage, wrapped, sample, tolerance)
 
     def _cooked(self, sample: Any) -> Any:
         if not isinstance(sample, CrudeSample):
             return sample  # a joiner made it
-        kind = sample.origin.kind
-        if kind is not None:
-            cls = self._types.get(kind) or TYPES.get(kind)
+        origin, subflavors = sample.origin, sample.get("__subflavors__")
+        if origin.kind is not None:
+            cls = self._types.get(origin.kind) or TYPES.get(origin.kind)
             return sample if cls is None else typed(sample, cls)
-        bound = self._bind(sample)
+        # Of each dataset and choice of subflavors, how samples are cooked is found out once.
+        place = (id(origin), repr(subflavors)) if subflavors else id(origin)
+        bound = self._bound.get(place)
+        if bound is None:
+            bound = self._bound[place] = self._chosen(origin, subflavors)
         aux = bound.aux
         if bound.need_primary:
             aux = {**aux, "primary": aux["primary"].of(sample["__key__"])}
@@ -171,16 +188,8 @@ class Work:
             return self.encoder.cook_crude_sample(sample, bound.cooker, aux)
         return bound.cook(sample, **aux)
 
-    def _bind(self, sample: CrudeSample) -> _Bound:
-        """The cooker of a sample's dataset, and what it is called with."""
-        origin, subflavors = sample.origin, sample.get("__subflavors__")
-        place = (id(origin), repr(subflavors)) if subflavors else id(origin)
-        found = self._bound.get(place)
-        if found is None:
-            found = self._bound[place] = self._chosen(origin, subflavors)
-        return found
-
     def _chosen(self, origin: Origin, subflavors: Any) -> _Bound:
+        """The cooker of a dataset, and what it is called with."""
         for cooker in self.encoder.cookers:
             if cooker.is_match(subflavors):
                 break
@@ -229,17 +238,6 @@ def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
         sample["__restore_key__"] = key
     elif hasattr(sample, "__restore_key__"):
         sample.__restore_key__ = key
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """Calls a hook, and runs it to its end where it is a generator."""
-
-    fn: Callable[[Any], Any]
-
-    def __call__(self, sample: Any) -> list[Any]:
-        made = self.fn(sample)
-        return list(made) if isinstance(made, GeneratorType) else [made]
 
 
 def _name(cooker: Cooker) -> str:

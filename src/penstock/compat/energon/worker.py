@@ -108,8 +108,8 @@ class WorkerConfig:
         return {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
 
 
-# What a thread works on: set around every call of a function of a task encoder.
-_now = threading.local()
+NOW = threading.local()
+"""What a thread works on: its `at` is set around every call of a function of a task encoder."""
 
 
 @contextmanager
@@ -124,19 +124,19 @@ def working_on(seed: int, sample: int | None = None, batch: int | None = None) -
 
 def begin(seed: int, sample: int | None = None, batch: int | None = None) -> Any:
     """Say which sample and batch the calls from now on work on; what was said before, for `end`."""
-    before = getattr(_now, "at", None)
-    _now.at = seed, sample, batch
+    before = getattr(NOW, "at", None)
+    NOW.at = seed, sample, batch
     return before
 
 
 def end(before: Any) -> None:
     """Say again what was said before."""
-    _now.at = before
+    NOW.at = before
 
 
 def seed_now() -> tuple[int, int]:
     """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
-    at: tuple[int, int | None, int | None] | None = getattr(_now, "at", None)
+    at: tuple[int, int | None, int | None] | None = getattr(NOW, "at", None)
     if at is None:
         return 0, 0
     return at[0], at[1] if at[1] is not None else at[2] or 0
@@ -144,7 +144,7 @@ def seed_now() -> tuple[int, int]:
 
 def current(what: int, name: str) -> int:
     """Number of the sample (1) or batch (2) that is worked on."""
-    at: tuple[int, int | None, int | None] | None = getattr(_now, "at", None)
+    at: tuple[int, int | None, int | None] | None = getattr(NOW, "at", None)
     found = None if at is None else at[what]
     if found is None:
         raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")

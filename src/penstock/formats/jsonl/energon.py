@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -46,8 +47,10 @@ INDEX_CODE = "jsonl.energon-index"
 RESTORE_KIND = "Webdataset"
 
 _PART = "json"
+_SUFFIX = ".json"
 _DECODE = DecodeOptions()
 _decoded = msgspec.json.decode
+_STOP = itemgetter(1)
 _ENTRY_BYTES = 8
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BLOCK_BYTES = 1 << 19
@@ -262,7 +265,7 @@ class EnergonJsonlSource:
 
     def __getitem__(self, index: int, /) -> Sample:
         place = as_index(index, len(self))
-        return self._sample(self._read([self._range(place)])[0], place)
+        return self._samples(self._read([self._range(place)]), [place])[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k]."""
@@ -270,10 +273,10 @@ class EnergonJsonlSource:
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
-        places = as_indices(indices, len(self)).tolist()
         # Not numpy's own indexing: it lets go of Python's lock, which other threads then fight for at every batch.
         starts = self._starts.data
-        return list(map(self._sample, self._read([(starts[one], starts[one + 1]) for one in places]), places))
+        places = as_indices(indices, len(starts) - 1).tolist()
+        return self._samples(self._read([(starts[one], starts[one + 1]) for one in places]), places)
 
     def __iter__(self) -> Iterator[Sample]:
         for first in range(0, len(self), _STEP):
@@ -342,7 +345,7 @@ class EnergonJsonlSource:
     def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """The bytes of each `(start, stop)`."""
         view = self._view()
-        if view is None or any(stop > len(view) for _, stop in ranges):
+        if view is None or max(map(_STOP, ranges), default=0) > len(view):
             return self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
         return [view[start:stop] for start, stop in ranges]
 
@@ -353,24 +356,27 @@ class EnergonJsonlSource:
             self._known_view = memoryview(store.mmap(self.path))
         return self._known_view
 
-    def _sample(self, data: bytes | memoryview, place: int) -> Sample:
-        if self._options.raw:
-            value: Any = bytes(data).strip()
-        else:
+    def _samples(self, lines: Sequence[bytes | memoryview], places: list[int]) -> list[Sample]:
+        path, name, raw = self.path, self._name, self._options.raw
+        made: list[Sample] = []
+        for data, place in zip(lines, places, strict=True):
             try:
-                value = _decoded(data)
+                value = bytes(data).strip() if raw else _decoded(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 value = self._decode(bytes(data).strip(), place)
-        key = str(place)
-        sample: Sample = {
-            "__key__": key,
-            "__restore_key__": (RESTORE_KIND, place),
-            "__sources__": (SourceInfo(self.path, place, self._name, (f"{key}.{_PART}",)),),
-            _PART: value,
-            "__subflavors__": {},
-        }
+            key = str(place)
+            sample: Sample = {
+                "__key__": key,
+                "__restore_key__": (RESTORE_KIND, place),
+                "__sources__": (SourceInfo(path, place, name, (key + _SUFFIX,)),),
+                _PART: value,
+                "__subflavors__": {},
+            }
+            made.append(sample)
         columns = self._options.columns
-        return sample if columns is None else {one: sample[one] for one in columns if one in sample}
+        if columns is None:
+            return made
+        return [{one: sample[one] for one in columns if one in sample} for sample in made]
 
     def _decode(self, text: bytes, place: int) -> Any:
         """The value of a line that is JSON for Python alone, or none."""

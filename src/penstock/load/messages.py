@@ -1,0 +1,147 @@
+"""Objects between processes: small ones through a socket, large ones in anonymous memory.
+
+Anonymous memory (memfd; elsewhere a file without a name) belongs to whoever has it mapped, and is gone with the last of
+them, after a kill too. A message is a head (kind, way, number of parts, bytes that follow), the sizes of its parts,
+and, where they are small, the parts: a pickle, and the buffers that it left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import socket
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Generator, Sequence
+from itertools import accumulate
+from typing import Any
+
+_INLINE_BYTES = 1 << 16
+"""Objects up to this size go through the socket: a mapping costs more than copying so little."""
+
+_READ_BYTES = 1 << 17
+_ALIGNMENT_BYTES = 64
+_HEAD = struct.Struct("=ccIQ")
+_INLINE, _MAPPED = b"I", b"M"
+
+
+def send(channel: socket.socket, kind: bytes, value: Any) -> int:
+    """Send an object; returns the bytes that it takes."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    sizes_bytes = [view.nbytes for view in views]
+    sizes = struct.pack(f"={len(views)}Q", *sizes_bytes)
+    total_bytes = sum(sizes_bytes)
+    if total_bytes <= _INLINE_BYTES:
+        follows = _HEAD.pack(kind, _INLINE, len(views), len(sizes) + total_bytes)
+        channel.sendall(b"".join((follows, sizes, *views)))
+        return total_bytes
+    with _anonymous_file(sum(map(_aligned, sizes_bytes))) as descriptor:
+        offset = 0
+        for view in views:
+            _write_at(descriptor, view, offset)
+            offset += _aligned(view.nbytes)
+        message = _HEAD.pack(kind, _MAPPED, len(views), len(sizes)) + sizes
+        sent = socket.send_fds(channel, [message], [descriptor])
+        channel.sendall(message[sent:])
+    return total_bytes
+
+
+class Inbox:
+    """What came through a socket: read as much at a time as is there, given out one by one."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._data = b""
+        self._at = 0
+        self._descriptors: deque[int] = deque()
+
+    def fill(self) -> bool:
+        """Read what has come, without waiting; False where there is nothing.
+
+        Raises:
+            EOFError: the other side has closed the socket, and everything was read.
+        """
+        try:
+            data, ancillary, _, _ = self._channel.recvmsg(
+                _READ_BYTES, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            )
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EOFError
+        for _, _, descriptors in ancillary:
+            self._descriptors.extend(memoryview(descriptors).cast("i"))
+        self._data, self._at = self._data[self._at :] + data, 0
+        return True
+
+    def ready(self) -> bool:
+        """Whether a whole object is there."""
+        left_bytes = len(self._data) - self._at - _HEAD.size
+        return left_bytes >= 0 and left_bytes >= _HEAD.unpack_from(self._data, self._at)[3]
+
+    def take(self) -> tuple[bytes, Any, int]:
+        """The next object, which must be there: kind, object, and the bytes that it takes."""
+        kind, way, parts, follows_bytes = _HEAD.unpack_from(self._data, self._at)
+        begin = self._at + _HEAD.size
+        self._at = begin + follows_bytes
+        body = memoryview(self._data)[begin + 8 * parts : self._at]
+        if parts == 1 and way == _INLINE:  # most small batches
+            return kind, pickle.loads(body), len(body)  # noqa: S301  our own process sent it
+        sizes_bytes: tuple[int, ...] = struct.unpack_from(f"={parts}Q", self._data, begin)
+        if way == _INLINE:
+            ends = accumulate(sizes_bytes)
+            views = [body[end - size : end] for end, size in zip(ends, sizes_bytes, strict=True)]
+            buffers: list[Any] = [bytearray(view) for view in views[1:]]  # the receiver's own, to write to
+        else:
+            views = _mapped(self._descriptors.popleft(), sizes_bytes)
+            buffers = views[1:]
+        return kind, pickle.loads(views[0], buffers=buffers), sum(sizes_bytes)  # noqa: S301  our own process sent it
+
+    def close(self) -> None:
+        """Let go of what nobody took."""
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        self._channel.close()
+
+
+def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
+    try:
+        # The mapping lives as long as an array over it.
+        memory = memoryview(mmap.mmap(descriptor, sum(map(_aligned, sizes_bytes))))
+    finally:
+        os.close(descriptor)
+    ends = accumulate(map(_aligned, sizes_bytes))
+    return [
+        memory[end - _aligned(size) : end - _aligned(size) + size] for size, end in zip(sizes_bytes, ends, strict=True)
+    ]
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+@contextlib.contextmanager
+def _anonymous_file(size_bytes: int) -> Generator[int]:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        os.ftruncate(descriptor, size_bytes)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_at(descriptor: int, view: memoryview, offset_bytes: int) -> None:
+    view = view.cast("B")
+    while view.nbytes:
+        written = os.pwrite(descriptor, view, offset_bytes)
+        offset_bytes += written
+        view = view[written:]

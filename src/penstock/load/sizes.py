@@ -1,0 +1,59 @@
+"""About how much memory a batch takes: what decides how many of them may be made ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+LARGE = 1 << 40
+"""Size of what can't be told, in bytes: more than any limit."""
+
+_OBJECT_BYTES = 64
+_MOST_ITEMS, _MOST_DEEP = 1 << 10, 5
+_NUMBERS: frozenset[type] = frozenset({int, float, bool, type(None)})
+_TEXTS: frozenset[type] = frozenset({str, bytes})
+
+
+def size_bytes(value: Any, deep: int = 0) -> int:
+    """About the bytes of memory of a result: of arrays, tensors and texts; `LARGE` where that can't be told cheaply.
+
+    Of dataclasses, fields like `__key__` and `__sources__` don't count: they tell where samples come from.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _of_items(value, deep)
+    if kind is dict:
+        return _of_items(list(value.values()), deep)
+    if kind in _TEXTS:
+        return _OBJECT_BYTES + len(value)
+    if kind in _NUMBERS:
+        return _OBJECT_BYTES
+    nbytes = getattr(value, "nbytes", None)
+    if isinstance(nbytes, int):
+        return _OBJECT_BYTES + nbytes
+    if isinstance(value, dict):
+        return _of_items(list(value.values()), deep)  # pyright: ignore[reportUnknownArgumentType]
+    names = _names(kind)
+    return LARGE if names is None else _of_items([getattr(value, name) for name in names], deep)
+
+
+def _of_items(items: Any, deep: int) -> int:
+    if deep == _MOST_DEEP or len(items) > _MOST_ITEMS:
+        return LARGE
+    kinds = set(map(type, items))
+    if kinds <= _TEXTS:
+        return _OBJECT_BYTES * len(items) + sum(map(len, items))
+    if kinds <= _NUMBERS:
+        return _OBJECT_BYTES * len(items)
+    total = 0
+    for one in items:
+        total += size_bytes(one, deep + 1)
+    return total
+
+
+@functools.lru_cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(one.name for one in dataclasses.fields(kind) if not one.name.startswith("__"))
