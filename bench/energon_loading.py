@@ -59,8 +59,8 @@ def run(options: Options) -> Result:
     rows.append(row(what, "images/s", columns(pairs, "rate", "rate"), "simplejpeg alone", JPEG_TARGET))
     note = (
         f"{ROWS:,} lines of about 130 bytes, batches of {BATCH}, shuffled; one cook function, samples as dataclasses. "
-        "Its workers are processes. Ours are threads unless `worker_kind` says otherwise: functions in Python share its "
-        "lock, so processes are the ones to take for them."
+        "Its workers are processes; ours are threads unless `worker_kind` says otherwise. Functions in Python share "
+        "its lock, so processes are the ones to take for them."
     )
     return Result("Loading crude data, as Megatron-Energon does", rows, [note])
 
