@@ -39,9 +39,7 @@ def run(options: Options) -> Result:
             lambda g=given: child(peer, __file__, "text", ours=False, **g),
             options.pairs(5),
         )
-        rows.append(
-            row(f"crude text, {name}", "samples/s", columns(pairs, "rate", "rate"), "megatron-energon", target)
-        )
+        rows.append(row(f"crude text, {name}", "samples/s", columns(pairs, "rate", "rate"), "megatron-energon", target))
     given = {"path": rows_file, "step": 300 if options.quick else FAR_STEP}
     pairs = alternate(
         lambda: child(PYTHON, __file__, "restore", ours=True, **given),
