@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.abc import Source, Stream, SupportsResolvedSamples
 from penstock.types import Batch, IntArray
+
+Expect: TypeAlias = Callable[..., None]
+"""`expect` of `penstock.abc.SupportsExpect`."""
 
 
 def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
@@ -18,14 +24,45 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
     return [source[index] for index in indices.tolist()]
 
 
-class Ahead:
-    """A stream with tickets: its own where it gives them and takes them for single samples too, else positions."""
+def expect_of(node: Any) -> Expect | None:
+    """What to tell about what is going to be read of a source or stream; None where it has no use for it."""
+    return getattr(node, "expect", None)
 
-    __slots__ = ("_resolving", "stream")
+
+def expect_parts(children: Sequence[Expect | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
+    """Tell each child what is going to be read of it.
+
+    Args:
+        children: what each wants to be told by.
+        owner: [n, k]: number of the child, for each sample of n batches.
+        inner: int64[n, k]: what the child knows the sample by.
+        whole: see `penstock.abc.SupportsExpect`.
+    """
+    for child, expect in enumerate(children):
+        if expect is None:
+            continue
+        own = owner == child
+        counts = np.count_nonzero(own, axis=1)
+        # Batches in which it has as many samples are told together.
+        for count in np.unique(counts[counts > 0]).tolist():
+            rows = counts == count
+            expect(inner[rows][own[rows]].reshape(-1, count), whole=whole)
+
+
+class Ahead:
+    """A stream with tickets: its own where it gives them and takes them for single samples too, else positions.
+
+    Attributes:
+        stream: the stream.
+        expect: tells it which tickets are going to be read; None where it has no use for that.
+    """
+
+    __slots__ = ("_resolving", "expect", "stream")
 
     def __init__(self, stream: Stream[Any]) -> None:
         self.stream = stream
         self._resolving = isinstance(stream, SupportsResolvedSamples)
+        self.expect = expect_of(stream) if self._resolving else None
 
     def resolve(self, positions: IntArray) -> IntArray:
         """int64[k]: a ticket for each position."""

@@ -13,7 +13,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._places import place_of
-from penstock._resolved import Ahead, samples_of
+from penstock._resolved import Ahead, expect_of, samples_of
 from penstock._stages import report
 from penstock._tree import line, tree
 from penstock.abc import Source, Stream, SupportsFiles, SupportsSeed, SupportsSubstitutes, is_stream
@@ -130,6 +130,7 @@ class CookedSource:
     def __init__(self, source: Source[Any], kitchen: Cooks) -> None:
         self.source = source
         self.kitchen = kitchen
+        self.expect = expect_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedSource, (self.source, self.kitchen))
@@ -203,6 +204,7 @@ class CookedStream:
         self.stream = stream
         self.kitchen = kitchen
         self._held = Held(stream)
+        self.expect = self._held.expect
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedStream, (self.stream, self.kitchen))
@@ -298,6 +300,8 @@ class Held:
         self._stream = stream
         self._ahead = Ahead(stream)
         self._local = threading.local()
+        # An optional power: None stands for "not supported".
+        self.expect = self._expect if self._ahead.expect is not None else None
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Held, (self._stream,))
@@ -308,6 +312,16 @@ class Held:
             self._local.held = positions, self._ahead.resolve(positions)
             self._local.next = 0
         return positions
+
+    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        if self._ahead.expect is None:
+            return
+        positions = batches.reshape(-1)
+        held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
+        # Most often they were resolved a moment ago.
+        known = held is not None and np.array_equal(held[0], positions)
+        tickets = held[1] if held is not None and known else self._ahead.resolve(positions)
+        self._ahead.expect(tickets.reshape(batches.shape), whole=whole)
 
     def samples(self, positions: IntArray) -> list[Any]:
         """The samples at `positions`: int64[k]."""

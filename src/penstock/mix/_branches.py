@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import scatter
-from penstock._resolved import Ahead
+from penstock._resolved import Ahead, expect_parts
 from penstock.abc import Stream, SupportsSeed, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
@@ -41,12 +41,15 @@ class Branches:
 
     Attributes:
         streams: the children, by number.
+        expect: tells them which tickets are going to be read; None where none of them has a use for that.
     """
 
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
         self.streams = tuple(streams)
         self._split = split
         self._ahead = [Ahead(stream) for stream in streams]
+        self._told = [ahead.expect for ahead in self._ahead]
+        self.expect = self._expect if any(self._told) else None
         self._known: tuple[Schema, dict[str, np.dtype[Any]]] | None = None
 
     @property
@@ -106,6 +109,10 @@ class Branches:
         if not isinstance(stream, SupportsSubstitutes):
             raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
         return stream
+
+    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        owner, own = self._opened(batches.reshape(-1))
+        expect_parts(self._told, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
 
     def _opened(self, tickets: IntArray) -> tuple[NDArray[Any], IntArray]:
         """The child and its own ticket, for each ticket."""

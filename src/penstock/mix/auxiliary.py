@@ -8,7 +8,7 @@ from typing import Any, cast, overload
 from penstock._digest import digest
 from penstock._index import as_index
 from penstock._places import place_of
-from penstock._resolved import Ahead, samples_of
+from penstock._resolved import Ahead, expect_of, samples_of
 from penstock._tree import line, tree
 from penstock.abc import (
     Source,
@@ -82,6 +82,7 @@ class AuxSource:
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
         self.get = source.get if isinstance(source, SupportsFiles) else None
         self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+        self.expect = expect_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -152,6 +153,7 @@ class AuxStream:
         self.below = stream
         self.aux = dict(aux)
         self._ahead = Ahead(stream)
+        self.expect = self._ahead.expect
 
     @property
     def lanes(self) -> int:

@@ -72,6 +72,7 @@ class Blend:
         self._names = list(self._streams)
         self._places = BlockPlaces(list(self.counts.values()), self.seed, self._lanes)
         self._branches = Branches(list(self._streams.values()), self._places.split)
+        self.expect = self._branches.expect
         self._fingerprint: str | None = None
 
     @property

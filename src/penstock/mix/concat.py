@@ -13,7 +13,7 @@ from penstock._columns import scatter
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
-from penstock._resolved import samples_of
+from penstock._resolved import expect_of, expect_parts, samples_of
 from penstock._tree import line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
@@ -57,6 +57,8 @@ class ConcatSource:
     def __init__(self, sources: tuple[Source[Sample], ...]) -> None:
         self.sources = sources
         self._starts = _running([len(source) for source in sources])
+        # An optional power: None stands for "not supported".
+        self.expect = self._expect if any(map(expect_of, sources)) else None
 
     @property
     def schema(self) -> Schema:
@@ -131,6 +133,10 @@ class ConcatSource:
 
     def __str__(self) -> str:
         return tree(self)
+
+    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        owner = np.searchsorted(self._starts, batches, side="right") - 1
+        expect_parts([expect_of(source) for source in self.sources], owner, batches - self._starts[owner], whole)
 
     def _child(self, index: int) -> tuple[int, int]:
         place = as_index(index, len(self))

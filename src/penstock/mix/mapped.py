@@ -10,10 +10,10 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
 from penstock._places import place_of
-from penstock._resolved import Ahead, samples_of
+from penstock._resolved import Ahead, expect_of, samples_of
 from penstock._stages import report
 from penstock._tree import line, tree
-from penstock.abc import Source, Stream, SupportsExpect, SupportsSeed, SupportsSubstitutes, is_stream
+from penstock.abc import Source, Stream, SupportsSeed, SupportsSubstitutes, is_stream
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
 from penstock.order.blocks import blocks_of
@@ -61,6 +61,7 @@ class MappedSource:
         self.fn = fn
         self.name = name
         self._aux = aux_of(source)
+        self.expect = expect_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -81,11 +82,6 @@ class MappedSource:
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
         return blocks_of(self.source)
-
-    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell the source which samples are going to be read: see `penstock.abc.SupportsExpect`."""
-        if isinstance(self.source, SupportsExpect):
-            self.source.expect(batches, whole=whole)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -133,6 +129,7 @@ class MappedStream:
         self.name = name
         self._ahead = Ahead(stream)
         self._aux = aux_of(stream)
+        self.expect = self._ahead.expect
 
     @property
     def lanes(self) -> int:
@@ -159,11 +156,6 @@ class MappedStream:
     def resolve(self, positions: IntArray, /) -> IntArray:
         """int64[k]: what the stream makes of them, for `get_resolved`."""
         return self._ahead.resolve(positions)
-
-    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell the stream which samples are going to be read: see `penstock.abc.SupportsExpect`."""
-        if isinstance(self.stream, SupportsExpect):
-            self.stream.expect(batches, whole=whole)
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples that the tickets stand for."""

@@ -53,6 +53,7 @@ class Stages:
             raise ConfigError("the stages are too long", found=self.borders[-1], expected=f"at most {MAX_SIZE}")
         self._starts: IntArray = np.array([0, *self.borders], dtype=np.int64)
         self._branches = Branches(list(self._streams.values()), self._split)
+        self.expect = self._branches.expect
         self._fingerprint: str | None = None
 
     @property

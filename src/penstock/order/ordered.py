@@ -11,9 +11,9 @@ import numpy as np
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._places import place_of
-from penstock._resolved import samples_of
+from penstock._resolved import expect_of, samples_of
 from penstock._tree import line, tree
-from penstock.abc import Order, Source, SupportsExpect, SupportsPasses
+from penstock.abc import Order, Source, SupportsPasses
 from penstock.errors import ConfigError
 from penstock.order.permutation import permute_one
 from penstock.types import Batch, IntArray, Location, Schema
@@ -70,6 +70,8 @@ class OrderedStream(Generic[T]):
         self._whole_blocks = whole_blocks
         self._written = dict(written or {})
         self._passes = source if isinstance(source, SupportsPasses) else None
+        # An optional power: None stands for "not supported".
+        self.expect = self._expect if self._passes is None and expect_of(source) is not None else None
         self._fingerprint: str | None = None
 
     @property
@@ -110,11 +112,6 @@ class OrderedStream(Generic[T]):
         """int64[k]: index in the source at each position, for `get_resolved`; place in its passes where it has some."""
         indices = self._order.order(positions)
         return indices if self._passes is None else indices + (positions - positions % self.size)
-
-    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell the source which samples are going to be read: see `penstock.abc.SupportsExpect`."""
-        if self._passes is None and isinstance(self.source, SupportsExpect):
-            self.source.expect(batches, whole=whole and self._whole_blocks)
 
     def get_resolved(self, tickets: IntArray, /) -> Batch:
         """Columns of the samples at indices that `resolve` gave."""
@@ -194,6 +191,11 @@ class OrderedStream(Generic[T]):
         """One line: name, parameters, samples of an epoch."""
         params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
         return line(self.name, params, self._fingerprint)
+
+    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell the source which samples are going to be read: see `penstock.abc.SupportsExpect`."""
+        if (expect := expect_of(self.source)) is not None:
+            expect(batches, whole=whole and self._whole_blocks)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -43,6 +43,7 @@ class Skip(Generic[T]):
         # From outer position `_moves[j]` on, j + 1 ranges lie before.
         self._moves = bounds[:, 0] - self._lost[:-1]
         self._ahead = Ahead(stream)
+        self.expect = self._ahead.expect
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
 
     @property

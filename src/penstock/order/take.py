@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
-from penstock._resolved import samples_of
+from penstock._resolved import expect_of, samples_of
 from penstock._tree import line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
 from penstock.errors import ConfigError
@@ -55,6 +55,8 @@ class TakenSource(Generic[T]):
         self.source = source
         self.start = start
         self.stop = stop
+        # An optional power: None stands for "not supported".
+        self.expect = self._expect if expect_of(source) is not None else None
 
     @property
     def schema(self) -> Schema:
@@ -108,6 +110,10 @@ class TakenSource(Generic[T]):
     def summary(self) -> str:
         """One line: the range."""
         return line("Take", {"start": self.start, "stop": self.stop})
+
+    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        if (expect := expect_of(self.source)) is not None:
+            expect(batches + self.start, whole=whole)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
