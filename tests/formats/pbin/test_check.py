@@ -200,6 +200,17 @@ def test_wrong_width(tmp_path: Path, stored: int, claimed: int, vocab_size: int)
         assert "token-bytes" in codes(path, "sample"), (stored, claimed, even)
 
 
+def test_the_width_is_not_guessed_where_the_writer_says_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [np.array([number % 300 + 1, 0]) for number in range(500)], 2)
+    assert codes(path, "full") == []
+    side = Path(f"{path}.penstock")
+    told = side.read_text()
+    side.write_text(told.replace('"token_bytes": 2', '"token_bytes": 4'))
+    assert "token-bytes" in codes(path, "sample")
+    side.unlink()
+    assert "token-bytes" in codes(path, "sample")
+
+
 @pytest.mark.parametrize("token_bytes", [1, 2, 4])
 def test_right_width_is_not_suspected(tmp_path: Path, token_bytes: int) -> None:
     rng = np.random.default_rng(2)

@@ -53,7 +53,10 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     if depth != "quick":
         stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
         file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
-        findings += _check_tokens(TokenRun("pbin", path, file), options, manifest, starts, depth)
+        # Where the writer of these very bytes says their width, it need not be guessed.
+        said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
+        known = said == geometry.token_bytes
+        findings += _check_tokens(TokenRun("pbin", path, file), options, manifest, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], _RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
@@ -129,9 +132,14 @@ def _check_side_file(
 
 
 def _check_tokens(
-    run: TokenRun, options: OpenOptions, manifest: Manifest | None, starts: IntArray | None, depth: Depth
+    run: TokenRun,
+    options: OpenOptions,
+    manifest: Manifest | None,
+    starts: IntArray | None,
+    depth: Depth,
+    width_is_known: bool,
 ) -> Iterator[Finding]:
-    if starts is not None:
+    if starts is not None and not width_is_known:
         yield from _check_width(run, np.diff(starts))
     vocab_size, eos_id = options.vocab_size, options.eos_id
     if manifest is not None:
