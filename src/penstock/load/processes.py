@@ -27,6 +27,7 @@ from penstock.load.workers import Producer, too_slow
 
 _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
+_MOST_WAIT_S = 1e6  # what poll takes
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
 # What a worker is told of its results: that so many more were taken, and their bytes.
@@ -141,7 +142,7 @@ class _Line:
         Raises:
             EOFError: the worker has ended, and what it sent is read.
         """
-        wait_ms = None if timeout_seconds is None else max(1, int(timeout_seconds * 1000))
+        wait_ms = None if timeout_seconds is None else max(1, int(min(timeout_seconds, _MOST_WAIT_S) * 1000))
         while not self.inbox.ready():
             if self.inbox.fill():
                 continue
