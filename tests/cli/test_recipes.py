@@ -125,6 +125,18 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "warning: ds_a" in said
 
 
+def test_plan_says_which_stage_starves(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, "plan", str(MDS / "blend.yaml"), "--global-batch", "20", "--profile", "30", "--workers", "1")
+    assert "30 batches in" in out
+    assert "1 workers:" in out
+    assert "Training waits" in out or "does not wait" in out
+    given = ("--global-batch", "4", "--world", "2", "--profile", "3", "--workers", "0")
+    found = report(capsys, "plan", str(MDS / "blend.yaml"), *given)["profile"]
+    assert (found["step"], found["consumed"], found["samples"], found["workers"]) == (3, 12, 6, 0)
+    _, said = run(capsys, "plan", str(MDS / "blend.yaml"), "--profile", "3", status=10)
+    assert "--global-batch" in said
+
+
 def test_plan_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys, "plan", "recipe.yaml", "--steps", "10")
     assert found["samples"] == 40

@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +281,51 @@ def test_lazy_files_are_fetched_when_they_are_asked_for() -> None:
     assert pickle.loads(pickle.dumps(lazy)).get() == first
     with pytest.raises(NotFound):
         Lazy(store, "no.png").get()
+
+
+class Slow:
+    """A store of files of 1,000 bytes each, that come after a while."""
+
+    decode = None
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+        self.source = self
+
+    def whole(self, name: str) -> str:
+        return name
+
+    def get(self, name: str, sample: Any = None) -> bytes:
+        time.sleep(self.wait_s)
+        return name.encode().ljust(1000, b".")
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.001])
+def test_many_handles_at_once_hold_no_more_than_the_bound(wait_s: float) -> None:
+    store: Any = Slow(wait_s)
+    ahead = Prefetch(threads=2, most_bytes=5_000)
+    handles = [ahead.lazy(store, str(number)) for number in range(200)]
+    time.sleep(0.3)
+    assert 5_000 <= ahead.held_bytes <= 5_000 + 2 * 1_000
+    assert [one.get() for one in handles] == [store.get(str(number)) for number in range(200)]
+    assert ahead.held_bytes == 0
+    ahead.close()
+
+
+def test_handles_that_the_garbage_collector_drops_block_nobody() -> None:
+    store: Any = Slow(0.0)
+    ahead = Prefetch(threads=2, most_bytes=1 << 30)
+
+    def work() -> None:
+        for number in range(20_000):
+            cycle: list[Any] = [ahead.lazy(store, str(number))]
+            cycle.append(cycle)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "a dropped handle waits for a lock that its own thread holds"
+    ahead.close()
 
 
 def test_prefetched_files_are_held_within_a_bound() -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import time
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli._output import emit, human_bytes, json_option, note, table
 from penstock.cli._recipes import open_run, recipe_options
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.load.metrics import Metrics
 
 
 @click.command()
 @recipe_options
 @click.option("--steps", type=click.IntRange(1), help="Steps of the run; by default until every source was read once.")
+@click.option("--profile", type=click.IntRange(1), help="Read so many steps as rank 0 and say which stage starves.")
+@click.option("--workers", type=click.IntRange(0), default=2, show_default=True, help="Threads, of --profile.")
 @json_option
-def command(recipe: str, steps: int | None, as_json: bool, **options: Any) -> None:
+def command(recipe: str, steps: int | None, profile: int | None, workers: int, as_json: bool, **options: Any) -> None:
     """What a run will read: epochs and tokens of each source, repeats, padding, bytes, requests, warnings."""
     from penstock.load.plan import plan
 
@@ -32,10 +40,32 @@ def command(recipe: str, steps: int | None, as_json: bool, **options: Any) -> No
         steps=steps,
         opened_seconds=opened,
     )
-    emit({"recipe": recipe, **found}, as_json=as_json, text=lambda: _text(recipe, found))
+    measured = None if profile is None else _measured(data, batch, profile, workers)
+    told = {} if measured is None else {"profile": dataclasses.asdict(measured)}
+    table = "" if measured is None else f"\n\n{measured.profile()}"
+    emit({"recipe": recipe, **found, **told}, as_json=as_json, text=lambda: _text(recipe, found) + table)
     if not as_json:
         for warning in found["warnings"]:
             note(f"warning: {warning}")
+
+
+def _measured(data: Any, batch: dict[str, Any], steps: int, workers: int) -> Metrics:
+    """What the loader says after some steps of rank 0, read as fast as they come."""
+    from penstock.abc import is_lane_stream, is_stream
+    from penstock.load import Loader
+
+    if batch.get("global_batch") is None:
+        raise ConfigError(
+            "a profile needs the batch size", hint="Pass --global-batch, or say it in the recipe's `batch`"
+        )
+    tail = None if is_stream(data) or is_lane_stream(data) else batch.get("tail", "pad")
+    world = batch.get("world") or 1
+    loader = Loader(data, batch["global_batch"], rank=0, world=world, workers=workers, tail=tail)
+    batches = iter(loader)
+    for _ in islice(batches, steps * loader.global_batch // (loader.world * loader.micro_batch)):
+        pass
+    batches.close()
+    return loader.metrics()
 
 
 def _text(recipe: str, found: dict[str, Any]) -> str:

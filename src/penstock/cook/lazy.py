@@ -61,7 +61,8 @@ class Prefetch:
     def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
         self._given = (threads, most_bytes)
         self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        # The garbage collector may drop a handle, which is counted, while this thread holds the lock.
+        self._lock = threading.RLock()
         self._held_bytes = 0
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -70,7 +71,7 @@ class Prefetch:
     def lazy(self, store: FileStore, name: str) -> Lazy:
         """A handle to a file, whose fetch begins now where there is room."""
         with self._lock:
-            if self._held_bytes >= self._given[1]:
+            if not self.has_room():
                 return Lazy(store, name)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._given[0], thread_name_prefix="penstock-prefetch")
@@ -82,6 +83,10 @@ class Prefetch:
     def held_bytes(self) -> int:
         """Bytes that were fetched and not taken yet."""
         return self._held_bytes
+
+    def has_room(self) -> bool:
+        """Whether another file may be fetched ahead."""
+        return self._held_bytes < self._given[1]
 
     def hold(self, num_bytes: int) -> None:
         """Count bytes that are held, or with a negative number that are not any more."""
@@ -111,6 +116,10 @@ class _Fetch:
         """Start it."""
         self._future = pool.submit(_run, self, store, name)
 
+    def has_room(self) -> bool:
+        """Whether another file may be fetched ahead."""
+        return self._owner.has_room()
+
     def keep(self, data: bytes) -> None:
         """The bytes are here."""
         with self._lock:
@@ -137,4 +146,6 @@ class _Fetch:
 
 
 def _run(fetch: _Fetch, store: FileStore, name: str) -> None:
-    fetch.keep(store.source.get(store.whole(name)))
+    # Asked again: many may have been begun before the first was there.
+    if fetch.has_room():
+        fetch.keep(store.source.get(store.whole(name)))

@@ -90,15 +90,20 @@ class Batches(Iterator[Any]):
         if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
             running = self._restart()
         asked_at = time.perf_counter()
+        before = cursor.number, cursor.places, cursor.step_places
+        # Until the batch is counted the pipeline is one ahead: an interrupt, wherever it comes, has it started anew.
+        self._number = -1
         try:
             batch, seconds, places = next(running)
+            cursor.advance(places)
+            made = self._hand_out(batch, seconds, asked_at)
         except BaseException:
             # The loader stays where it is, so that the same batch can be asked for again.
+            cursor.number, cursor.places, cursor.step_places = before
             self.close()
             raise
-        cursor.advance(places)
         self._number = cursor.number
-        return self._hand_out(batch, seconds, asked_at)
+        return made
 
     def close(self) -> None:
         """End the threads; the next batch would start new ones."""

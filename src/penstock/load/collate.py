@@ -19,10 +19,11 @@ Collate: TypeAlias = Callable[[Batch], Any]
 def collate_columns(batch: Batch) -> Batch:
     """Columns as they are; `cu_seqlens` of the windows joined to one int32[n + 1], with `max_seqlen` over the batch.
 
-    The joined offsets run over the batch's unpadded tokens, as those of one window do over its own.
+    The joined offsets run over the batch's unpadded tokens, as those of one window do over its own. Where a blend gives
+    samples of other kinds too, offsets stay as they are: one array a window, None for what is no window.
     """
     windows = batch.get("cu_seqlens")
-    if not isinstance(windows, list):
+    if not isinstance(windows, list) or any(window is None for window in windows):
         return batch
     joined, longest = join_cu_seqlens(windows)
     return {**batch, "cu_seqlens": joined, "max_seqlen": longest}

@@ -28,6 +28,8 @@ from penstock.types import IntArray
 
 _log = logging.getLogger("penstock")
 
+_LONGEST_WAIT_S = 1e6
+
 
 class Loader:
     """Batches of this data-parallel rank, endless over a stream, or one pass over a source.
@@ -340,6 +342,8 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
         )
     if timeout_seconds is not None and not timeout_seconds > 0:
         raise ConfigError("no batch comes in this time", found=f"timeout_seconds={timeout_seconds}", expected="above 0")
+    if timeout_seconds is not None and timeout_seconds > _LONGEST_WAIT_S:
+        timeout_seconds = None  # longer than the system's calls can count
     if kind not in ("threads", "processes"):
         raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     start = _starter(kind, prefetch, timeout_seconds) if workers else _in_the_calling_thread

@@ -8,16 +8,24 @@ and, where they are small, the parts: a pickle, and the buffers that it left out
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import mmap
 import os
 import pickle
 import socket
 import struct
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Generator, Sequence
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
+
+NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+"""A worker that is gone is an error here, whatever the program does about SIGPIPE."""
 
 _INLINE_BYTES = 1 << 16
 """Objects up to this size go through the socket: a mapping costs more than copying so little."""
@@ -38,7 +46,7 @@ def send(channel: socket.socket, kind: bytes, value: Any) -> int:
     total_bytes = sum(sizes_bytes)
     if total_bytes <= _INLINE_BYTES:
         follows = _HEAD.pack(kind, _INLINE, len(views), len(sizes) + total_bytes)
-        channel.sendall(b"".join((follows, sizes, *views)))
+        channel.sendall(b"".join((follows, sizes, *views)), NO_SIGNAL)
         return total_bytes
     with _anonymous_file(sum(map(_aligned, sizes_bytes))) as descriptor:
         offset = 0
@@ -47,7 +55,7 @@ def send(channel: socket.socket, kind: bytes, value: Any) -> int:
             offset += _aligned(view.nbytes)
         message = _HEAD.pack(kind, _MAPPED, len(views), len(sizes)) + sizes
         sent = socket.send_fds(channel, [message], [descriptor])
-        channel.sendall(message[sent:])
+        channel.sendall(message[sent:], NO_SIGNAL)
     return total_bytes
 
 
@@ -67,17 +75,23 @@ class Inbox:
             EOFError: the other side has closed the socket, and everything was read.
         """
         try:
-            data, ancillary, _, _ = self._channel.recvmsg(
+            data, ancillary, flags, _ = self._channel.recvmsg(
                 _READ_BYTES, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
             )
         except BlockingIOError:
             return False
         if not data:
             raise EOFError
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "no file descriptor is left for a batch from a worker process")
         for _, _, descriptors in ancillary:
             self._descriptors.extend(memoryview(descriptors).cast("i"))
         self._data, self._at = self._data[self._at :] + data, 0
         return True
+
+    def begun(self) -> bool:
+        """Whether a part of an object is there."""
+        return self._at < len(self._data)
 
     def ready(self) -> bool:
         """Whether a whole object is there."""
@@ -111,14 +125,27 @@ class Inbox:
 
 def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     try:
-        # The mapping lives as long as an array over it.
-        memory = memoryview(mmap.mmap(descriptor, sum(map(_aligned, sizes_bytes))))
+        memory = _memory_of(descriptor, sum(map(_aligned, sizes_bytes)))
     finally:
         os.close(descriptor)
     ends = accumulate(map(_aligned, sizes_bytes))
     return [
         memory[end - _aligned(size) : end - _aligned(size) + size] for size, end in zip(sizes_bytes, ends, strict=True)
     ]
+
+
+def _memory_of(descriptor: int, size_bytes: int) -> memoryview:
+    """The file, mapped as long as an array over it lives. Python's own mapping would keep a descriptor as long."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    address = libc.mmap(None, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), f"a batch of {size_bytes} bytes from a worker process can't be mapped")
+    memory = (ctypes.c_ubyte * size_bytes).from_address(address)
+    weakref.finalize(memory, libc.munmap, address, size_bytes).atexit = False
+    return memoryview(np.frombuffer(memory, np.uint8))
 
 
 def _aligned(size_bytes: int) -> int:

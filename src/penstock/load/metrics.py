@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -157,8 +158,12 @@ def _tokens_of_sample(node: Any) -> int | None:
 
 
 def _size_bytes(value: Any) -> int:
-    if isinstance(value, np.ndarray) or hasattr(value, "nbytes"):
-        return int(value.nbytes)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if hasattr(type(value), "nbytes"):
+        with contextlib.suppress(Exception):  # a sparse tensor has the name and not the number
+            return int(value.nbytes)
+        return 0
     if isinstance(value, (bytes, bytearray)):
         return len(value)
     if isinstance(value, list):

@@ -22,12 +22,11 @@ from typing import Any
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
-from penstock.load.messages import Inbox, send
+from penstock.load.messages import NO_SIGNAL, Inbox, send
 from penstock.load.workers import Producer, too_slow
 
 _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
-_MOST_WAIT_S = 1e6  # what poll takes
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
 # What a worker is told of its results: that so many more were taken, and their bytes.
@@ -131,10 +130,10 @@ class _Line:
         self._taken = self._taken_bytes = 0
 
     def ready(self) -> bool:
-        """Whether a result waits to be taken."""
-        with contextlib.suppress(EOFError, ConnectionError):
-            return self.inbox.ready() or (self.inbox.fill() and self.inbox.ready())
-        return False
+        """Whether something waits to be taken; reads nothing, so another thread or a forked process may ask."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        return self.inbox.begun() or bool(poll.poll(0))
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Wait until a whole result is there; False where nothing comes in time.
@@ -142,7 +141,7 @@ class _Line:
         Raises:
             EOFError: the worker has ended, and what it sent is read.
         """
-        wait_ms = None if timeout_seconds is None else max(1, int(min(timeout_seconds, _MOST_WAIT_S) * 1000))
+        wait_ms = None if timeout_seconds is None else max(1, int(timeout_seconds * 1000))
         while not self.inbox.ready():
             if self.inbox.fill():
                 continue
@@ -162,18 +161,26 @@ class _Line:
             if self._taken_bytes >= AHEAD_BYTES // 2:
                 # A worker that has ended has sent what it had: that is found when it is taken.
                 with contextlib.suppress(OSError):
-                    self._channel.sendall(_TAKEN.pack(self._taken, self._taken_bytes))
+                    self._channel.sendall(_TAKEN.pack(self._taken, self._taken_bytes), NO_SIGNAL)
                 self._taken = self._taken_bytes = 0
         return kind, value
 
 
 def _socket_of(pipe: Connection) -> socket.socket:
-    return socket.socket(fileno=os.dup(pipe.fileno()))
+    channel = socket.socket(fileno=os.dup(pipe.fileno()))
+    channel.settimeout(None)  # whatever time limit the program has for its sockets
+    return channel
 
 
 def _start(process: Any) -> None:
     try:
         process.start()
+    except ChildProcessError as error:
+        raise ConfigError(
+            "a forked process can't start the loader's worker processes",
+            found=str(error),
+            hint="Start the process that loads by spawn or forkserver, or use threads",
+        ) from error
     except (EOFError, ConnectionError) as error:
         raise _never_began(str(error)) from error
 

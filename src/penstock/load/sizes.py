@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 LARGE = 1 << 40
 """Size of what can't be told, in bytes: more than any limit."""
@@ -15,11 +18,18 @@ _NUMBERS: frozenset[type] = frozenset({int, float, bool, type(None)})
 _TEXTS: frozenset[type] = frozenset({str, bytes})
 
 
-def size_bytes(value: Any, deep: int = 0) -> int:
-    """About the bytes of memory of a result: of arrays, tensors and texts; `LARGE` where that can't be told cheaply.
+def size_bytes(value: Any) -> int:
+    """About the bytes of memory that a result keeps: of arrays, tensors and texts; else `LARGE`.
 
     Of dataclasses, fields like `__key__` and `__sources__` don't count: they tell where samples come from.
     """
+    try:
+        return _size(value, 0)
+    except Exception:  # an object may do anything when it is asked; that is no fault of the batch
+        return LARGE
+
+
+def _size(value: Any, deep: int) -> int:
     kind = type(value)
     if kind is list or kind is tuple:
         return _of_items(value, deep)
@@ -29,13 +39,27 @@ def size_bytes(value: Any, deep: int = 0) -> int:
         return _OBJECT_BYTES + len(value)
     if kind in _NUMBERS:
         return _OBJECT_BYTES
-    nbytes = getattr(value, "nbytes", None)
-    if isinstance(nbytes, int):
-        return _OBJECT_BYTES + nbytes
+    if isinstance(value, np.ndarray):
+        return _of_array(cast(NDArray[Any], value))
+    if isinstance(value, np.generic):
+        return _OBJECT_BYTES
     if isinstance(value, dict):
-        return _of_items(list(value.values()), deep)  # pyright: ignore[reportUnknownArgumentType]
+        return _of_items(list(cast("dict[Any, Any]", value).values()), deep)
+    storage = getattr(value, "untyped_storage", None)
+    if storage is not None:  # of a torch tensor: a view keeps all of it
+        return _OBJECT_BYTES + storage().nbytes()
     names = _names(kind)
     return LARGE if names is None else _of_items([getattr(value, name) for name in names], deep)
+
+
+def _of_array(array: NDArray[Any]) -> int:
+    if array.dtype.hasobject:
+        return LARGE
+    base = array.base
+    if base is None:
+        return _OBJECT_BYTES + array.nbytes
+    # A view keeps all of what it is a view of.
+    return _OBJECT_BYTES + base.nbytes if isinstance(base, np.ndarray) and base.base is None else LARGE
 
 
 def _of_items(items: Any, deep: int) -> int:
@@ -48,7 +72,7 @@ def _of_items(items: Any, deep: int) -> int:
         return _OBJECT_BYTES * len(items)
     total = 0
     for one in items:
-        total += size_bytes(one, deep + 1)
+        total += _size(one, deep + 1)
     return total
 
 

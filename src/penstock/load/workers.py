@@ -149,10 +149,10 @@ def _work(made: Iterator[Any], lead: Lead, results: _Results) -> None:
     while lead.wait():
         try:
             result = next(made)
+            result_bytes = lead.made(size_bytes(result))
         except StopIteration:
             return
         except BaseException as error:
             results.put((None, error, 0))
             return
-        result_bytes = lead.made(size_bytes(result))
         results.put((result, None, result_bytes))

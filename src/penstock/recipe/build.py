@@ -34,13 +34,17 @@ class Builder:
         options: how datasets are opened.
         lanes: of streams.
         each: applied to every dataset and join.
+        multiplier: of every stream of a dataset or join, besides its own.
     """
 
-    def __init__(self, code: Code, options: OpenOptions, lanes: int, each: Each | None) -> None:
+    def __init__(
+        self, code: Code, options: OpenOptions, lanes: int, each: Each | None, multiplier: Multiplier = 1
+    ) -> None:
         self._code = code
         self._options = options
         self._lanes = lanes
         self._each = each
+        self._multiplier: Multiplier = multiplier
 
     def build(self, node: Node, mode: Mode, seed: int | None) -> Source[Sample] | Stream[Sample]:
         """A source of one epoch; or a stream for weights in training."""
@@ -79,7 +83,7 @@ class Builder:
         """A child of a blend; its seed comes from there."""
         if isinstance(node, Mixed):
             return self._blend(node, None)
-        return _shuffled(self._unit(node), node.multiplier, self._lanes)
+        return shuffled(self._unit(node), multiplied(self._multiplier, node.multiplier), None, self._lanes)
 
     def _unit(self, node: Leaf | Joined) -> Source[Sample]:
         source = self._join(node) if isinstance(node, Joined) else self._leaf(node)
@@ -131,12 +135,20 @@ def _flavored(source: Source[Sample], subflavors: Mapping[str, Any]) -> Source[S
     return Flavored(source, subflavors) if subflavors else source
 
 
-def _shuffled(source: Source[Sample], multiplier: Multiplier, lanes: int) -> Stream[Sample]:
+def multiplied(outer: Multiplier, inner: Multiplier) -> Multiplier:
+    """What two values of `shuffle_over_epochs_multiplier` come to: no shuffling beats all, then replacement."""
+    if outer is None or inner is None:
+        return None
+    return -1 if -1 in (outer, inner) else outer * inner
+
+
+def shuffled(source: Source[Sample], multiplier: Multiplier, seed: int | None, lanes: int) -> Stream[Sample]:
+    """So many copies of a source shuffled together; with -1 as good as with replacement, with None not at all."""
     if multiplier is None:
         return Sequential(source, lanes)
     times = WITH_REPLACEMENT if multiplier == -1 else multiplier
     copies = source if times == 1 else cast(Source[Sample], Epochs({"copies": (source, times)}))
-    return Shuffle(copies, lanes=lanes)
+    return Shuffle(copies, seed, lanes=lanes)
 
 
 def _product(numbers: tuple[int | float, ...]) -> Fraction | int | float:

@@ -115,10 +115,27 @@ class Joiner:
     fn: Callable[..., Any]
 
     def __call__(self, *members: Any, **named: Any) -> Any:
-        made = self.fn(*members, **named)
+        given = map(_member, members)
+        made = self.fn(*given, **{name: _member(one) for name, one in named.items()})
         if not isinstance(made, dict):
             return made
         return {**_head((*members, *named.values())), **made}
+
+
+class Member(dict[str, Any]):
+    """A member's sample as a joiner gets it: its fields are attributes too, as those of Energon's samples."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the sample has no field {name!r}, only {', '.join(self)}") from None
+
+
+def _member(sample: Any) -> Any:
+    return Member(sample) if isinstance(sample, dict) else sample
 
 
 @dataclass(frozen=True, slots=True)

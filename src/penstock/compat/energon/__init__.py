@@ -14,6 +14,7 @@ _NAMES = {
     "cookers": ("Cooker", "SampleDecoder", "cooker"),
     "datasets": (
         "DatasetLoader", "EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets", "load_dataset",
+        "traverse_metadataset",
     ),
     "encoder": ("AugmentTaskEncoder", "DefaultTaskEncoder", "TaskEncoder", "stateless"),
     "loader": ("SavableDataLoader", "get_loader", "get_savable_loader"),
@@ -33,7 +34,6 @@ _NAMES = {
 _WHERE = {name: f"penstock.compat.energon.{module}" for module, names in _NAMES.items() for name in names} | {
     "CrudeSample": "penstock.cook",
     "SkipSample": "penstock.cook",
-    "traverse_metadataset": "penstock.recipe",
 }
 
 __all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]

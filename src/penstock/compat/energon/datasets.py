@@ -16,13 +16,13 @@ from penstock.compat.energon.worker import WorkerConfig
 from penstock.cook import Crude
 from penstock.errors import ConfigError
 from penstock.formats.webdataset.typed import TypedSource
-from penstock.mix import Epochs
-from penstock.order import Sequential, Shuffle
-from penstock.recipe.build import Builder
-from penstock.recipe.code import make_code
+from penstock.mix.join import JoinedSource
+from penstock.order import Sequential
+from penstock.recipe.build import Builder, multiplied, shuffled
+from penstock.recipe.code import FROM_JOINED, make_code
 from penstock.recipe.leaf import JSONL
 from penstock.recipe.metadataset import read_metadataset
-from penstock.recipe.tree import Leaf, Node, leaves
+from penstock.recipe.tree import Joined, Leaf, Mixed, Node, leaves
 from penstock.types import OpenOptions, SourceInfo
 
 _METADATASET = (".yaml", ".yml")
@@ -122,12 +122,15 @@ def get_train_dataset(
         shuffle_buffer_size: not needed.
         max_samples_per_sequence: not needed.
         virtual_epoch_length: batches of a rank after which an iteration ends; the next one goes on.
-        shuffle_over_epochs_multiplier: of a single dataset: so many copies of it shuffled together; None: no shuffling.
+        shuffle_over_epochs_multiplier: so many copies of a dataset shuffled together; -1: as good as with replacement;
+            None: no shuffling. What a metadataset says multiplies; of a `blend_epochized` the whole is permuted.
         task_encoder: hooks.
-        repeat: False ends an iteration after one epoch; the next one is the next epoch.
+        repeat: False ends an iteration after one epoch; the next one is the next epoch. The last batch is filled up,
+            so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`; `parallel_shard_iters` is not
+            needed.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
@@ -138,9 +141,13 @@ def get_train_dataset(
     workers = worker_config.world_size * max(1, worker_config.num_workers)
     in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     count = (workers if lanes is None else lanes) if in_lanes else 1
-    found = _open(opening.node(given), opening, work.encoder, "train", count, worker_config.seed_offset)
+    node, multiplier = opening.node(given), _checked(shuffle_over_epochs_multiplier)
+    found = _open(node, opening, work.encoder, "train", count, worker_config.seed_offset, multiplier)
     size = None if repeat else _size_of_pass(found, in_lanes, given)
-    stream = _shuffled(found, shuffle_over_epochs_multiplier, count, worker_config.seed_offset)
+    if not isinstance(node, Mixed):
+        multiplier = multiplied(multiplier, node.multiplier)
+    seed = derive_key(worker_config.seed_offset, "energon") >> 12
+    stream = found if is_stream(found) else shuffled(cast(Source[Any], found), multiplier, seed, count)
     data = _encoded(stream, work, in_lanes, batch_size, packing_buffer_size)
     shape = (worker_config, batch_size, batch_drop_last, size, virtual_epoch_length)
     return EnergonDataset(data, work.encoder, *shape, starts_anew=False)
@@ -218,10 +225,22 @@ class DatasetLoader:
         return list(leaves(_opened_by(self, {}, split_part)[1].node(self.path)))
 
 
+def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[Leaf]:
+    """The datasets of one split of a metadataset, with all that they inherit; opens none of them."""
+    return list(leaves(read_metadataset(os.fspath(path), split_part)))
+
+
 def load_dataset(path: Path, **options: Any) -> DatasetLoader:
     """Look at a dataset or metadataset, to be loaded by `get_train_dataset` or `get_val_dataset`."""
     return DatasetLoader(_opened_by(path, options, "train")[0], options)
 
+
+_DECODER = "Say it by the task encoder: decoder = SampleDecoder(image_decode=…), or decoder = None for bytes"
+_ELSEWHERE = {
+    **dict.fromkeys(("auto_decode", "image_decode", "av_decode", "video_decode_audio"), _DECODER),
+    "handler": "Say it by WorkerConfig(global_error_handler=…)",
+}
+"""Old options → where they are said today."""
 
 _OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust")
 
@@ -229,9 +248,11 @@ _OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_t
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
     """Path, and how it is opened."""
     given = {**path.options, **options} if isinstance(path, DatasetLoader) else dict(options)
-    unknown = [name for name in given if name not in _OPTIONS]
-    if unknown:
-        raise ConfigError("no such option", found=", ".join(unknown), expected=", ".join(_OPTIONS))
+    given.pop("parallel_shard_iters", None)  # every sample is addressed by itself
+    for name in given:
+        if name not in _OPTIONS:
+            hint = _ELSEWHERE.get(name)
+            raise ConfigError("no such option", found=name, expected=", ".join(_OPTIONS), hint=hint)
     opening = Opening(given.pop("split_part", split))
     return os.fspath(path.path if isinstance(path, DatasetLoader) else path), replace(opening, **given)
 
@@ -241,7 +262,7 @@ def _encoder(given: AnyEncoder | None) -> AnyEncoder:
 
 
 def _open(
-    node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int
+    node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int, multiplier: int | None = 1
 ) -> Source[Any] | Stream[Any]:
     """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset."""
     decoder = encoder.decoder
@@ -249,14 +270,13 @@ def _open(
     how = None if decoder is None else decoder.options
 
     def crude(source: Source[Any], below: Any) -> Crude:
-        typed = _typed_below(source)
-        kind = None if typed is None or typed.sample_type is None else typed.sample_type.name
+        kind = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
         # A JSONL has parsed its only part; what another source has decoded is not bytes any more.
         parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
         return Crude(source, subflavors=below.subflavors, decode=how, decode_parts=not parsed, kind=kind)
 
     code = make_code(opening.joiners, opening.sample_types, opening.trust)
-    return Builder(code, options, lanes, crude).build(node, mode, derive_key(seed, "energon") >> 12)
+    return Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
 
 
 def _typed_below(source: Any) -> TypedSource | None:
@@ -268,14 +288,26 @@ def _typed_below(source: Any) -> TypedSource | None:
     return source
 
 
-def _shuffled(found: Source[Any] | Stream[Any], multiplier: int | None, lanes: int, seed: int) -> Stream[Any]:
-    if is_stream(found):
-        return found
-    source = cast(Source[Any], found)
-    if multiplier is None:
-        return Sequential(source, lanes)
-    copies = source if multiplier in (1, -1) else cast(Source[Any], Epochs({"copies": (source, multiplier)}))
-    return Shuffle(copies, derive_key(seed, "energon") >> 12, lanes=lanes)
+def _kind_of(source: Any) -> str | None:
+    """Name of the type that the samples of a dataset have already; None for crude ones."""
+    typed = _typed_below(source)
+    return None if typed is None or typed.sample_type is None else typed.sample_type.name
+
+
+def _kind_of_join(source: Any, node: Joined) -> str | None:
+    """As `_kind_of`: what is made of typed samples needs no cooking; the class that joins, else a name of no type."""
+    while not isinstance(source, JoinedSource):
+        source = source.children()["source"]
+    if any(_kind_of(member) is None for member in source.children().values()):
+        return None
+    return node.joiner.removesuffix(FROM_JOINED).rpartition(".")[2] if node.joiner.endswith(FROM_JOINED) else "joined"
+
+
+def _checked(multiplier: int | None) -> int | None:
+    if multiplier is not None and (multiplier < -1 or multiplier == 0):
+        expected = "a number of copies, -1 or None"
+        raise ConfigError("no such shuffle_over_epochs_multiplier", found=multiplier, expected=expected)
+    return multiplier
 
 
 def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool, path: str) -> int:

@@ -156,7 +156,7 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
     @property
     def current_batch_index(self) -> int:
-        """The number of the batch that is worked on."""
+        """A number of the batch that is worked on, its own in a run and the same after a restore: for seeds."""
         return current(2, "current_batch_index")
 
     @property

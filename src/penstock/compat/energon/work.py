@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 from collections import Counter
@@ -129,8 +130,7 @@ class Work:
 
     def _made(self, sample: Any, position: int) -> tuple[Any, ...]:
         key = (RESTORE_KIND, position)
-        if isinstance(sample, dict):
-            sample["__restore_key__"] = key
+        set_restore_key(sample, key)
         NOW.at = self.seed, position, None
         try:
             made = self._cooked(sample)
@@ -237,7 +237,8 @@ def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
     if isinstance(sample, dict):
         sample["__restore_key__"] = key
     elif hasattr(sample, "__restore_key__"):
-        sample.__restore_key__ = key
+        with contextlib.suppress(AttributeError):  # a frozen one stays as it is
+            sample.__restore_key__ = key
 
 
 def _name(cooker: Cooker) -> str:
