@@ -47,6 +47,18 @@ class Endless:
         return iter(range(10**9))
 
 
+class Sleepy:
+    """Numbers, each after a while."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def __call__(self, worker: int, wait: Wait) -> Any:
+        for number in range(10**9):
+            time.sleep(self.wait_s)
+            yield number
+
+
 class Telling:
     """Results of a size, endless; adds a byte to a file for each that it made."""
 

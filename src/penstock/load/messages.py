@@ -143,9 +143,9 @@ def _memory_of(descriptor: int, size_bytes: int) -> memoryview:
     address = libc.mmap(None, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), f"a batch of {size_bytes} bytes from a worker process can't be mapped")
-    memory = (ctypes.c_ubyte * size_bytes).from_address(address)
+    memory: Any = (ctypes.c_ubyte * size_bytes).from_address(address)
     weakref.finalize(memory, libc.munmap, address, size_bytes).atexit = False
-    return memoryview(np.frombuffer(memory, np.uint8))
+    return np.frombuffer(memory, np.uint8).data
 
 
 def _aligned(size_bytes: int) -> int:

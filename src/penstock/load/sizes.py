@@ -55,7 +55,7 @@ def _size(value: Any, deep: int) -> int:
 def _of_array(array: NDArray[Any]) -> int:
     if array.dtype.hasobject:
         return LARGE
-    base = array.base
+    base: Any = array.base
     if base is None:
         return _OBJECT_BYTES + array.nbytes
     # A view keeps all of what it is a view of.

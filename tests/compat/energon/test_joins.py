@@ -120,7 +120,7 @@ def test_a_field_that_a_member_does_not_have(tmp_path: Path) -> None:
         return {"text": a.txet}
 
     path = write(tmp_path / "join.yaml", join(FUNCTION))
-    with pytest.raises((AttributeError, ConfigError), match="no field 'txet'|in a row"):
+    with pytest.raises(AttributeError, match="no field 'txet'"):
         next(iter(en.get_loader(dataset(path, Plain(), joiners={"my.joiner": wrong}))))
 
 
