@@ -24,7 +24,7 @@ from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
-from penstock.recipe.leaf import open_leaf
+from penstock.recipe.leaf import format_of, open_leaf
 from penstock.types import OpenOptions
 
 Make: TypeAlias = Callable[[Context, Mapping[str, Any]], Any]
@@ -93,8 +93,10 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
     config = {key: given.pop(key) for key in ("dataset_config", "split_config") if key in given}
     if not config and not context.code.types:
         return context.open_source(path, **given)
-    if given.pop("format", "webdataset") != "webdataset":
-        return context.open_source(path, **{**given, "format": node["format"]})
+    # Types are those of a `dataset.yaml`: nothing else has use for them.
+    name = given.pop("format", None) or ("webdataset" if config else format_of(path))
+    if name != "webdataset":
+        return context.open_source(path, **given, format=name)
     columns = given.pop("columns", None)
     options = OpenOptions(**given, columns=None if columns is None else tuple(columns))
     return open_leaf(path, options.split, **config, sample_types=context.code.types, options=options)
@@ -140,7 +142,7 @@ def _weighed(context: Context, node: Mapping[str, Any], key: str) -> list[tuple[
     """The children and their numbers; as in Energon's files what has none of it is left out, and not opened."""
     found = [(one, number_of(one[key])) for one in node["children"]]
     if not any(number for _, number in found):
-        what = f"nothing is left of {context.at or 'the recipe'}: all {key} are 0"
+        what = f"nothing is left of {context.at or 'the recipe'}: all {key.rstrip('s')}s are 0"
         raise ConfigError(what, path=context.path, found=", ".join(one["name"] for one, _ in found))
     return [(one, number) for one, number in found if number]
 

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import ConfigError
 from penstock.recipe.code import joiner_name
 from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_ITEM, OF_OWN, OWN, WINDOWS
-from penstock.recipe.keys import check_keys, check_list, check_map, unknown
+from penstock.recipe.keys import check_keys, check_list, check_map
 from penstock.recipe.kinds import number_of
 from penstock.recipe.places import aux_place
 from penstock.recipe.values import check_value
@@ -66,8 +66,10 @@ def _check_values(node: Mapping[str, Any], known: Mapping[str, Any], path: str |
 
 def _check_window(given: Any, path: str | None, what: str) -> None:
     window = check_map(given, f"{what}.window", path)
-    if len(window) != 1 or next(iter(window)) not in WINDOWS:
-        raise unknown(next(iter(window), ""), WINDOWS, f"{what}.window is one of the packings", path)
+    if len(window) != 1:
+        found = ", ".join(window) or "none"
+        raise ConfigError(f"{what}.window is one packing", path=path, found=found, expected=" or ".join(WINDOWS))
+    check_keys(window, WINDOWS, f"{what}.window", path)
 
 
 def _opened(node: Mapping[str, Any]) -> dict[str, Any]:
