@@ -186,10 +186,11 @@ def _by_length(context: Context, node: Mapping[str, Any]) -> Any:
     lengths, merge = context.code.pair(name, context.path)
     if lengths is None:
         raise ConfigError("lengths are needed to pack by them", path=context.path, found=name)
+    given = {"too_long": node["too_long"]} if "too_long" in node else {}
+    made = PackByLength(source, node["room"], lengths, merge, name=name, **given)
     if is_array and not callable(lengths) and (other := array_digest(lengths)) != label:
         raise ConfigError("these are other lengths than the recipe's", path=context.path, found=other, expected=label)
-    given = {"too_long": node["too_long"]} if "too_long" in node else {}
-    return PackByLength(source, node["room"], lengths, merge, name=name, **given)
+    return made
 
 
 def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
