@@ -19,3 +19,11 @@ def derive_key(seed: int, *context: int | str) -> int:
     Contexts are hashed, not added: seed 1 in epoch 0 and seed 0 in epoch 1 share nothing.
     """
     return int(digest("key", int(seed), *context)[:16], 16)
+
+
+def array_digest(values: Any) -> str:
+    """16 hex digits of whole numbers, however they are stored: what stands for an array of them in a recipe."""
+    import numpy as np  # here, since `penstock --help` does without numpy
+    import xxhash
+
+    return xxhash.xxh3_64_hexdigest(np.asarray(values, np.int64).tobytes())

@@ -48,7 +48,7 @@ _IMAGE_NAMES = (
 IMAGE_SUFFIXES = frozenset(_IMAGE_NAMES.split())
 AV_SUFFIXES = frozenset(("mp4", "avi", "mov", "webm", "mkv", "flac", "mp3", "wav", "flv"))
 
-_IMAGE_KINDS = {
+IMAGE_KINDS = {
     **{
         f"{library}{mode}{bits}": (library, mode, bits)
         for library in ("", "torch")
@@ -84,8 +84,8 @@ class DecodeOptions:
     most_bytes: int = 1 << 31
 
     def __post_init__(self) -> None:
-        if self.image not in _IMAGE_KINDS:
-            raise ConfigError("no such way to decode images", found=self.image, expected=" | ".join(_IMAGE_KINDS))
+        if self.image not in IMAGE_KINDS:
+            raise ConfigError("no such way to decode images", found=self.image, expected=" | ".join(IMAGE_KINDS))
 
 
 def suffix_of(part: str) -> str:
@@ -241,7 +241,7 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     if metadata.width * metadata.height > how.most_pixels:
         found = f"{metadata.width} x {metadata.height} pixels in {len(data)} bytes"
         raise TooLarge("an image is larger than allowed", found=found, expected=f"at most {how.most_pixels} pixels")
-    library, mode, bits = _IMAGE_KINDS[how.image]
+    library, mode, bits = IMAGE_KINDS[how.image]
     is_plain = metadata.format == "JPEG" and metadata.mode in ("RGB", "L")
     fast = _jpeg_pixels(data) if is_plain and mode == "rgb" and library != "pil" else None
     if fast is not None:

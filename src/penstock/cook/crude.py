@@ -137,9 +137,16 @@ class Crude:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the source, subflavors, and how it is decoded."""
-        decode = None if self._decode is None else self._decode.image
-        own = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": decode}
+        """Plain JSON: the source, subflavors, and how it is decoded; what is as by default is left out."""
+        own: dict[str, Any] = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": None}
+        if self._decode is not None:
+            usual = DecodeOptions()
+            given = {name: getattr(self._decode, name) for name in ("trust", "most_pixels", "most_bytes")}
+            own["decode"] = self._decode.image
+            own |= {name: value for name, value in given.items() if value != getattr(usual, name)}
+            own |= {} if self._decode_parts else {"decode_parts": False}
+        if self.origin.kind is not None:
+            own["sample_type"] = self.origin.kind
         return {**own, "source": self.source.recipe()}
 
     def summary(self) -> str:

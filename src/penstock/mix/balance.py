@@ -9,9 +9,8 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import xxhash
 
-from penstock._digest import derive_key, digest
+from penstock._digest import array_digest, derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._tree import line, tree
 from penstock.abc import Stream
@@ -165,7 +164,7 @@ class Balance(Generic[T]):
 
     def _own(self) -> dict[str, Any]:
         if self._digest is None:
-            self._digest = xxhash.xxh3_64_hexdigest(np.asarray(self._costs, np.int64).tobytes())
+            self._digest = array_digest(self._costs)
         own = {"kind": "balance", "version": VERSION, "world": self.world, "steps": self.steps, "seed": self.seed}
         return {**own, "costs": self._digest}
 

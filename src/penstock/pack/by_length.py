@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from penstock._columns import stack
-from penstock._digest import digest
+from penstock._digest import array_digest, digest
 from penstock._index import as_index, as_indices
 from penstock._resolved import samples_of
 from penstock._tree import line, tree
@@ -208,7 +207,7 @@ def _checked(lengths: NDArray[Any], count: int) -> IntArray:
 
 
 def _lengths_name(lengths: Lengths) -> str:
-    return _fn_name(lengths) if callable(lengths) else xxhash.xxh3_64_hexdigest(np.asarray(lengths, np.int64).tobytes())
+    return _fn_name(lengths) if callable(lengths) else array_digest(lengths)
 
 
 def _fn_name(fn: Callable[..., Any] | None) -> str:

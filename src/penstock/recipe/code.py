@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import ConfigError, UnsafeData
 from penstock.formats.webdataset.sample_types import SampleType, find_type, type_of_class
+from penstock.recipe.keys import check_keys, check_map, check_text
 
 _HEAD = ("__key__", "__restore_key__", "__subflavors__")
 
@@ -73,6 +74,22 @@ def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, An
 
 FROM_JOINED = ".from_joined"
 """What stands after the name of a class that joins: Energon calls this method of it."""
+
+
+def joiner_name(value: Any, what: str, path: str | None) -> str:
+    """How `joiner_of` knows what a file names by module, and class or function."""
+    if value is None:
+        raise ConfigError("a join needs a joiner", path=path, expected="{__module__: …, __function__: …}")
+    item = check_map(value, what, path)
+    check_keys(item, ("__module__", "__class__", "__function__"), what, path)
+    named = [key for key in ("__class__", "__function__") if key in item]
+    if len(named) != 1 or "__module__" not in item:
+        raise ConfigError(
+            f"{what} names a module, and a class or a function", path=path, found=", ".join(item) or "nothing"
+        )
+    module = check_text(item["__module__"], f"{what}.__module__", path)
+    name = check_text(item[named[0]], f"{what}.{named[0]}", path)
+    return f"{module}.{name}{FROM_JOINED if named[0] == '__class__' else ''}"
 
 
 def joiner_of(name: str, code: Code, path: str | None) -> Callable[..., Any]:

@@ -80,3 +80,13 @@ class Context:
         return UnsafeData(
             f"the recipe asks for {what}", path=self.file, found=found, hint="Pass trust=True if you trust it"
         )
+
+    def unknown_array(self, what: str, label: str, values: str) -> ConfigError:
+        """The error for an array that the recipe knows by its digest, and nobody gave."""
+        return ConfigError(
+            f"{self.at or 'the recipe'} needs its {what}, an array of which a recipe holds only the digest",
+            path=self.file,
+            found=f"{label!r} is not in functions=",
+            expected=f"int64: {values}",
+            hint=f"Pass functions={{{label!r}: {what}}} to open_recipe",
+        )

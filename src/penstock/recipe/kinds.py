@@ -6,12 +6,14 @@ follow from the others (versions, counts, digests) may stand there: they are hel
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from penstock.codec.parts import DecodeOptions
+from penstock._digest import array_digest
+from penstock.codec.parts import IMAGE_KINDS, DecodeOptions
 from penstock.cook import Cooker, Crude, PackStream, cook
 from penstock.errors import ConfigError
 from penstock.mix import Balance, Blend, Concat, Epochs, Join, Map, Stages, StreamingOrder, WithAux, subset
@@ -22,7 +24,7 @@ from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
-from penstock.recipe.leaf import open_leaf
+from penstock.recipe.leaf import format_of, open_leaf
 from penstock.types import OpenOptions
 
 Make: TypeAlias = Callable[[Context, Mapping[str, Any]], Any]
@@ -38,7 +40,7 @@ INDEX: dict[str, Any] = {"type": "integer", "minimum": 0}
 MAYBE_INT: dict[str, Any] = {"type": ["integer", "null"]}
 INT: dict[str, Any] = {"type": "integer"}
 ANY: dict[str, Any] = {}
-NUMBER: dict[str, Any] = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+WEIGHT: dict[str, Any] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 PAIRS: dict[str, Any] = {"type": "array", "items": {"type": "array", "items": INDEX, "minItems": 2, "maxItems": 2}}
 FREE: dict[str, Any] = {"type": "object"}
 
@@ -91,8 +93,10 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
     config = {key: given.pop(key) for key in ("dataset_config", "split_config") if key in given}
     if not config and not context.code.types:
         return context.open_source(path, **given)
-    if given.pop("format", "webdataset") != "webdataset":
-        return context.open_source(path, **{**given, "format": node["format"]})
+    # Types are those of a `dataset.yaml`: nothing else has use for them.
+    name = given.pop("format", None) or ("webdataset" if config else format_of(path))
+    if name != "webdataset":
+        return context.open_source(path, **given, format=name)
     columns = given.pop("columns", None)
     options = OpenOptions(**given, columns=None if columns is None else tuple(columns))
     return open_leaf(path, options.split, **config, sample_types=context.code.types, options=options)
@@ -128,10 +132,19 @@ def _join(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _epochs(context: Context, node: Mapping[str, Any]) -> Any:
     children = {
-        one["name"]: (context.child(one["of"], f"children.{one['name']}"), number_of(one["repetitions"]))
-        for one in node["children"]
+        one["name"]: (context.child(one["of"], f"children.{one['name']}"), times)
+        for one, times in _weighed(context, node, "repetitions")
     }
     return Epochs(children, first_pass=node.get("first_pass", 0))
+
+
+def _weighed(context: Context, node: Mapping[str, Any], key: str) -> list[tuple[Mapping[str, Any], Any]]:
+    """The children and their numbers; as in Energon's files what has none of it is left out, and not opened."""
+    found = [(one, number_of(one[key])) for one in node["children"]]
+    if not any(number for _, number in found):
+        what = f"nothing is left of {context.at or 'the recipe'}: all {key.rstrip('s')}s are 0"
+        raise ConfigError(what, path=context.path, found=", ".join(one["name"] for one, _ in found))
+    return [(one, number) for one, number in found if number]
 
 
 def _aux(context: Context, node: Mapping[str, Any]) -> Any:
@@ -154,17 +167,30 @@ def _cook(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _crude(context: Context, node: Mapping[str, Any]) -> Any:
+    if node.get("trust") and not context.code.trust:
+        raise context.untrusted("code that comes with the data", f"trust of {context.at or 'the recipe'} (crude)")
     image = node.get("decode")
-    decode = None if image is None else DecodeOptions(image)
-    return Crude(context.source(node), subflavors=node.get("subflavors"), decode=decode)
+    own = {key: node[key] for key in _DECODE if key in node}
+    decode = None if image is None else DecodeOptions(image, **own)
+    given = {"subflavors": node.get("subflavors"), "kind": node.get("sample_type")}
+    return Crude(context.source(node), decode=decode, decode_parts=node.get("decode_parts", True), **given)
 
 
 def _by_length(context: Context, node: Mapping[str, Any]) -> Any:
-    lengths, merge = context.code.pair(node["fn"], context.path)
+    source, name = context.source(node), node["fn"]
+    label = name.partition(" ")[0]
+    # The name of lengths that were no function is their digest: nothing can be imported by it.
+    is_array = _DIGEST.fullmatch(label) is not None
+    if is_array and not {name, label} & dict(context.code.functions).keys():
+        raise context.unknown_array("lengths", label, f"the length of each of {len(source):,} samples")
+    lengths, merge = context.code.pair(name, context.path)
     if lengths is None:
-        raise ConfigError("lengths are needed to pack by them", path=context.path, found=node["fn"])
+        raise ConfigError("lengths are needed to pack by them", path=context.path, found=name)
     given = {"too_long": node["too_long"]} if "too_long" in node else {}
-    return PackByLength(context.source(node), node["room"], lengths, merge, name=node["fn"], **given)
+    made = PackByLength(source, node["room"], lengths, merge, name=name, **given)
+    if is_array and not callable(lengths) and (other := array_digest(lengths)) != label:
+        raise ConfigError("these are other lengths than the recipe's", path=context.path, found=other, expected=label)
+    return made
 
 
 def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
@@ -188,12 +214,12 @@ def _shuffle(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _blend(context: Context, node: Mapping[str, Any]) -> Any:
-    children = {one["name"]: context.child(one["stream"], f"children.{one['name']}") for one in node["children"]}
-    weights = {one["name"]: number_of(one["weight"]) for one in node["children"]}
-    if len(children) < len(node["children"]):
-        raise ConfigError(
-            "two children have one name", path=context.path, found=[one["name"] for one in node["children"]]
-        )
+    names = [one["name"] for one in node["children"]]
+    if len(set(names)) < len(names):
+        raise ConfigError("two children have one name", path=context.path, found=names)
+    taken = _weighed(context, node, "weight")
+    children = {one["name"]: context.child(one["stream"], f"children.{one['name']}") for one, _ in taken}
+    weights = {one["name"]: weight for one, weight in taken}
     mixed = node.get("mixed_tokenizers", False)
     return Blend(children, weights, node.get("seed"), lanes=node.get("lanes"), mixed_tokenizers=mixed)
 
@@ -209,9 +235,13 @@ def _skip(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _balance(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("steps", "seed") if key in node}
+    stream, label = context.stream(node), node.get("costs")
     # By its own name alone: no function makes costs.
-    costs = dict(context.code.functions).get(node.get("costs", ""))
-    return Balance(context.stream(node), node["world"], costs, **own)
+    costs = None if label is None else dict(context.code.functions).get(label)
+    known = getattr(getattr(stream, "source", None), "costs", None)
+    if label is not None and costs is None and (known is None or array_digest(known) != label):
+        raise context.unknown_array("costs", label, f"the cost of each of {stream.size:,} samples")
+    return Balance(stream, node["world"], costs, **own)
 
 
 def _pack_stream(context: Context, node: Mapping[str, Any]) -> Any:
@@ -264,12 +294,14 @@ def number_of(value: Any) -> Any:
         raise ConfigError("this is no number", found=repr(value)) from None
 
 
+_DIGEST = re.compile("[0-9a-f]{16}")
+_DECODE = ("trust", "most_pixels", "most_bytes")
 _SEQAX = tuple(SeqaxParams.__dataclass_fields__)
 _SOURCE = {"source": NODE}
 _STREAM = {"stream": NODE}
 _VERSION = {"version": TEXT}
 _EITHER = ("source", "stream")
-_CHILD = {"name": TEXT, "weight": NUMBER, "stream": NODE}
+_CHILD = {"name": TEXT, "weight": WEIGHT, "stream": NODE}
 _HOW = {"enum": [None, "error", "skip", "none", "inner"]}
 _MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 1}
 _MODE = {"enum": ["global", "blocks"]}
@@ -301,12 +333,16 @@ KINDS: dict[str, Kind] = {
         {"named": FLAG, "joiner": MAYBE_TEXT}, _VERSION,
     ),
     "epochs": Kind(
-        _epochs, {"children": item({"name": TEXT, "repetitions": NUMBER, "of": NODE})}, {"first_pass": INDEX}, _VERSION
+        _epochs, {"children": item({"name": TEXT, "repetitions": WEIGHT, "of": NODE})}, {"first_pass": INDEX}, _VERSION
     ),
     "aux": Kind(_aux, {"aux": BY_NAME}, {}, {}, _EITHER),
     "map": Kind(_map, {"fn": TEXT}, {}, {}, _EITHER),
     "cook": Kind(_cook, {"cookers": _COOKERS}, {}, {}, _EITHER),
-    "crude": Kind(_crude, _SOURCE, {"subflavors": FREE, "decode": MAYBE_TEXT}, {}),
+    "crude": Kind(
+        _crude, _SOURCE,
+        {"subflavors": FREE, "decode": {"enum": [None, *IMAGE_KINDS]}, "decode_parts": FLAG, "trust": FLAG,
+         "most_pixels": COUNT, "most_bytes": COUNT, "sample_type": TEXT}, {},
+    ),
     "chunk": Kind(
         _windows(Chunk, "length", "overlap", "labels", "eos_id"), {"length": COUNT, **_SOURCE},
         {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT}, _VERSION,

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.abc import Source, Store
-from penstock.errors import ConfigError, NotFound
-from penstock.formats import get_format, open_source
+from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.formats import get_format, open_source, sniff
 from penstock.formats.webdataset.dataset_yaml import typed_view
-from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
+from penstock.formats.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, meta_path, read_splits
 from penstock.formats.webdataset.sample_types import SampleType
 from penstock.formats.webdataset.source import open_raw
 from penstock.formats.webdataset.typed import TypedSource
@@ -44,7 +44,7 @@ def open_leaf(
 
     Raises:
         NotFound: nothing is there, or no such file in `.nv-meta`.
-        FormatError: it is neither, or it was not prepared.
+        FormatError: it is neither, which says what it is, or it was not prepared.
         ConfigError: no such split.
     """
     options = OpenOptions() if options is None else options
@@ -52,6 +52,15 @@ def open_leaf(
     if path.endswith(JSONL):
         return get_format("jsonl").open(store, root, replace(options, split=None, flavor="energon"))
     options = replace(options, split=split)
+    if other := _other_format(store, root):
+        raise Unsupported(
+            "this is no prepared WebDataset",
+            path=path,
+            found=other,
+            expected="a prepared WebDataset, or a JSONL file",
+            hint="A metadataset has no other members, and as aux also folders (filesystem://…). Other formats can be "
+            "mixed by a recipe: docs/guide/recipes.md",
+        )
     splits = None if split_config is None else _named_splits(store, root, split_config)
     if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
         return open_raw(store, root, options, splits)
@@ -84,6 +93,22 @@ def open_aux(path: str, is_folder: bool) -> Source[Sample]:
 def is_crude(source: Any) -> bool:
     """Whether a dataset's samples are its parts, to be cooked, rather than of a type."""
     return not isinstance(source, TypedSource) or source.sample_type is None
+
+
+def format_of(path: str) -> str:
+    """The name of the format of what stands there, by sniffing."""
+    return sniff(*resolve(path)).name
+
+
+def _other_format(store: Store, root: str) -> str | None:
+    """What stands there, if it is surely no WebDataset, prepared or not."""
+    if any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)) or not store.exists(root):
+        return None
+    try:
+        name = sniff(store, root).name
+    except Unsupported:
+        return None if store.is_folder(root) else "a file"
+    return None if name in ("webdataset", "folder") else f"the format {name!r}"
 
 
 def _named_splits(store: Store, root: str, name: str) -> Any:

@@ -23,7 +23,7 @@ from penstock.abc import Source, Stream
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, NotFound
 from penstock.recipe.build import Builder, Each, Mode
-from penstock.recipe.code import FROM_JOINED, make_code
+from penstock.recipe.code import joiner_name, make_code
 from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.places import aux_place, beside
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
@@ -279,7 +279,7 @@ def _joined(value: dict[str, Any], what: str, above: _Above) -> Joined:
         raise ConfigError(
             f"{what}: the first member decides the rows, so it has no other nonmatch than error", path=above.path
         )
-    joiner = _joiner(value.get("joiner"), f"{what}.joiner", above)
+    joiner = joiner_name(value.get("joiner"), f"{what}.joiner", above.path)
     own = {name: member for name, (member, _) in members.items()}
     ranges = _ranges(value, what, above)
     return Joined(own, named, rules, joiner, inside.subflavors, ranges, inside.multiplier, above.path)
@@ -304,21 +304,6 @@ def _member(value: Any, what: str, configs: Mapping[str, Any], above: _Above) ->
     if not isinstance(leaf, Leaf) or leaf.path.endswith(JSONL):
         raise ConfigError(f"{what} can't be joined", path=above.path, found=item.get("path"), expected="a WebDataset")
     return leaf, rule
-
-
-def _joiner(value: Any, what: str, above: _Above) -> str:
-    if value is None:
-        raise ConfigError("a join needs a joiner", path=above.path, expected="{__module__: …, __function__: …}")
-    item = check_map(value, what, above.path)
-    check_keys(item, ("__module__", "__class__", "__function__"), what, above.path)
-    named = [key for key in ("__class__", "__function__") if key in item]
-    if len(named) != 1 or "__module__" not in item:
-        raise ConfigError(
-            f"{what} names a module, and a class or a function", path=above.path, found=", ".join(item) or "nothing"
-        )
-    module = check_text(item["__module__"], f"{what}.__module__", above.path)
-    name = check_text(item[named[0]], f"{what}.{named[0]}", above.path)
-    return f"{module}.{name}{FROM_JOINED if named[0] == '__class__' else ''}"
 
 
 def _inherited(value: dict[str, Any], what: str, above: _Above) -> _Above:

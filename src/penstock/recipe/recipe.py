@@ -19,6 +19,7 @@ from penstock.errors import ConfigError, FormatError, NotFound, PenstockError
 from penstock.recipe.build import Mode
 from penstock.recipe.code import Code, make_code
 from penstock.recipe.context import Context
+from penstock.recipe.forms import BASES, MODIFIERS, OF_BATCH, OWN, TOP, VERSION
 from penstock.recipe.keys import check_keys, check_map, unknown
 from penstock.recipe.kinds import KINDS, Kind
 from penstock.recipe.metadataset import is_metadataset, open_metadataset
@@ -26,9 +27,6 @@ from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
 from penstock.store.resolve import resolve
 
-TOP = ("penstock", "stream", "source", "batch")
-BATCH = ("global_batch", "micro_batch", "world", "tail")
-VERSION = 1
 _DEEPEST = 64
 
 
@@ -105,20 +103,21 @@ def _split(value: dict[str, Any], file: str | None) -> Recipe:
     if is_metadataset(value):
         return Recipe(value, file)
     if "kind" in value or not any(key in value for key in TOP):
+        if not any(key in value for key in ("kind", *BASES)):
+            options = (key for keys in OWN.values() for key in keys)
+            check_keys(value, ("kind", *TOP, *BASES, *MODIFIERS, *options), "the recipe", file)
         return Recipe(value, file)
-    check_keys(value, TOP, "the recipe", file)
+    check_keys(value, ("kind", *TOP), "the recipe", file)
     if value.get("penstock", VERSION) != VERSION:
         raise ConfigError("a recipe of another version", path=file, found=value["penstock"], expected=VERSION)
     nodes = [value[key] for key in ("stream", "source") if key in value]
     if len(nodes) != 1:
         raise ConfigError("a recipe has one stream, or one source", path=file, found=f"{len(nodes)}")
-    batch = value.get("batch") or {}
-    batch = {"global_batch": batch} if isinstance(batch, int) else check_map(batch, "`batch`", file)
-    check_keys(batch, BATCH, "`batch`", file)
-    for key, one in batch.items():
-        if key != "tail" and (isinstance(one, bool) or not isinstance(one, int) or one < 1):
-            raise ConfigError(f"batch.{key} is no number of samples", path=file, found=repr(one))
-    return Recipe(nodes[0], file, batch)
+    batch = value.get("batch")
+    if batch is None:
+        return Recipe(nodes[0], file)
+    check_value(batch, OF_BATCH, "the recipe.batch", file)
+    return Recipe(nodes[0], file, {"global_batch": batch} if isinstance(batch, int) else batch)
 
 
 def _opened(recipe: Recipe, code: Code, options: Mapping[str, Any], files: tuple[str, ...]) -> Any:
@@ -180,9 +179,9 @@ def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, 
                 f"{what} gives another {key} than the recipe says", path=path, found=own.get(key), expected=value
             )
     for name, count in counts.items():
-        if made.counts[name] != count:
+        if made.counts.get(name, 0) != count:
             raise ConfigError(
                 f"the weights of {what} give {name!r} another count than the recipe says",
-                path=path, found=made.counts[name], expected=count,
+                path=path, found=made.counts.get(name, 0), expected=count,
                 hint="Leave `count` out where weights were edited",
             )  # fmt: skip

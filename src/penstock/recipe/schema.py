@@ -6,78 +6,17 @@ import json
 from importlib import resources
 from typing import Any
 
-from penstock.recipe.kinds import (
-    ANY,
-    COUNT,
-    FLAG,
-    FREE,
-    INDEX,
-    KINDS,
-    MAYBE_INT,
-    MAYBE_TEXT,
-    NODE,
-    NUMBER,
-    PAIRS,
-    TEXT,
-    Kind,
-)  # fmt: skip
-from penstock.recipe.recipe import BATCH, VERSION
-from penstock.recipe.short import BASES, ITEM, OWN, PACK, WINDOWS
+from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_BATCH, OF_ITEM, OF_OWN, OWN, VERSION
+from penstock.recipe.kinds import KINDS, NODE, TEXT, Kind
 
 FILE = "recipe.schema.json"
-
-_RANGE: dict[str, Any] = {
-    "type": "object",
-    "properties": {"range": {"type": "array", "minItems": 2, "maxItems": 2}},
-    "required": ["range"],
-    "additionalProperties": False,
-}
-_OPTIONS = {"anyOf": [FLAG, FREE]}
-_MODIFIERS: dict[str, Any] = {
-    "subset": {"anyOf": [_RANGE, {"type": "array", "items": _RANGE}]},
-    "subflavors": FREE,
-    "aux": {"type": "object", "additionalProperties": {"anyOf": [TEXT, NODE]}},
-    "window": {
-        "type": "object",
-        "properties": dict.fromkeys(WINDOWS, FREE),
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": False,
-    },
-    "map": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
-    "shuffle": _OPTIONS,
-    "sequential": _OPTIONS,
-    "skip": PAIRS,
-    "pack": {
-        "type": "object",
-        "properties": {**dict.fromkeys(PACK, ANY), "window": COUNT},
-        "required": ["window"],
-        "additionalProperties": False,
-    },
-}
-_OF_OWN: dict[str, Any] = {
-    **KINDS["open"].optional,
-    "mode": {"enum": ["train", "val"]},
-    "seed": MAYBE_INT,
-    "lanes": {"type": ["integer", "null"], "minimum": 1},
-    "mixed_tokenizers": FLAG,
-    "first_pass": INDEX,
-    "joiner": {"anyOf": [MAYBE_TEXT, FREE]},
-}
-_OF_ITEM: dict[str, Any] = {
-    "weight": NUMBER,
-    "repetitions": NUMBER,
-    "name": TEXT,
-    "nonmatch": {"enum": ["error", "skip", "none"]},
-    "length": {"type": ["integer", "null"], "minimum": 1},
-}
 
 
 def recipe_schema() -> dict[str, Any]:
     """The schema of a recipe file or dict."""
     top = {
         "type": "object",
-        "properties": {"penstock": {"const": VERSION}, "stream": NODE, "source": NODE, "batch": _batch()},
+        "properties": {"penstock": {"const": VERSION}, "stream": NODE, "source": NODE, "batch": OF_BATCH},
         "oneOf": [{"required": ["stream"]}, {"required": ["source"]}],
         "additionalProperties": False,
     }
@@ -119,18 +58,13 @@ def _short(base: str) -> dict[str, Any]:
     if base == "path":
         own: Any = TEXT
     else:
-        item = {"type": "object", "properties": {key: _OF_ITEM[key] for key in ITEM.get(base, ())}}
+        item = {"type": "object", "properties": {key: OF_ITEM[key] for key in ITEM.get(base, ())}}
         items = {"type": "array", "items": {"allOf": [item]}, "minItems": 1}
         own = {"anyOf": [items, {"type": "object", "minProperties": 2}]} if base == "join" else items
-    keys = {**{key: _OF_OWN[key] for key in OWN[base]}, **_MODIFIERS}
+    keys = {**{key: OF_OWN[key] for key in OWN[base]}, **MODIFIERS}
     return {
         "type": "object",
         "properties": {base: own, **keys},
         "required": [base],
         "additionalProperties": False,
     }
-
-
-def _batch() -> dict[str, Any]:
-    keys = {**dict.fromkeys(BATCH, COUNT), "tail": {"enum": ["pad", "drop"]}}
-    return {"anyOf": [COUNT, {"type": "object", "properties": keys, "additionalProperties": False}]}

@@ -12,29 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 from penstock.errors import ConfigError
-from penstock.recipe.code import FROM_JOINED
-from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
-from penstock.recipe.kinds import KINDS, number_of
+from penstock.recipe.code import joiner_name
+from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_ITEM, OF_OWN, OWN, WINDOWS
+from penstock.recipe.keys import check_keys, check_list, check_map
+from penstock.recipe.kinds import number_of
 from penstock.recipe.places import aux_place
+from penstock.recipe.values import check_value
 
-BASES = ("path", "blend", "blend_epochized", "concat", "join", "stages")
-WINDOWS = ("chunk", "whole", "best-fit", "megatron-blocks")
-MODIFIERS = ("subset", "subflavors", "aux", "window", "map", "shuffle", "sequential", "skip", "pack")
-OWN: dict[str, tuple[str, ...]] = {
-    "path": (*KINDS["open"].optional, "mode", "seed", "lanes"),
-    "blend": ("seed", "lanes", "mixed_tokenizers"),
-    "blend_epochized": ("first_pass",),
-    "concat": ("mixed_tokenizers",),
-    "join": ("joiner",),
-    "stages": (),
-}
-ITEM = {
-    "blend": ("weight", "name"),
-    "blend_epochized": ("repetitions", "name"),
-    "join": ("nonmatch",),
-    "stages": ("length",),
-}
-PACK = ("window", "select", "merge", "leftover")
 _FILES = (".yaml", ".yml", ".json")
 _PER_DATASET = ("subset", "window")
 
@@ -61,12 +45,31 @@ def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = 
         check_keys(node, ("kind", *taken, *BASES, *MODIFIERS, *options), what, path)
         raise ConfigError(f"{what} is one of {', '.join(BASES)}", path=path, found=", ".join(bases) or "none of them")
     [base] = bases
-    check_keys(node, (base, *taken, *OWN[base], *MODIFIERS), what, path)
+    check_keys(node, ("kind", base, *taken, *OWN[base], *MODIFIERS), what, path)
+    _check_values(node, {key: OF_OWN[key] for key in OWN[base]} | MODIFIERS, path, what)
     if base == "path":
         return _modified(_opened(node), node, path, what)
     below = {key: node[key] for key in _PER_DATASET if key in node and base != "join"}
     own = {key: one for key, one in node.items() if key not in below}
     return _modified(_MIXES[base](own, below, path, what), own, path, what)
+
+
+def _check_values(node: Mapping[str, Any], known: Mapping[str, Any], path: str | None, what: str) -> None:
+    """Before full nodes are made of them: what is wrong is named as it stands in the file."""
+    for key, schema in known.items():
+        if key == "window" and node.get(key) is not None:
+            _check_window(node[key], path, what)
+        # Energon's files say null for what is not there.
+        if node.get(key) is not None:
+            check_value(node[key], schema, f"{what}.{key}", path)
+
+
+def _check_window(given: Any, path: str | None, what: str) -> None:
+    window = check_map(given, f"{what}.window", path)
+    if len(window) != 1:
+        found = ", ".join(window) or "none"
+        raise ConfigError(f"{what}.window is one packing", path=path, found=found, expected=" or ".join(WINDOWS))
+    check_keys(window, WINDOWS, f"{what}.window", path)
 
 
 def _opened(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,40 +80,31 @@ def _opened(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def _modified(made: dict[str, Any], node: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:
     for bounds in _several(node.get("subset")):
-        made = {"kind": "subset", "range": check_map(bounds, f"{what}.subset", path).get("range"), "source": made}
+        made = {"kind": "subset", "range": bounds["range"], "source": made}
     if node.get("subflavors"):
         made = {"kind": "subflavors", "subflavors": node["subflavors"], "source": made}
     if node.get("aux"):
         made = {"kind": "aux", "aux": _stores(node["aux"], path, what), _side(made): made}
     if node.get("window"):
-        made = _windowed(made, node["window"], path, what)
+        [(kind, options)] = node["window"].items()
+        made = {"kind": kind, **options, "source": made}
     for fn in _several(node.get("map")):
         made = {"kind": "map", "fn": fn, _side(made): made}
     if node.get("shuffle") is not None and node.get("sequential") is not None:
         raise ConfigError(f"{what} is shuffled or sequential, not both", path=path)
     for order in ("shuffle", "sequential"):
         if node.get(order) not in (None, False):
-            options = {} if node[order] is True else check_map(node[order], f"{what}.{order}", path)
+            options = {} if node[order] is True else node[order]
             made = {"kind": order, **options, "source": made}
     if node.get("skip"):
         made = {"kind": "skip", "ranges": node["skip"], "stream": made}
     if node.get("pack"):
-        made = _packed(made, node["pack"], path, what)
+        made = _packed(made, node["pack"])
     return made
 
 
-def _windowed(made: dict[str, Any], given: Any, path: str | None, what: str) -> dict[str, Any]:
-    window = check_map(given, f"{what}.window", path)
-    if len(window) != 1 or next(iter(window)) not in WINDOWS:
-        raise unknown(next(iter(window), ""), WINDOWS, f"{what}.window is one of the packings", path)
-    [(kind, options)] = window.items()
-    return {"kind": kind, **check_map(options, f"{what}.window.{kind}", path), "source": made}
-
-
-def _packed(made: dict[str, Any], given: Any, path: str | None, what: str) -> dict[str, Any]:
-    pack = check_map(given, f"{what}.pack", path)
-    check_keys(pack, PACK, f"{what}.pack", path)
-    names = " ".join(str(pack.get(key) or "-") for key in ("select", "merge"))
+def _packed(made: dict[str, Any], pack: Mapping[str, Any]) -> dict[str, Any]:
+    names = " ".join(pack.get(key) or "-" for key in ("select", "merge"))
     rest = {key: pack[key] for key in ("window", "leftover") if key in pack}
     return {"kind": "pack-stream", **rest, "fn": names, "stream": made}
 
@@ -137,9 +131,10 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
         where = f"{what}.{base}[{place}]"
         child = check_map(one, where, path)
         own = {key: child[key] for key in ITEM.get(base, ()) if key in child}
+        _check_values(own, OF_ITEM, path, where)
         rest = handed_down({key: each for key, each in child.items() if key not in own}, below)
         given = own.pop("name", None)
-        name = _name_of(rest, place) if given is None else check_text(given, f"{where}.name", path)
+        name = _name_of(rest, place) if given is None else given
         taken[name] = taken.get(name, 0) + 1
         full = expand(rest, path, where, ITEM.get(base, ()))
         found.append((name if taken[name] == 1 else f"{name}-{taken[name]}", own, full))
@@ -194,13 +189,14 @@ def _joined(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None,
         where = f"{what}.join.{name}"
         child = check_map(one, where, path)
         how = child.get("nonmatch", "error")
-        source = expand({key: each for key, each in child.items() if key != "nonmatch"}, path, where)
+        _check_values(child, {"nonmatch": OF_ITEM["nonmatch"]}, path, where)
+        if place == 0 and how != "error":
+            raise ConfigError(f"{where}.nonmatch: the first member decides the rows", path=path, found=how)
+        source = expand({key: each for key, each in child.items() if key != "nonmatch"}, path, where, ITEM["join"])
         members.append({"name": name, "how": None if place == 0 else how, "source": source})
     joiner = node.get("joiner")
     if isinstance(joiner, dict):
-        check_keys(joiner, ("__module__", "__class__", "__function__"), f"{what}.joiner", path)
-        name = joiner.get("__function__") or f"{joiner.get('__class__')}{FROM_JOINED}"
-        joiner = f"{joiner.get('__module__')}.{name}"
+        joiner = joiner_name(joiner, f"{what}.joiner", path)
     return {"kind": "join", "named": named, "joiner": joiner, "members": members}
 
 

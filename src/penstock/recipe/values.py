@@ -56,14 +56,21 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _check_any(value: Any, schemas: Any, what: str, path: str | None) -> None:
+    # What is wrong inside a map is said by the alternative that is a map.
+    fitting = [schema for schema in schemas if _fits(value, schema)]
     errors: list[ConfigError] = []
-    for schema in schemas:
+    for schema in fitting or schemas:
         try:
             check_value(value, schema, what, path)
+            return
         except ConfigError as error:
             errors.append(error)
-    if len(errors) == len(schemas):
-        raise errors[0]
+    raise errors[0]
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    allowed = schema.get("type", [])
+    return any(_is(value, name) for name in ([allowed] if isinstance(allowed, str) else allowed))
 
 
 def _check_number(value: float, schema: Mapping[str, Any], what: str, path: str | None) -> None:
