@@ -13,6 +13,7 @@ from penstock.errors import NotFound
 from penstock.mix import Balance, Concat, Join, Map, WithAux
 from penstock.order import Shuffle, Skip, Take
 from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.flavored import Flavored
 from penstock.testing.memory import MemorySource, MemoryTokens
 
@@ -59,6 +60,11 @@ NODES = {
     "cook stream": lambda: cook(STREAM, same),
     "pack stream": lambda: PackStream(STREAM, 2, merge=same),
     "subflavors": lambda: Flavored(ROWS, {"a": 1}),
+    "chunk": lambda: Chunk(2)(TOKENS),
+    "whole": lambda: Whole(4)(TOKENS),
+    "best fit": lambda: BestFit(4)(TOKENS),
+    "megatron": lambda: MegatronBlocks(2)(TOKENS),
+    "by length": lambda: PackByLength(ROWS, 8, np.arange(1, 9), name="n"),
     "seqax": lambda: SeqaxPass(ROWS, SeqaxParams(2, 1, 1, 2, 7)),
 }
 
