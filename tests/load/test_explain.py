@@ -20,6 +20,7 @@ from penstock.load.explain import explain_document, explain_step, run_of
 from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
 from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
