@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.abc import SupportsDocumentFlags, SupportsKeyRuns, SupportsKeys, SupportsTokenExtents, is_token_source
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Blend, Concat
+from penstock.mix.concat import ConcatSource
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
 from penstock.testing.memory import MemorySource, MemoryTokens
@@ -170,6 +171,12 @@ def test_the_schema_is_what_all_have_in_common() -> None:
     with_text = Concat([narrow, MemorySource(A, Schema((Field("text", "text"),)))])
     assert with_text.schema == Schema((), open=True)
     assert Concat([MemorySource(A), MemoryTokens([[1]])]).schema.open
+
+
+def test_widths_stay_where_samples_come_as_stored() -> None:
+    joined = ConcatSource(of_windows(), as_stored=True)
+    assert [joined[index]["tokens"].dtype for index in (0, 3)] == [np.uint16, np.uint32]
+    assert joined.schema.fields == (Field("tokens", "tokens", None, (3,)),)
 
 
 def test_a_batch_is_as_that_of_a_blend() -> None:
