@@ -23,6 +23,7 @@ LAYERS: dict[str, int] = {
     "_optional": 0,
     "_digest": 0,
     "_buffers": 0,
+    "_naming": 0,
     "_tree": 0,
     "_columns": 0,
     "_index": 0,

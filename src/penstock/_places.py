@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.abc import Source, SupportsExtents, SupportsKeys, SupportsPlaces, SupportsTokenExtents
+from penstock.abc import Source, SupportsExtents, SupportsKeyRuns, SupportsKeys, SupportsPlaces, SupportsTokenExtents
 from penstock.errors import FormatError
 from penstock.types import Extent, Place
 
@@ -28,6 +28,13 @@ def _known(find: Callable[[int], T], index: int) -> T | None:
         return find(index)
     except FormatError:
         return None
+
+
+def keys_of(source: SupportsKeys, start: int, stop: int) -> list[str]:
+    """Keys of the samples `[start, stop)`; in one call where `source` can do that."""
+    if isinstance(source, SupportsKeyRuns):
+        return source.key_run(start, stop)
+    return [source.key_of(index) for index in range(start, stop)]
 
 
 def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:

@@ -20,6 +20,7 @@ from penstock.load.explain import explain_document, explain_step, run_of
 from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
 from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
@@ -68,6 +69,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
     "skip": lambda: ps.Skip(_mix(), [(3, 9), (30, 31)]),
     "map": lambda: ps.Map(ps.Shuffle(ps.Map(keyed(9, "x"), unchanged), 1), unchanged),
     "epochs": lambda: ps.Shuffle(ps.Epochs({"a": (keyed(6, "x"), 2), "b": (ps.Shuffle(keyed(5, "x"), 1), 0.5)}), 3),
+    "flavored concat": lambda: ps.Shuffle(Flavored(ps.Concat([keyed(6, "x"), keyed(4, "x")]), {"a": 1}), 3),
     "concat": lambda: ps.Shuffle(ps.Concat([keyed(6, "x"), ps.Take(keyed(9, "x"), 2, 5)]), 3),
     "join": lambda: ps.Shuffle(ps.Join(keyed(6, "x"), keyed(4, "x"), how="skip"), 3),
     "numbers": lambda: ps.Shuffle(MemorySource([{"a": n} for n in range(9)]), 3),

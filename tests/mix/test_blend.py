@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from penstock._digest import derive_key
 from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError
+from penstock.formats import open_source
 from penstock.mix import Blend, Map
 from penstock.mix.places import BlockPlaces
-from penstock.order import Sequential, Shuffle, Skip
+from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.pack import Chunk
 from penstock.testing.memory import MemorySource, MemoryTokens
 from penstock.testing.streams import StreamLaws
@@ -226,6 +228,19 @@ def test_names_that_do_not_fit(children: Any, weights: Any) -> None:
 def test_what_has_no_samples_by_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="'a' is neither"):
         Blend({"a": object()}, {"a": 1}, 1)  # type: ignore[dict-item]
+
+
+def test_an_empty_child_is_named() -> None:
+    empty = Map(Take(numbers(3), 1, 1), lambda sample: sample, name="same")
+    with pytest.raises(ConfigError, match=r"the child 'web': an empty source can't be ordered: found 0 samples"):
+        Blend({"books": numbers(3), "web": empty}, WEIGHTS, 1)
+
+
+def test_where_an_empty_child_lies_is_told(tmp_path: Path) -> None:
+    (tmp_path / "some.jsonl").write_text('{"n": 1}\n')
+    none = Take(open_source(tmp_path / "some.jsonl"), 1, 1)
+    with pytest.raises(ConfigError, match=r"some\.jsonl: the child 'web': an empty source"):
+        Blend({"books": numbers(3), "web": none}, WEIGHTS, 1)
 
 
 def test_tokenizers_are_not_mixed_unless_asked() -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.abc import SupportsDocumentFlags, SupportsTokenExtents, is_token_source
-from penstock.errors import ConfigError
-from penstock.mix import Concat
-from penstock.order import Shuffle
+import penstock as ps
+from penstock.abc import SupportsDocumentFlags, SupportsKeyRuns, SupportsKeys, SupportsTokenExtents, is_token_source
+from penstock.errors import ConfigError, NotFound
+from penstock.mix import Blend, Concat
+from penstock.mix.concat import ConcatSource
+from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
 from penstock.testing.memory import MemorySource, MemoryTokens
-from penstock.testing.sources import SourceLaws, TokenSourceLaws
+from penstock.testing.sources import SourceLaws, TokenSourceLaws, same
 from penstock.types import Extent, Field, Place, Sample, Schema
 
 A: list[Sample] = [{"n": n, "x": np.arange(3), "text": "a" * n} for n in range(4)]
@@ -119,11 +121,136 @@ def test_what_does_not_belong_together() -> None:
         Concat([])
     with pytest.raises(ConfigError, match="token widths"):
         Concat([MemoryTokens([[1]]), MemoryTokens([[1]], dtype="uint32")])
-    text = MemorySource(A, Schema((Field("text", "text"),)))
-    with pytest.raises(ConfigError, match="schemas"):
-        Concat([text, MemorySource(B)])
-    with pytest.raises(ConfigError, match="schemas"):
-        Concat([MemorySource(A), MemoryTokens([[1]])])
+    # Tokens that are no one run, as the last source has none, but of which some are known not to belong together.
+    parts = [MemoryTokens([[1]], tokenizer_digest=digest) for digest in ("aa", "bb")]
+    with pytest.raises(ConfigError, match="tokenizers"):
+        Concat([*parts, MemorySource(A)])
+    taken = Concat([*parts, MemorySource(A)], mixed_tokenizers=True)
+    assert taken.recipe()["mixed_tokenizers"] is True
+
+
+WINDOWS: list[Sample] = [{"tokens": np.array([1, 2, 3], dtype="uint16")} for _ in range(3)]
+WIDE: list[Sample] = [{"tokens": np.array([n, 5, 70_000], dtype="uint32"), "id": n} for n in range(3)]
+
+
+def of_windows() -> tuple[MemorySource, MemorySource]:
+    narrow = MemorySource(WINDOWS, Schema((Field("tokens", "tokens", "uint16", (3,)),)))
+    wide = MemorySource(WIDE, Schema((Field("tokens", "tokens", "uint32", (3,)), Field("id", "int"))))
+    return narrow, wide
+
+
+class TestDifferentSchemas(SourceLaws):
+    @pytest.fixture
+    def source(self) -> Any:
+        return Concat([MemorySource(A), *of_windows()])
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        return [*A, *WINDOWS, *WIDE]
+
+
+class TestWidths(SourceLaws):
+    @pytest.fixture
+    def source(self) -> Any:
+        return Concat(of_windows())
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        return [*({"tokens": one["tokens"].astype("uint32")} for one in WINDOWS), *WIDE]
+
+
+def test_the_schema_is_what_all_have_in_common() -> None:
+    narrow, wide = of_windows()
+    joined = Concat([narrow, wide])
+    assert joined.schema == Schema((Field("tokens", "tokens", "uint32", (3,)),), open=True)
+    assert Concat([narrow, narrow]).schema == narrow.schema
+    batch = joined.get_batch([4, 0])
+    assert batch["tokens"].dtype == np.uint32
+    assert batch["tokens"].tolist() == [[1, 5, 70_000], [1, 2, 3]]
+    assert batch["id"] == [1, None]
+    with_text = Concat([narrow, MemorySource(A, Schema((Field("text", "text"),)))])
+    assert with_text.schema == Schema((), open=True)
+    assert Concat([MemorySource(A), MemoryTokens([[1]])]).schema.open
+
+
+def test_widths_stay_where_samples_come_as_stored() -> None:
+    joined = ConcatSource(of_windows(), as_stored=True)
+    assert [joined[index]["tokens"].dtype for index in (0, 3)] == [np.uint16, np.uint32]
+    assert joined.schema.fields == (Field("tokens", "tokens", None, (3,)),)
+
+
+def test_a_batch_is_as_that_of_a_blend() -> None:
+    children = dict(zip("ab", of_windows(), strict=True))
+    mixed = Blend({name: Sequential(child) for name, child in children.items()}, {"a": 1, "b": 1})
+    owner, inner = mixed.split(np.arange(6))
+    both = Concat(list(children.values())).get_batch(owner * 3 + inner % 3)
+    assert same(both, mixed.get_batch(np.arange(6)))
+
+
+def test_formats_in_one(tmp_path: Any) -> None:
+    with ps.create(tmp_path / "t.pbin", format="pbin", token_bytes=2, eos_id=0) as out:
+        for n in range(3, 6):
+            out.write({"tokens": [7] * n + [0]})
+    with ps.create(tmp_path / "mds", format="mds", columns={"text": "str", "id": "int"}) as out:
+        out.write({"text": "mds", "id": 1})
+    with ps.create(tmp_path / "other", format="mds", columns={"name": "str"}) as out:
+        out.write({"name": "another column"})
+    with ps.create(tmp_path / "wds", format="webdataset") as out:
+        out.write({"__key__": "k", "txt": "wds"})
+    (tmp_path / "a.jsonl").write_text('{"text": "jsonl"}\n')
+    names = ("mds", "other", "wds", "a.jsonl")
+    parts = [ps.Chunk(5)(ps.open(tmp_path / "t.pbin")), *(ps.open(tmp_path / name) for name in names)]
+    joined = ps.Concat(parts)
+    expected = [part[index] for part in parts for index in range(len(part))]
+    assert len(joined) == len(expected) == 7
+    assert all(same(joined[index], sample) for index, sample in enumerate(expected))
+    assert joined.get_batch([3, 6])["text"] == ["mds", "jsonl"]
+    batch = next(iter(ps.Loader(joined, global_batch=7, rank=0, world=1, workers=0, tail="pad")))
+    assert list(batch["text"]) == [None, None, None, "mds", None, None, "jsonl"]
+    again = ps.open_recipe({"concat": [{"path": str(tmp_path / name)} for name in names]})
+    assert again.fingerprint == ps.Concat(parts[1:]).fingerprint
+    assert ps.open_recipe(joined.recipe()).fingerprint == joined.fingerprint
+
+
+class Keyed(MemorySource):
+    """Samples with `__key__`."""
+
+    def __init__(self, keys: str) -> None:
+        super().__init__([{"__key__": key} for key in keys])
+
+    def key_of(self, index: int, /) -> str:
+        return self[index]["__key__"]
+
+    def index_of(self, key: str, /) -> int:
+        for place in range(len(self)):
+            if self.key_of(place) == key:
+                return place
+        raise NotFound(f"no key {key!r}")
+
+
+class TestKeys(SourceLaws):
+    @pytest.fixture
+    def source(self) -> Any:
+        return Concat([Keyed("ab"), Keyed(""), Keyed("cde")])
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        return [{"__key__": key} for key in "abcde"]
+
+
+def test_keys_are_known_where_all_sources_know_theirs() -> None:
+    joined = Concat([Keyed("ab"), Keyed("cde")])
+    assert isinstance(joined, SupportsKeys)
+    assert isinstance(joined, SupportsKeyRuns)
+    assert joined.key_of(-1) == "e"
+    assert [joined.key_run(start, stop) for start, stop in ((0, 5), (1, 3), (2, 2), (3, 5))] == [
+        list("abcde"), list("bc"), [], list("de"),
+    ]  # fmt: skip
+    with pytest.raises(NotFound, match="'x'"):
+        joined.index_of("x")
+    # As in a source that has a key twice, it stands for the first of the two.
+    assert Concat([Keyed("ab"), Keyed("ba")]).index_of("a") == 0  # pyright: ignore[reportOptionalCall]
+    assert not isinstance(Concat([Keyed("ab"), MemorySource(A)]), SupportsKeys)
 
 
 def test_different_tokenizers_are_taken_only_when_asked() -> None:

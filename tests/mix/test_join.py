@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock.mix._join_index as index
+from penstock.cook import Crude
 from penstock.errors import ConfigError, NotFound
-from penstock.mix import Join
-from penstock.order import Shuffle
+from penstock.mix import Concat, Join, WithAux
+from penstock.order import Shuffle, Take
 from penstock.store import DerivedCache
 from penstock.testing.memory import MemorySource
 from penstock.testing.sources import SourceLaws
@@ -53,6 +54,19 @@ class InRuns(Keyed):
 
 
 A, B = Keyed("abcdefgh"), Keyed("hxcaf", "b")
+
+
+class Files(MemorySource):
+    """Gives files by name."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def get(self, name: str, /) -> bytes:
+        return name.encode()
+
+    def get_media_metadata(self, name: str, /) -> Any:
+        raise NotFound(name)
 
 
 @pytest.fixture
@@ -207,6 +221,42 @@ def test_keys_places_and_blocks() -> None:
     assert joined.preferred_mode == "blocks"
     assert Shuffle(joined, 1).locate(0).key in set("acfh")
     assert Join(A, B, how="skip").place_of(0).extents is None
+
+
+class TestOfParts(SourceLaws):
+    @pytest.fixture
+    def source(self) -> Any:
+        return Join(Take(A, 0, 7), Concat([Keyed("hx", "b"), Keyed("caf", "b")]), how="skip")
+
+    @pytest.fixture
+    def expected(self) -> list[Sample]:
+        other = [("a", 1), ("c", 0), ("f", 2)]
+        return [{"__key__": key, "0": A[A.index_of(key)], "1": {"__key__": key, "b": at}} for key, at in other]
+
+
+def test_parts_and_concatenations_are_joined() -> None:
+    parts = Concat([Take(A, 4, 8), Take(A, 0, 4)])
+    assert pairs(Join(parts, B, how="skip")) == [(5, 4), (7, 0), (0, 3), (2, 2)]
+    assert pairs(Join(Take(A, 0, 3), B, how="none")) == [(0, 3), (1, None), (2, 2)]
+    with pytest.raises(ConfigError, match=r"7 of 8 keys of '0' are not in '1'"):
+        Join(A, Take(B, 0, 1))
+    with pytest.raises(ConfigError, match=r"more than once in '1'.*'c' at 2 and 7, 5 of them"):
+        Join(A, Concat([B, B]))
+    joined = Join(Take(A, 0, 3), B, how="skip")
+    assert (joined.key_of(1), joined.index_of("c")) == ("c", 1)
+    with pytest.raises(NotFound):
+        joined.index_of("f")
+    aux = Crude(Take(WithAux(A, files=Files()), 0, 3))
+    assert [aux[row]["a"] for row in range(3)] == [0, 1, 2]
+    assert len(Join(aux, B, how="skip")) == 2
+    with pytest.raises(ConfigError, match="no keys"):
+        Join(Take(MemorySource([{"n": 1}]), 0, 1), B)
+
+
+def test_a_part_asks_for_keys_in_runs() -> None:
+    source = InRuns("abcdefgh")
+    assert len(Join(Concat([Take(source, 0, 4), Take(source, 4, 8)]), Take(source, 2, 8), how="skip")) == 6
+    assert not source.single
 
 
 def test_hashes_whose_first_halves_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:

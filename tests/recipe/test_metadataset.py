@@ -109,6 +109,20 @@ def test_blends_of_blends(tmp_path: Path) -> None:
     assert seen[("inner", "ds_b")] == 1536
 
 
+def test_an_empty_child_of_a_blend_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mix.yaml"
+    nothing = f"{{path: {_ds('a')}, subset: {{range: ['0%', '0%']}}}}"
+    file.write_text(_v2(f"blend: [{nothing}, {{path: {_ds('b')}}}]"))
+    with pytest.raises(ConfigError, match=r"ds_a: the child 'ds_a': an empty source can't be ordered"):
+        open_metadataset(file)
+    outer = tmp_path / "outer.yaml"
+    outer.write_text(_v2(f"blend: [{{path: mix.yaml}}, {{path: {_ds('b')}}}]"))
+    with pytest.raises(ConfigError, match=r"ds_a: the child 'mix': the child 'ds_a': an empty source"):
+        open_metadataset(outer)
+    # Nothing is drawn of it there.
+    assert len(open_metadataset(file, mode="val")) == 14
+
+
 @pytest.mark.parametrize("name", ["join_none", "join_skip"])
 def test_joins(name: str, expected: Any) -> None:
     source = load(name)

@@ -234,6 +234,30 @@ def _chain(node: Any) -> list[Any]:
     return [node, *(_chain(children[0]) if children else [])]
 
 
+def test_members_of_a_join_may_be_parts() -> None:
+    a, b = (str(GOLDEN / "data" / name) for name in ("ds_a", "ds_b"))
+    half = {"path": a, "split": "train", "subset": {"range": ["0%", "50%"]}, "subflavors": {"half": 1}}
+    whole = {"path": b, "split": "train", "nonmatch": "none"}
+    joined = open_recipe({"join": [half, whole]})
+    alone = open_recipe({"join": [{"path": a, "split": "train"}, whole]})
+    assert len(joined) == len(alone) // 2 == 10
+    assert [joined.key_of(row) for row in range(10)] == [alone.key_of(row) for row in range(10)]
+    assert open_recipe(joined.recipe()).fingerprint == joined.fingerprint
+    rest = {**half, "subset": {"range": ["50%", "100%"]}}
+    again = open_recipe({"join": [{"concat": [half, rest]}, whole]})
+    assert [again.key_of(row) for row in range(len(again))] == [alone.key_of(row) for row in range(len(alone))]
+
+
+def test_an_empty_child_of_a_blend_is_named(data: Path) -> None:
+    nothing = {"path": str(data / "mds"), "subset": {"range": ["0%", "0%"]}}
+    other = {"path": str(data / "rows.jsonl")}
+    with pytest.raises(ConfigError, match=r"/mds: the child 'mds': an empty source can't be ordered"):
+        open_recipe({"blend": [nothing, other]})
+    for order in ("shuffle", "sequential"):
+        with pytest.raises(ConfigError, match=r"/mds: children\.mds: an empty source can't be ordered"):
+            open_recipe({"blend": [{**nothing, order: True}, other]})
+
+
 def test_epochized_in_epochized() -> None:
     ds_a, ds_b = (str(GOLDEN / "data" / f"ds_{name}") for name in "ab")
     inner = {"blend_epochized": [{"path": ds_a, "repetitions": 2}, {"path": ds_b}], "repetitions": 0.5, "name": "x"}

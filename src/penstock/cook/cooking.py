@@ -130,6 +130,7 @@ class CookedSource:
     def __init__(self, source: Source[Any], kitchen: Cooks) -> None:
         self.source = source
         self.kitchen = kitchen
+        self._fingerprint: str | None = None
         self.expect = expect_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -143,7 +144,9 @@ class CookedSource:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, the functions' names and the seed."""
-        return digest("cook", self.kitchen.identity, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("cook", self.kitchen.identity, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -188,7 +191,7 @@ class CookedSource:
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": _names(self.kitchen)})
+        return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -203,6 +206,7 @@ class CookedStream:
     def __init__(self, stream: Stream[Any], kitchen: Cooks) -> None:
         self.stream = stream
         self.kitchen = kitchen
+        self._fingerprint: str | None = None
         self._held = Held(stream)
         self.expect = self._held.expect
 
@@ -222,7 +226,9 @@ class CookedStream:
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint, the functions' names and the seed."""
-        return digest("cook", self.kitchen.identity, self.stream.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("cook", self.kitchen.identity, self.stream.fingerprint)
+        return self._fingerprint
 
     def __getitem__(self, position: int, /) -> Any:
         position = as_position(position)
@@ -280,7 +286,7 @@ class CookedStream:
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": _names(self.kitchen)})
+        return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -75,6 +75,7 @@ class Crude:
         self.source = source
         self._decode = decode
         self._decode_parts = decode_parts and decode is not None
+        self._fingerprint: str | None = None
         primary = FileStore(source, decode) if isinstance(source, SupportsFiles) else None
         self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind)
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
@@ -95,8 +96,10 @@ class Crude:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, the subflavors and the way of decoding."""
-        how = [self._decode.image if self._decode is not None else None, self._decode_parts]
-        return digest("crude", dict(self.origin.subflavors), how, self.source.fingerprint)
+        if self._fingerprint is None:
+            how = [self._decode.image if self._decode is not None else None, self._decode_parts]
+            self._fingerprint = digest("crude", dict(self.origin.subflavors), how, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -151,7 +154,7 @@ class Crude:
 
     def summary(self) -> str:
         """One line: subflavors and stores."""
-        return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None})
+        return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -74,6 +74,7 @@ class PackStream:
         self.leftover = leftover
         self.name = " ".join(_name(fn) for fn in (select, merge)) if name is None else name
         self._ahead = Ahead(stream)
+        self._fingerprint: str | None = None
 
     @property
     def lanes(self) -> int:
@@ -88,7 +89,9 @@ class PackStream:
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint, the window and the functions' names."""
-        return digest("pack-stream", self.window, self.name, self.leftover, self.stream.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("pack-stream", self.window, self.name, self.leftover, self.stream.fingerprint)
+        return self._fingerprint
 
     def outputs(self, lane: int, window: int, /) -> Iterator[Any]:
         """The samples that window number `window` of a lane gives.
@@ -129,7 +132,8 @@ class PackStream:
 
     def summary(self) -> str:
         """One line: window and functions."""
-        return line("PackStream", {"window": self.window, "fn": self.name, "lanes": self.lanes})
+        params = {"window": self.window, "fn": self.name, "lanes": self.lanes}
+        return line("PackStream", params, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

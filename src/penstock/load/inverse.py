@@ -145,8 +145,6 @@ def indices_of(source: Any, key: str) -> IntArray:
         members = indices_of(source.source, key)
         groups = [np.isin(source.members(index), members).any() for index in range(len(source) if len(members) else 0)]
         return np.flatnonzero(groups).astype(np.int64)
-    if isinstance(source, SupportsKeys):
-        return _by_key(source, key)
     if isinstance(source, (TakenSource, TakenTokens)):
         return _taken(source, key)
     if isinstance(source, (ConcatSource, ConcatTokens)) and not is_token_source(source):
@@ -154,6 +152,8 @@ def indices_of(source: Any, key: str) -> IntArray:
     children = source.children()
     if "source" in children and len(children["source"]) == len(source) and not is_token_source(source):
         return _through(source, indices_of(children["source"], key), key)
+    if isinstance(source, SupportsKeys):
+        return _by_key(source, key)
     return _by_number(source, key)
 
 

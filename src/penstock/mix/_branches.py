@@ -1,4 +1,4 @@
-"""Reading from several streams in one call: what `Blend` and `Stages` have in common.
+"""Reading from several streams in one call: what `Blend` and `Stages` have in common, and what samples have.
 
 A ticket of such a stream is `ticket of the child · number of children + child`. Where that would not fit 63 bits, or
 a child's ticket is negative, it is `-1 - position`, and the position is worked out when it is read.
@@ -20,6 +20,9 @@ from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
 Rows: TypeAlias = "slice | NDArray[np.intp]"
+
+Widths: TypeAlias = "dict[str, np.dtype[Any]]"
+"""Fields whose ids have a common width → that width."""
 
 Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
 """positions: int64[k] → child of each: uint[k], and position in it: int64[k]."""
@@ -50,7 +53,7 @@ class Branches:
         self._ahead = [Ahead(stream) for stream in streams]
         self._told = [ahead.expect for ahead in self._ahead]
         self.expect = self._expect if any(self._told) else None
-        self._known: tuple[Schema, dict[str, np.dtype[Any]]] | None = None
+        self._known: tuple[Schema, Widths] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -136,20 +139,12 @@ class Branches:
 
     def _widened(self, values: Sample) -> Sample:
         """A sample, or columns, with token ids in the common width."""
-        _, widths = self._common()
-        if not widths:
-            return values
-        change = {
-            name: values[name].astype(dtype)
-            for name, dtype in widths.items()
-            if isinstance(values.get(name), np.ndarray) and values[name].dtype != dtype
-        }
-        return {**values, **change} if change else values
+        return widened(values, self._common()[1])
 
-    def _common(self) -> tuple[Schema, dict[str, np.dtype[Any]]]:
+    def _common(self) -> tuple[Schema, Widths]:
         # Not before it is needed: a schema may have to be read.
         if self._known is None:
-            self._known = _common([stream.schema for stream in self.streams])
+            self._known = common([stream.schema for stream in self.streams])
         return self._known
 
 
@@ -170,10 +165,10 @@ def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:
     return stream.seeded(seed) if isinstance(stream, SupportsSeed) else stream
 
 
-def _common(schemas: Sequence[Schema]) -> tuple[Schema, dict[str, np.dtype[Any]]]:
+def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:
     """What samples of all schemas hold, and the fields whose ids need a common width."""
     fields: list[Field] = []
-    widths: dict[str, np.dtype[Any]] = {}
+    widths: Widths = {}
     for field in schemas[0].fields:
         others = [other for schema in schemas for other in schema.fields if other.name == field.name]
         if len(others) < len(schemas) or any(other.kind != field.kind for other in others):
@@ -193,3 +188,13 @@ def _common(schemas: Sequence[Schema]) -> tuple[Schema, dict[str, np.dtype[Any]]
         for schema in schemas
     )
     return Schema(tuple(fields), open=not closed), widths
+
+
+def widened(values: Sample, widths: Widths) -> Sample:
+    """A sample, or columns, with token ids in the common width."""
+    change = {
+        name: values[name].astype(dtype)
+        for name, dtype in widths.items()
+        if isinstance(values.get(name), np.ndarray) and values[name].dtype != dtype
+    }
+    return {**values, **change} if change else values

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.abc import SupportsKeyRuns
+from penstock._places import keys_of
 from penstock.errors import ConfigError
 from penstock.types import IntArray
 
@@ -70,10 +70,7 @@ def _key_runs(source: Any) -> Iterator[Sequence[str]]:
     size = len(source)
     for start in range(0, size, RUN):
         stop = min(start + RUN, size)
-        if isinstance(source, SupportsKeyRuns):
-            yield source.key_run(start, stop)
-        else:
-            yield [source.key_of(index) for index in range(start, stop)]
+        yield keys_of(source, start, stop)
 
 
 def _sorted_keys(name: str, source: Any, hashes: NDArray[np.uint64]) -> _Keys:

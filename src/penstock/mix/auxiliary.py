@@ -77,6 +77,7 @@ class AuxSource:
     def __init__(self, source: Source[Any], aux: Mapping[str, Source[Any]]) -> None:
         self.below = source
         self.aux = dict(aux)
+        self._fingerprint: str | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
@@ -92,7 +93,9 @@ class AuxSource:
     @property
     def fingerprint(self) -> str:
         """Digest of the fingerprints of the source and the stores."""
-        return _fingerprint(self.below, self.aux)
+        if self._fingerprint is None:
+            self._fingerprint = _fingerprint(self.below, self.aux)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -132,7 +135,7 @@ class AuxSource:
 
     def summary(self) -> str:
         """One line: the stores' names."""
-        return line("AuxSource", {"aux": ",".join(self.aux)})
+        return line("AuxSource", {"aux": ",".join(self.aux)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -152,6 +155,7 @@ class AuxStream:
     def __init__(self, stream: Stream[Any], aux: Mapping[str, Source[Any]]) -> None:
         self.below = stream
         self.aux = dict(aux)
+        self._fingerprint: str | None = None
         self._ahead = Ahead(stream)
         self.expect = self._ahead.expect
 
@@ -168,7 +172,9 @@ class AuxStream:
     @property
     def fingerprint(self) -> str:
         """Digest of the fingerprints of the stream and the stores."""
-        return _fingerprint(self.below, self.aux)
+        if self._fingerprint is None:
+            self._fingerprint = _fingerprint(self.below, self.aux)
+        return self._fingerprint
 
     def __getitem__(self, position: int, /) -> Sample:
         return self.below[position]
@@ -221,7 +227,7 @@ class AuxStream:
 
     def summary(self) -> str:
         """One line: the stores' names."""
-        return line("AuxStream", {"aux": ",".join(self.aux)})
+        return line("AuxStream", {"aux": ",".join(self.aux)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -73,6 +73,7 @@ class Balance(Generic[T]):
         self.seed = seed
         self._costs = known
         self._digest: str | None = None
+        self._fingerprint: str | None = None
         self._blocks: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = Lock()
 
@@ -92,7 +93,9 @@ class Balance(Generic[T]):
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint, the block, the seed and the costs."""
-        return digest(self._own(), self.stream.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(self._own(), self.stream.fingerprint)
+        return self._fingerprint
 
     def __getitem__(self, position: int, /) -> T:
         return self.stream[self.inner_one(position)]
@@ -154,7 +157,7 @@ class Balance(Generic[T]):
 
     def summary(self) -> str:
         """One line: world, steps and seed."""
-        return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed})
+        return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

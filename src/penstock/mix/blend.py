@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
+from penstock._naming import naming
 from penstock._tree import line, tree
 from penstock.abc import Source, Stream, is_stream
 from penstock.errors import ConfigError
@@ -194,7 +195,8 @@ class Blend:
                 found=f"a {type(child).__name__}",
                 expected="something with addressable samples",
             )
-        return Shuffle(cast(Source[Any], child), seed, lanes=self._lanes)
+        with naming(f"the child {name!r}", child):
+            return Shuffle(cast(Source[Any], child), seed, lanes=self._lanes)
 
     def _params(self) -> dict[str, Any]:
         return {

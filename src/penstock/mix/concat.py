@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,19 @@ from numpy.typing import NDArray
 from penstock._columns import scatter
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import place_of, token_extents
+from penstock._places import keys_of, place_of, token_extents
 from penstock._resolved import expect_of, expect_parts, samples_of
 from penstock._tree import line, tree
-from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
-from penstock.errors import ConfigError
+from penstock.abc import (
+    Source,
+    SupportsDocumentFlags,
+    SupportsKeys,
+    SupportsTokenExtents,
+    TokenSource,
+    is_token_source,
+)
+from penstock.errors import ConfigError, NotFound
+from penstock.mix._branches import Widths, common, widened
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
 
@@ -33,42 +42,62 @@ def Concat(sources: Sequence[Source[Sample]], *, mixed_tokenizers: bool = False)
 def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatSource | ConcatTokens:
     """The samples of all `sources`, one source after another; of token sources, a token source.
 
+    Sources of samples may be of any formats: the schema is what their samples have in common, with token ids in the
+    widest of their widths. A field that only some samples of a batch have is a list there, with None for the others.
+
     Args:
-        sources: at least one; all with the same schema.
+        sources: at least one; token sources, whose tokens are one run, all with one width.
         mixed_tokenizers: take token sources whose tokenizers are known to differ.
 
     Raises:
-        ConfigError: no source, different schemas or token widths, or different tokenizers.
+        ConfigError: no source, token sources with different widths, or different tokenizers.
     """
     if not sources:
         raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
-    if all(is_token_source(source) for source in sources):
-        if not mixed_tokenizers:
-            _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
-        _check_equal("token widths", [str(source.dtype) for source in sources])
-        return ConcatTokens(tuple(sources), ConcatSource(tuple(sources)))
-    _check_equal("schemas", [source.schema for source in sources])
-    return ConcatSource(tuple(sources))
+    if not mixed_tokenizers:
+        _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
+    if not all(is_token_source(source) for source in sources):
+        return ConcatSource(tuple(sources), mixed_tokenizers=mixed_tokenizers)
+    _check_equal("token widths", [str(source.dtype) for source in sources])
+    return ConcatTokens(tuple(sources), ConcatSource(tuple(sources)))
 
 
 class ConcatSource:
-    """What `Concat` makes of sources of samples."""
+    """What `Concat` makes of sources of samples.
 
-    def __init__(self, sources: tuple[Source[Sample], ...]) -> None:
+    Args:
+        sources: one or more.
+        mixed_tokenizers: whether their tokenizers may differ.
+        as_stored: leave token ids of different widths as each source has them.
+    """
+
+    def __init__(
+        self, sources: tuple[Source[Sample], ...], *, mixed_tokenizers: bool = False, as_stored: bool = False
+    ) -> None:
         self.sources = sources
         self._starts = _running([len(source) for source in sources])
-        # An optional power: None stands for "not supported".
+        self._mixed = mixed_tokenizers
+        self._as_stored = as_stored
+        self._known: tuple[Schema, Widths] | None = None
+        self._fingerprint: str | None = None
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        keys = all(isinstance(source, SupportsKeys) for source in sources)
+        self.index_of = self._index_of if keys else None
+        self.key_of = self._key_of if keys else None
+        self.key_run = self._key_run if keys else None
         self.expect = self._expect if any(map(expect_of, sources)) else None
 
     @property
     def schema(self) -> Schema:
-        """As that of each source."""
-        return self.sources[0].schema
+        """What the samples of all sources hold in common; token ids in the widest of their widths."""
+        return self._common()[0]
 
     @property
     def fingerprint(self) -> str:
         """Digest of the sources' fingerprints, in order."""
-        return digest("concat", [source.fingerprint for source in self.sources])
+        if self._fingerprint is None:
+            self._fingerprint = digest("concat", [source.fingerprint for source in self.sources])
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -87,7 +116,7 @@ class ConcatSource:
 
     def __getitem__(self, index: int, /) -> Sample:
         child, within = self._child(index)
-        return self.sources[child][within]
+        return self._widened(self.sources[child][within])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k], in that order. One call to each source that has some."""
@@ -97,7 +126,7 @@ class ConcatSource:
         for child in np.unique(owner).tolist():
             at = np.flatnonzero(owner == child)
             within = indices[at] - self._starts[child]
-            parts.append((at, self.sources[child].get_batch(within)))
+            parts.append((at, self._widened(self.sources[child].get_batch(within))))
         return parts[0][1] if len(parts) == 1 else scatter(parts, len(indices))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
@@ -108,7 +137,7 @@ class ConcatSource:
             at = np.flatnonzero(owner == child)
             read = samples_of(self.sources[child], indices[at] - self._starts[child])
             for place, sample in zip(at.tolist(), read, strict=True):
-                samples[place] = sample
+                samples[place] = self._widened(sample)
         return samples
 
     def place_of(self, index: int, /) -> Place:
@@ -122,11 +151,12 @@ class ConcatSource:
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON from which it can be made again."""
-        return {"kind": "concat", "sources": [source.recipe() for source in self.sources]}
+        mixed = {"mixed_tokenizers": True} if self._mixed else {}
+        return {"kind": "concat", "sources": [source.recipe() for source in self.sources], **mixed}
 
     def summary(self) -> str:
         """One line: sources and samples."""
-        return line("Concat", {"sources": len(self.sources), "samples": len(self)})
+        return line("Concat", {"sources": len(self.sources), "samples": len(self)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -137,6 +167,42 @@ class ConcatSource:
     def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
         expect_parts([expect_of(source) for source in self.sources], owner, batches - self._starts[owner], whole)
+
+    def _common(self) -> tuple[Schema, Widths]:
+        # Not before it is needed: a schema may have to be read.
+        if self._known is None:
+            schema, widths = common([source.schema for source in self.sources])
+            if widths and self._as_stored:
+                fields = [replace(field, dtype=None) if field.name in widths else field for field in schema.fields]
+                schema, widths = replace(schema, fields=tuple(fields)), {}
+            self._known = schema, widths
+        return self._known
+
+    def _widened(self, values: Sample) -> Sample:
+        widths = self._common()[1]
+        return widened(values, widths) if widths else values
+
+    def _key_of(self, index: int, /) -> str:
+        """Key of sample `index`."""
+        child, within = self._child(index)
+        return cast(SupportsKeys, self.sources[child]).key_of(within)
+
+    def _index_of(self, key: str, /) -> int:
+        """Index of the sample with this key, in the first source that has it; raises `NotFound`."""
+        for source, begin in zip(self.sources, self._starts.tolist(), strict=False):
+            try:
+                return begin + cast(SupportsKeys, source).index_of(key)
+            except NotFound:
+                continue
+        raise NotFound(f"no sample has the key {key!r}", found=f"{len(self.sources)} sources without it")
+
+    def _key_run(self, start: int, stop: int, /) -> list[str]:
+        """Keys of the samples `[start, stop)`."""
+        keys: list[str] = []
+        for source, (low, high) in zip(self.sources, pairwise(self._starts.tolist()), strict=True):
+            if low < stop and start < high:
+                keys += keys_of(cast(SupportsKeys, source), max(start - low, 0), min(stop, high) - low)
+        return keys
 
     def _child(self, index: int) -> tuple[int, int]:
         place = as_index(index, len(self))
@@ -155,6 +221,7 @@ class ConcatTokens:
         self._rows = rows
         self._token_starts = _running([source.num_tokens for source in sources])
         self._doc_starts: IntArray | None = None
+        self._fingerprint: str | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         flags = all(isinstance(source, SupportsDocumentFlags) for source in sources)
         extents = all(isinstance(source, SupportsTokenExtents) for source in sources)
@@ -169,7 +236,8 @@ class ConcatTokens:
     @property
     def fingerprint(self) -> str:
         """Digest of the sources' fingerprints, in order."""
-        return self._rows.fingerprint
+        self._fingerprint = self._rows.fingerprint
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -254,7 +322,7 @@ class ConcatTokens:
     def summary(self) -> str:
         """One line: sources, documents and tokens."""
         params = {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
-        return line("Concat", params)
+        return line("Concat", params, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -57,7 +57,9 @@ def Join(
     for member, source in members.items():
         if not isinstance(source, SupportsKeys):
             raise ConfigError(
-                f"{member!r} can't be joined: its samples have no keys", found=f"a {type(source).__name__}"
+                f"{member!r} can't be joined: its samples have no keys",
+                found=f"a {type(source).__name__}",
+                expected="a WebDataset, a folder, a JSONL opened with flavor='energon', or parts or a Concat of such",
             )
     rules = _rules(list(members)[1:], how)
     label = _joiner_name(joiner, name)
@@ -87,6 +89,7 @@ class JoinedSource:
         self._named = named
         self._derived = derived
         self._table: NDArray[np.int64] | None = None
+        self._fingerprint: str | None = None
         self._rows()
 
     @property
@@ -99,7 +102,9 @@ class JoinedSource:
     @property
     def fingerprint(self) -> str:
         """Digest of the members' fingerprints and names, the rules and the joiner's name."""
-        return digest("join", list(self._members), self._joiner_name, self._key())
+        if self._fingerprint is None:
+            self._fingerprint = digest("join", list(self._members), self._joiner_name, self._key())
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -176,7 +181,7 @@ class JoinedSource:
     def summary(self) -> str:
         """One line: samples, rules, joiner."""
         rules = ",".join(dict.fromkeys(self.how.values()))
-        return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name})
+        return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -61,6 +61,7 @@ class MappedSource:
         self.fn = fn
         self.name = name
         self._aux = aux_of(source)
+        self._fingerprint: str | None = None
         self.expect = expect_of(source)
 
     @property
@@ -71,7 +72,9 @@ class MappedSource:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the function's name."""
-        return digest("map", self.name, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("map", self.name, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -111,7 +114,7 @@ class MappedSource:
 
     def summary(self) -> str:
         """One line: the function's name."""
-        return line("Map", {"fn": self.name})
+        return line("Map", {"fn": self.name}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -129,6 +132,7 @@ class MappedStream:
         self.name = name
         self._ahead = Ahead(stream)
         self._aux = aux_of(stream)
+        self._fingerprint: str | None = None
         self.expect = self._ahead.expect
 
     @property
@@ -144,7 +148,9 @@ class MappedStream:
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint and the function's name."""
-        return digest("map", self.name, self.stream.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("map", self.name, self.stream.fingerprint)
+        return self._fingerprint
 
     def __getitem__(self, position: int, /) -> Sample:
         return self.fn(self.stream[position], **self._aux)
@@ -199,7 +205,7 @@ class MappedStream:
 
     def summary(self) -> str:
         """One line: the function's name."""
-        return line("Map", {"fn": self.name})
+        return line("Map", {"fn": self.name}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

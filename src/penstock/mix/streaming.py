@@ -92,7 +92,7 @@ class StreamingOrder:
     ) -> None:
         del predownload
         sources, weights = _weighted(source)
-        self._source = sources[0] if len(sources) == 1 else ConcatSource(sources)
+        self._source = sources[0] if len(sources) == 1 else ConcatSource(sources, as_stored=True)
         self._copies = operator.index(replication or 1)
         self._ranks_per_node = world[1]
         self._block_size = shuffle_block_size

@@ -161,6 +161,7 @@ class SeqaxPass(Generic[T]):
         self._derived = derived
         self._size = len(source)
         self._steps = params.steps(self._size)
+        self._fingerprint: str | None = None
         self._sequences: NDArray[Any] | None = None
         if not self._steps:
             found = f"{self._size} sequences"
@@ -186,7 +187,9 @@ class SeqaxPass(Generic[T]):
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the parameters."""
-        return digest(VERSION, asdict(self.params), self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, asdict(self.params), self.source.fingerprint)
+        return self._fingerprint
 
     def __len__(self) -> int:
         return self._steps * self.params.batch
@@ -212,7 +215,7 @@ class SeqaxPass(Generic[T]):
 
     def summary(self) -> str:
         """One line: the parameters and the number of steps."""
-        return line("SeqaxPass", {**asdict(self.params), "steps": self._steps})
+        return line("SeqaxPass", {**asdict(self.params), "steps": self._steps}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -43,6 +43,7 @@ class Skip(Generic[T]):
         # From outer position `_moves[j]` on, j + 1 ranges lie before.
         self._moves = bounds[:, 0] - self._lost[:-1]
         self._ahead = Ahead(stream)
+        self._fingerprint: str | None = None
         self.expect = self._ahead.expect
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
 
@@ -59,7 +60,9 @@ class Skip(Generic[T]):
     @property
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint and the ranges."""
-        return digest("skip", self.ranges, self.stream.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("skip", self.ranges, self.stream.fingerprint)
+        return self._fingerprint
 
     def __getitem__(self, position: int, /) -> T:
         return self.stream[self.inner_one(position)]
@@ -133,7 +136,8 @@ class Skip(Generic[T]):
 
     def summary(self) -> str:
         """One line: how many ranges and positions are left out."""
-        return line("Skip", {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes})
+        params = {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes}
+        return line("Skip", params, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -11,11 +11,18 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import place_of, token_extents
+from penstock._places import keys_of, place_of, token_extents
 from penstock._resolved import expect_of, samples_of
 from penstock._tree import line, tree
-from penstock.abc import Source, SupportsDocumentFlags, SupportsTokenExtents, TokenSource, is_token_source
-from penstock.errors import ConfigError
+from penstock.abc import (
+    Source,
+    SupportsDocumentFlags,
+    SupportsKeys,
+    SupportsTokenExtents,
+    TokenSource,
+    is_token_source,
+)
+from penstock.errors import ConfigError, NotFound
 from penstock.order.blocks import blocks_of
 from penstock.order.permutation import size_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
@@ -55,7 +62,12 @@ class TakenSource(Generic[T]):
         self.source = source
         self.start = start
         self.stop = stop
-        # An optional power: None stands for "not supported".
+        self._fingerprint: str | None = None
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        keys = isinstance(source, SupportsKeys)
+        self.index_of = self._index_of if keys else None
+        self.key_of = self._key_of if keys else None
+        self.key_run = self._key_run if keys else None
         self.expect = self._expect if expect_of(source) is not None else None
 
     @property
@@ -66,7 +78,9 @@ class TakenSource(Generic[T]):
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the range."""
-        return digest("take", self.start, self.stop, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("take", self.start, self.stop, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -109,7 +123,26 @@ class TakenSource(Generic[T]):
 
     def summary(self) -> str:
         """One line: the range."""
-        return line("Take", {"start": self.start, "stop": self.stop})
+        return line("Take", {"start": self.start, "stop": self.stop}, self._fingerprint)
+
+    def _key_of(self, index: int, /) -> str:
+        """Key of sample `index`."""
+        return cast(SupportsKeys, self.source).key_of(self.start + as_index(index, len(self)))
+
+    def _index_of(self, key: str, /) -> int:
+        """Index of the sample with this key; raises `NotFound`, also where only the rest of the source has it."""
+        index = cast(SupportsKeys, self.source).index_of(key)
+        if not self.start <= index < self.stop:
+            raise NotFound(
+                f"no sample of this part has the key {key!r}",
+                found=f"it is sample {index} of the source",
+                expected=f"inside [{self.start}, {self.stop})",
+            )
+        return index - self.start
+
+    def _key_run(self, start: int, stop: int, /) -> list[str]:
+        """Keys of the samples `[start, stop)`."""
+        return keys_of(cast(SupportsKeys, self.source), self.start + start, self.start + stop)
 
     def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
         if (expect := expect_of(self.source)) is not None:

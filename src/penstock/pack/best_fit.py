@@ -185,6 +185,7 @@ class PackedWindows:
         if source.num_tokens == 0:
             raise ConfigError("there is no token to fill a window with")
         self.source = source
+        self._fingerprint: str | None = None
         self.packing = packing
         self._plan: Plan | None = None
 
@@ -211,7 +212,9 @@ class PackedWindows:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, length and padding."""
-        return digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def fill(self) -> float:
@@ -273,7 +276,7 @@ class PackedWindows:
 
     def summary(self) -> str:
         """One line: length and padding."""
-        return line("BestFit", {"length": self.packing.length, "pad_id": self.packing.pad_id})
+        return line("BestFit", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

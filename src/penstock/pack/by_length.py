@@ -68,6 +68,7 @@ class PackByLength:
         if too_long not in ("error", "alone", "drop"):
             raise ConfigError("no such too_long", found=repr(too_long), expected="'error', 'alone' or 'drop'")
         self.source = source
+        self._fingerprint: str | None = None
         self.room = room
         self.merge = merge
         self.too_long = too_long
@@ -89,7 +90,9 @@ class PackByLength:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, the room and the names of the functions."""
-        return digest(VERSION, self.room, self.too_long, self.name, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, self.room, self.too_long, self.name, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def fill(self) -> float:
@@ -128,7 +131,7 @@ class PackByLength:
 
     def summary(self) -> str:
         """One line: room and functions."""
-        return line("PackByLength", {"room": self.room, "fn": self.name})
+        return line("PackByLength", {"room": self.room, "fn": self.name}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -84,6 +84,7 @@ class Windows:
 
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
         self.source = source
+        self._fingerprint: str | None = None
         self.packing = packing
         self._read_tokens = packing.length + (packing.labels == "shift")
         self._stride = packing.length - packing.overlap
@@ -113,8 +114,10 @@ class Windows:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the way windows are cut and labelled."""
-        p = self.packing
-        return digest(VERSION, p.length, p.overlap, p.labels, self._eos_id, self.source.fingerprint)
+        if self._fingerprint is None:
+            p = self.packing
+            self._fingerprint = digest(VERSION, p.length, p.overlap, p.labels, self._eos_id, self.source.fingerprint)
+        return self._fingerprint
 
     def __len__(self) -> int:
         return self._len
@@ -169,7 +172,7 @@ class Windows:
         """One line: length, overlap, labels and the number of windows."""
         p = self.packing
         params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "windows": self._len}
-        return line("Chunk", params)
+        return line("Chunk", params, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

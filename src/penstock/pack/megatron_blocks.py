@@ -76,6 +76,7 @@ class MegatronWindows:
 
     def __init__(self, source: TokenSource, packing: MegatronBlocks) -> None:
         self.source = source
+        self._fingerprint: str | None = None
         self.packing = packing
         self._read_tokens = packing.length + (packing.labels == "shift")
         self._starts: IntArray | None = None
@@ -105,7 +106,9 @@ class MegatronWindows:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, length and labels."""
-        return digest(VERSION, self.packing.length, self.packing.labels, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, self.packing.length, self.packing.labels, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def starts(self) -> IntArray:
@@ -163,7 +166,7 @@ class MegatronWindows:
         """One line: length, labels, and the number of blocks once it is known."""
         blocks = None if self._starts is None else len(self._starts)
         params = {"length": self.packing.length, "labels": self.packing.labels, "blocks": blocks}
-        return line("MegatronBlocks", params)
+        return line("MegatronBlocks", params, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

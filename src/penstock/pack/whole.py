@@ -62,6 +62,7 @@ class WholeDocuments:
         if packing.pad_id > largest:
             raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")
         self.source = source
+        self._fingerprint: str | None = None
         self.packing = packing
 
     @property
@@ -77,7 +78,9 @@ class WholeDocuments:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, length and padding."""
-        return digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+        return self._fingerprint
 
     def __len__(self) -> int:
         return len(self.source)
@@ -134,7 +137,7 @@ class WholeDocuments:
 
     def summary(self) -> str:
         """One line: length and padding."""
-        return line("Whole", {"length": self.packing.length, "pad_id": self.packing.pad_id})
+        return line("Whole", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
+from penstock._naming import naming
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import Blend, Epochs, Join, WithAux, subset
@@ -76,14 +77,18 @@ class Builder:
         weights = {name: weight for name, weight, _ in node.children if weight}
         if not children:
             raise ConfigError("nothing is left of this blend: all weights are 0", path=node.path)
-        streams = {name: self._stream(child) for name, child in children.items()}
+        streams = {name: self._stream(name, child) for name, child in children.items()}
         return Blend(streams, weights, seed, lanes=self._lanes)
 
-    def _stream(self, node: Node) -> Stream[Sample]:
+    def _stream(self, name: str, node: Node) -> Stream[Sample]:
         """A child of a blend; its seed comes from there."""
+        what = f"the child {name!r}"
         if isinstance(node, Mixed):
-            return self._blend(node, None)
-        return shuffled(self._unit(node), multiplied(self._multiplier, node.multiplier), None, self._lanes)
+            with naming(what):
+                return self._blend(node, None)
+        unit = self._unit(node)
+        with naming(what, unit):
+            return shuffled(unit, multiplied(self._multiplier, node.multiplier), None, self._lanes)
 
     def _unit(self, node: Leaf | Joined) -> Source[Sample]:
         source = self._join(node) if isinstance(node, Joined) else self._leaf(node)

@@ -31,6 +31,7 @@ class Flavored:
     def __init__(self, source: Source[Sample], subflavors: Mapping[str, Any]) -> None:
         self.source = source
         self.subflavors = dict(subflavors)
+        self._fingerprint: str | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
@@ -45,7 +46,9 @@ class Flavored:
     @property
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the subflavors."""
-        return digest("subflavors", self.subflavors, self.source.fingerprint)
+        if self._fingerprint is None:
+            self._fingerprint = digest("subflavors", self.subflavors, self.source.fingerprint)
+        return self._fingerprint
 
     @property
     def preferred_mode(self) -> str:
@@ -85,7 +88,7 @@ class Flavored:
 
     def summary(self) -> str:
         """One line: the subflavors."""
-        return line("Subflavors", self.subflavors)
+        return line("Subflavors", self.subflavors, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from penstock._digest import array_digest
+from penstock._naming import naming
 from penstock.codec.parts import IMAGE_KINDS, DecodeOptions
 from penstock.cook import Cooker, Crude, PackStream, cook
 from penstock.errors import ConfigError
@@ -210,7 +211,15 @@ def _windows(packing: Callable[..., Any], *keys: str) -> Make:
 
 def _shuffle(context: Context, node: Mapping[str, Any]) -> Any:
     keys = ("mode", "lanes", "open_blocks", "block_size")
-    return Shuffle(context.source(node), node.get("seed"), **{key: node[key] for key in keys if key in node})
+    source = context.source(node)
+    with naming(context.at, source):
+        return Shuffle(source, node.get("seed"), **{key: node[key] for key in keys if key in node})
+
+
+def _sequential(context: Context, node: Mapping[str, Any]) -> Any:
+    source = context.source(node)
+    with naming(context.at, source):
+        return Sequential(source, node.get("lanes", 1))
 
 
 def _blend(context: Context, node: Mapping[str, Any]) -> Any:
@@ -362,8 +371,7 @@ KINDS: dict[str, Kind] = {
         {**_VERSION, "blocks": TEXT},
     ),
     "sequential": Kind(
-        lambda context, node: Sequential(context.source(node), node.get("lanes", 1)),
-        _SOURCE, {"lanes": COUNT}, _VERSION,
+        _sequential, _SOURCE, {"lanes": COUNT}, _VERSION,
     ),
     "modalitiesshuffle": Kind(
         lambda context, node: ModalitiesShuffle(context.source(node), node["seed"]),

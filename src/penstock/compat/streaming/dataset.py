@@ -123,7 +123,8 @@ class StreamingDataset(IterableDataset):
         self._epochs, self._rounds = Epochs(), dict[int, int]()
         self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
-        self.source: Any = self._sources[0] if len(self._sources) == 1 else ConcatSource(tuple(self._sources))
+        several = len(self._sources) > 1
+        self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
         self.num_samples, self.epoch_size = len(self.source), self._weigh()
         self.length = -(-self.epoch_size // max(1, _ranks() // (replication or 1)))
         if batch_size is not None:
