@@ -144,10 +144,7 @@ def get_train_dataset(
     node, multiplier = opening.node(given), _checked(shuffle_over_epochs_multiplier)
     found = _open(node, opening, work.encoder, "train", count, worker_config.seed_offset, multiplier)
     size = None if repeat else _size_of_pass(found, in_lanes, given)
-    if not isinstance(node, Mixed):
-        multiplier = multiplied(multiplier, node.multiplier)
-    seed = derive_key(worker_config.seed_offset, "energon") >> 12
-    stream = found if is_stream(found) else shuffled(cast(Source[Any], found), multiplier, seed, count)
+    stream = found if is_stream(found) else _shuffled(found, node, multiplier, count, worker_config.seed_offset)
     data = _encoded(stream, work, in_lanes, batch_size, packing_buffer_size)
     shape = (worker_config, batch_size, batch_drop_last, size, virtual_epoch_length)
     return EnergonDataset(data, work.encoder, *shape, starts_anew=False)
@@ -301,6 +298,11 @@ def _kind_of_join(source: Any, node: Joined) -> str | None:
     if any(_kind_of(member) is None for member in source.children().values()):
         return None
     return node.joiner.removesuffix(FROM_JOINED).rpartition(".")[2] if node.joiner.endswith(FROM_JOINED) else "joined"
+
+
+def _shuffled(found: Any, node: Node, multiplier: int | None, lanes: int, seed: int) -> Stream[Any]:
+    own = 1 if isinstance(node, Mixed) else node.multiplier
+    return shuffled(found, multiplied(multiplier, own), derive_key(seed, "energon") >> 12, lanes)
 
 
 def _checked(multiplier: int | None) -> int | None:
