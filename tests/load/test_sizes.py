@@ -35,6 +35,7 @@ def nested(value: Any, deep: int) -> Any:
         (None, 0, 100),
         (1.5, 0, 100),
         ("a" * 1000, 1000, 1100),
+        ("\U0001f600" * 1000, 4000, 4100),
         (b"a" * 1000, 1000, 1100),
         (np.zeros(1000), 8000, 8100),
         (["a" * 100] * 10, 1000, 2000),
@@ -61,6 +62,7 @@ def test_sizes(value: Any, least: int, most: int) -> None:
         list(range(5000)),
         {1, 2},
         Pair(1, object()),
+        np.ma.masked_array([1, 2], [0, 1]),
     ],
 )
 def test_what_can_not_be_told_is_large(value: Any) -> None:

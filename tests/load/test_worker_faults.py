@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -223,6 +225,77 @@ def test_a_forked_process_that_can_start_none_is_told_so() -> None:
     os.close(reading)
     os.close(writing)
     batches.close()
+
+
+def test_what_a_forked_process_writes_to_a_batch_is_its_own() -> None:
+    batches = iter(loader(samples(8, 30_000), "processes", workers=1))
+    batch = next(batches)
+    before = batch["value"].sum()
+    pid = os.fork()
+    if not pid:
+        batch["value"][:] = 0
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert batch["value"].sum() == before
+    batches.close()
+
+
+def test_batches_leave_no_garbage() -> None:
+    batches = iter(loader(samples(64, 30_000), "processes", workers=1))
+    for _ in range(20):
+        next(batches)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(100):
+            next(batches)
+        assert len(gc.get_objects()) - before < 100
+    finally:
+        gc.enable()
+    batches.close()
+
+
+def test_workers_end_with_a_trainer_that_has_forked(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, time
+            import penstock as ps
+            from penstock.testing import MemorySource
+
+            if __name__ == "__main__":
+                source = MemorySource([{"id": i} for i in range(64)])
+                batches = iter(ps.Loader(ps.Sequential(source), 4, rank=0, world=1, worker_kind="processes", workers=2))
+                next(batches)
+                child = os.fork()
+                if not child:
+                    time.sleep(30)
+                    os._exit(0)
+                workers = [line.process.pid for line in batches._running._workers._lines]
+                print(child, *workers, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            """
+        )
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        child, *workers = map(int, trainer.stdout.readline().split())
+    try:
+        deadline = time.monotonic() + 20
+        while any(map(_lives, workers)):
+            assert time.monotonic() < deadline, "they outlive their trainer"
+            time.sleep(0.05)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 # --- interrupts and errors after a batch was made ----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -70,13 +71,15 @@ class Prefetch:
 
     def lazy(self, store: FileStore, name: str) -> Lazy:
         """A handle to a file, whose fetch begins now where there is room."""
+        if not self.has_room():
+            return Lazy(store, name)
         with self._lock:
-            if not self.has_room():
-                return Lazy(store, name)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._given[0], thread_name_prefix="penstock-prefetch")
-            fetch = _Fetch(self)
-            fetch.begin(self._pool, store, name)
+            pool = self._pool
+        # Not with the lock held: to submit takes one of all pools, under which others may drop a handle.
+        fetch = _Fetch(self)
+        fetch.begin(pool, store, name)
         return Lazy(store, name, fetch)
 
     @property
@@ -95,7 +98,8 @@ class Prefetch:
 
     def close(self) -> None:
         """Stop fetching; what was not begun is fetched when it is asked for."""
-        pool, self._pool = self._pool, None
+        with self._lock:
+            pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -114,7 +118,8 @@ class _Fetch:
 
     def begin(self, pool: ThreadPoolExecutor, store: FileStore, name: str) -> None:
         """Start it."""
-        self._future = pool.submit(_run, self, store, name)
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: it is fetched when it is asked for
+            self._future = pool.submit(_run, self, store, name)
 
     def has_room(self) -> bool:
         """Whether another file may be fetched ahead."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import mmap
 import os
 import pickle
 import socket
 import struct
 import tempfile
-import weakref
 from collections import deque
 from collections.abc import Generator, Sequence
 from itertools import accumulate
@@ -125,7 +125,7 @@ class Inbox:
 
 def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     try:
-        memory = _memory_of(descriptor, sum(map(_aligned, sizes_bytes)))
+        memory = np.asarray(_Mapping(descriptor, sum(map(_aligned, sizes_bytes)))).data
     finally:
         os.close(descriptor)
     ends = accumulate(map(_aligned, sizes_bytes))
@@ -134,18 +134,31 @@ def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     ]
 
 
-def _memory_of(descriptor: int, size_bytes: int) -> memoryview:
-    """The file, mapped as long as an array over it lives. Python's own mapping would keep a descriptor as long."""
+class _Mapping:
+    """A file, mapped as long as an array over it lives. Python's own mapping would keep a descriptor as long."""
+
+    def __init__(self, descriptor: int, size_bytes: int) -> None:
+        libc = _libc()
+        # Private: what a forked process writes to its batch is its own.
+        how = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
+        address = libc.mmap(None, size_bytes, *how, descriptor, 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), f"a batch of {size_bytes} bytes from a worker process can't be mapped")
+        self._unmap, self._place = libc.munmap, (address, size_bytes)
+        self.__array_interface__ = {"data": (address, False), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_place"):
+            self._unmap(*self._place)
+
+
+@functools.cache
+def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    address = libc.mmap(None, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
-    if address == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), f"a batch of {size_bytes} bytes from a worker process can't be mapped")
-    memory: Any = (ctypes.c_ubyte * size_bytes).from_address(address)
-    weakref.finalize(memory, libc.munmap, address, size_bytes).atexit = False
-    return np.frombuffer(memory, np.uint8).data
+    return libc
 
 
 def _aligned(size_bytes: int) -> int:

@@ -62,7 +62,7 @@ class ProcessWorkers:
             for worker in range(workers):
                 ours, theirs = context.Pipe(duplex=True)
                 name = f"penstock-load-{worker}"
-                given = (theirs, pickled, worker, prefetch)
+                given = (theirs, pickled, worker, prefetch, self._pid)
                 process = context.Process(target=_work, args=given, name=name, daemon=True)
                 with ours, theirs:
                     _start(process)
@@ -131,8 +131,11 @@ class _Line:
 
     def ready(self) -> bool:
         """Whether something waits to be taken; reads nothing, so another thread or a forked process may ask."""
+        descriptor = self._channel.fileno()
+        if descriptor < 0:  # closed meanwhile
+            return False
         poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
         return self.inbox.begun() or bool(poll.poll(0))
 
     def wait(self, timeout_seconds: float | None) -> bool:
@@ -230,11 +233,12 @@ def _pickled(producer: Producer) -> bytes:
 # --- the worker's side -------------------------------------------------------------------------------------------
 
 
-def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int) -> None:
+def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: int) -> None:
     # Ctrl-C reaches the whole group: the parent decides, and the closed pipe ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, lead = _socket_of(pipe), Lead(prefetch)
     threading.Thread(target=_listen, args=(channel, lead), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
         made = producer(worker, lambda seconds: time.sleep(seconds))
@@ -251,6 +255,15 @@ def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             send(channel, _ERROR, _portable(error, worker))
+
+
+def _end_with(parent: int) -> None:
+    """End this process with its parent, though processes that the parent forked may keep the socket open."""
+    with contextlib.suppress(AttributeError, OSError):  # not every system has descriptors of processes
+        poll = select.poll()
+        poll.register(os.pidfd_open(parent), select.POLLIN)
+        poll.poll()
+        os._exit(0)
 
 
 def _listen(channel: socket.socket, lead: Lead) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from sys import getsizeof
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +37,7 @@ def _size(value: Any, deep: int) -> int:
     if kind is dict:
         return _of_items(list(value.values()), deep)
     if kind in _TEXTS:
-        return _OBJECT_BYTES + len(value)
+        return getsizeof(value)
     if kind in _NUMBERS:
         return _OBJECT_BYTES
     if isinstance(value, np.ndarray):
@@ -53,7 +54,7 @@ def _size(value: Any, deep: int) -> int:
 
 
 def _of_array(array: NDArray[Any]) -> int:
-    if array.dtype.hasobject:
+    if type(array) is not np.ndarray or array.dtype.hasobject:
         return LARGE
     base: Any = array.base
     if base is None:
@@ -67,7 +68,7 @@ def _of_items(items: Any, deep: int) -> int:
         return LARGE
     kinds = set(map(type, items))
     if kinds <= _TEXTS:
-        return _OBJECT_BYTES * len(items) + sum(map(len, items))
+        return sum(map(getsizeof, items))
     if kinds <= _NUMBERS:
         return _OBJECT_BYTES * len(items)
     total = 0
