@@ -35,20 +35,36 @@ def test_what_is_ahead_is_bounded_and_everything_comes(prefetch: int, sizes_byte
     thread = threading.Thread(target=make)
     thread.start()
     told = told_bytes = 0
+    first = True
     for _ in sizes_bytes:
         assert there.acquire(timeout=20), "the maker sleeps though there is room"
         with lock:
             told_bytes += waiting.pop(0)
         told += 1
         # As a parent process does: several at once, but never half of what may be ahead.
-        if told > bunch or told_bytes >= AHEAD_BYTES // 2:
+        if first or told > bunch or told_bytes >= AHEAD_BYTES // 2:
             lead.took(told, told_bytes)
             told = told_bytes = 0
+            first = False
     thread.join(20)
     assert not thread.is_alive()
     # What is told late counts as ahead; what is made beyond `prefetch` began below the limit.
     assert most[0] < AHEAD_BYTES
     assert most[1] <= max(prefetch, AHEAD_BYTES // LEAST_BYTES)
+
+
+def test_before_the_first_is_taken_no_more_than_prefetch_is_ahead() -> None:
+    lead = Lead(2)
+    for _ in range(2):
+        assert lead.wait()
+        lead.made(10)
+    waited = threading.Thread(target=lead.wait)
+    waited.start()
+    waited.join(0.1)
+    assert waited.is_alive()
+    lead.took(1, LEAST_BYTES)
+    waited.join(20)
+    assert not waited.is_alive()
 
 
 @pytest.mark.parametrize("asleep", [False, True])

@@ -14,8 +14,9 @@ LEAST_BYTES = 1 << 12
 class Lead:
     """Counts what was made and what was taken, and lets the maker sleep while it is too far ahead.
 
-    It may be `prefetch` results ahead; of small ones further, while they take less than `AHEAD_BYTES`. To wake somebody
-    costs as much as a small batch: one who sleeps does so until half of these bytes are taken.
+    It may be `prefetch` results ahead; of small ones, once the first is taken, further, while they take less than
+    `AHEAD_BYTES`. To wake somebody costs as much as a small batch: one who sleeps does so until half of these bytes are
+    taken.
 
     One thread makes, another takes.
 
@@ -64,4 +65,7 @@ class Lead:
         self._wakes.put(None)
 
     def _has_room(self, limit_bytes: int) -> bool:
-        return self._made - self._taken < self._prefetch or self._made_bytes - self._taken_bytes < limit_bytes
+        if self._made - self._taken < self._prefetch:
+            return True
+        # Not before the first was taken: whoever waits for it would wait for Python's lock, too.
+        return bool(self._taken) and self._made_bytes - self._taken_bytes < limit_bytes

@@ -128,6 +128,7 @@ class _Line:
         self._poll.register(channel.fileno(), select.POLLIN)
         self._poll.register(process.sentinel, select.POLLIN)
         self._taken = self._taken_bytes = 0
+        self._told = False  # of the first result it is told at once
 
     def ready(self) -> bool:
         """Whether something waits to be taken; reads nothing, so another thread or a forked process may ask."""
@@ -161,7 +162,8 @@ class _Line:
         if kind == _RESULT:
             self._taken += 1
             self._taken_bytes += max(result_bytes, LEAST_BYTES)
-            if self._taken_bytes >= AHEAD_BYTES // 2:
+            if not self._told or self._taken_bytes >= AHEAD_BYTES // 2:
+                self._told = True
                 # A worker that has ended has sent what it had: that is found when it is taken.
                 with contextlib.suppress(OSError):
                     self._channel.sendall(_TAKEN.pack(self._taken, self._taken_bytes), NO_SIGNAL)
