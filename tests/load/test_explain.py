@@ -321,3 +321,15 @@ def test_plan_of_files(tmp_path: Path) -> None:
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+
+def test_plan_of_a_join_counts_the_ranges_of_its_members(tmp_path: Path, own_cache: None) -> None:
+    for name, count in (("a", 6), ("b", 4)):
+        with ps.create(str(tmp_path / name), format="webdataset") as writer:
+            for number in range(count):
+                writer.write({"__key__": f"k{number}", "txt": b"text"})
+    joined = ps.Join(ps.open(str(tmp_path / "a")), ps.open(str(tmp_path / "b")), how="none")
+    found = plan(ps.Shuffle(joined, 1), global_batch=6, steps=2)
+    one = ps.open(str(tmp_path / "a")).extent(0).length_bytes
+    assert found["requests"] == 2 * (6 + 4)
+    assert found["bytes"] == 2 * (6 + 4) * one

@@ -190,10 +190,10 @@ def _planned(one: _Found, stop: int) -> SourcePlan:
     source, size = one.source, len(one.source)
     epochs = one.reads / size if size else 0.0
     looked_at = np.unique(np.linspace(0, size - 1, min(size, _LOOKED_AT), dtype=np.int64)) if size else np.empty(0, int)
-    each = _bytes_of_sample(source, looked_at)
+    each, ranges = _ranges_of_sample(source, looked_at)
     room, padding = _tokens_and_padding(source, looked_at)
     tokens = None if room is None else round(one.reads * room * (1 - (padding or 0.0)))
-    requests = one.reads
+    requests = round(one.reads * ranges)
     starts = getattr(source, "block_starts", None)
     if one.is_by_blocks and starts is not None and len(starts) > 1:
         requests = round(epochs * (len(starts) - 1))
@@ -213,14 +213,17 @@ def _planned(one: _Found, stop: int) -> SourcePlan:
     )
 
 
-def _bytes_of_sample(source: Any, indices: IntArray) -> float | None:
+def _ranges_of_sample(source: Any, indices: IntArray) -> tuple[float | None, float]:
+    """Bytes of a sample, None where its places are not known; and the ranges that they are: of a join several."""
     sizes: list[int] = []
+    ranges: list[int] = []
     for index in indices.tolist():
         extents = place_of(source, index).extents
         if extents is None:
-            return None
+            return None, 1.0
         sizes.append(sum(extent.length_bytes for extent in extents))
-    return float(np.mean(sizes)) if sizes else None
+        ranges.append(len(extents))
+    return (float(np.mean(sizes)), float(np.mean(ranges))) if sizes else (None, 1.0)
 
 
 def _tokens_and_padding(source: Any, indices: IntArray) -> tuple[float | None, float | None]:
@@ -281,7 +284,7 @@ def _warnings(
             yield f"{one.path}: it is {one.share:.3%} of the run, {one.reads:,} samples"
         if one.padding is not None and one.padding > MOST_PADDING:
             yield f"{one.path}: {one.padding:.0%} of its tokens are padding; BestFit or Chunk pads less"
-        if one.is_remote and one.requests == one.reads and one.reads > 1:
+        if one.is_remote and one.requests >= one.reads > 1:
             yield f'{one.path}: remote data are read sample by sample; mode="blocks" reads each block about once'
     yield from _about_lanes(inner, world)
     yield from _about_weights(inner, "")
