@@ -1,0 +1,41 @@
+"""The package of seams: all that its modules make is handed out, has its laws written down, and can be asked for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any, Protocol
+
+import pytest
+
+import penstock.abc as seams
+
+MODULES = [f"penstock.abc.{one.name}" for one in pkgutil.iter_modules(seams.__path__)]
+
+
+def made_in(name: str) -> dict[str, Any]:
+    found = vars(importlib.import_module(name))
+    return {key: value for key, value in found.items() if getattr(value, "__module__", None) == name and len(key) > 4}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_everything_is_handed_out(name: str) -> None:
+    made = made_in(name)
+    assert made
+    assert made.keys() <= set(seams.__all__)
+    assert all(getattr(seams, key) is value for key, value in made.items())
+
+
+def test_the_names_are_sorted_and_there() -> None:
+    assert list(seams.__all__) == sorted(set(seams.__all__))
+    assert all(hasattr(seams, name) for name in seams.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in seams.__all__ if inspect.isclass(getattr(seams, name))])
+def test_each_seam_is_a_protocol_with_its_laws(name: str) -> None:
+    seam = getattr(seams, name)
+    assert issubclass(seam, Protocol)  # type: ignore[arg-type]
+    assert inspect.getdoc(seam)
+    if name.startswith("Supports") and name != "SupportsBlocks":  # that one is read where it is there, never asked for
+        assert not isinstance(object(), seam)
