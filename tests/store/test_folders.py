@@ -21,7 +21,7 @@ NEW = {"a/0": b"new", "a/1": b"x" * (3 << 20), "b/c/0": b"deep", "meta": b"new m
 
 def write(store: Store, path: str, files: dict[str, bytes], *, overwrite: bool = False) -> None:
     assert isinstance(store, SupportsFolders)
-    folder = store.stage_folder(path, overwrite=overwrite)
+    folder = store.stage_folder(path, overwrite=overwrite, own=lambda path: [*OLD, *NEW])
     try:
         for name, data in files.items():
             file = folder.stage(name)

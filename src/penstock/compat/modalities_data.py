@@ -29,6 +29,7 @@ from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
+from penstock.store.outputs import require_other
 from penstock.types import IntArray, OpenOptions
 
 POLICIES = ("skip", "error", "override")
@@ -97,6 +98,7 @@ def require_sound_pbin(path: Path) -> None:
 def _refuse_same(source: Path, target: Path) -> None:
     if os.path.realpath(source) == os.path.realpath(target):
         raise ConfigError("input and output must be different files", path=target)
+    require_other([str(source)], str(target))
 
 
 def _require_file(path: Path) -> None:
