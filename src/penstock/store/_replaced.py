@@ -38,7 +38,8 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
 
 def strangers(folder: str, names: Collection[str]) -> Iterator[str]:
     """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them."""
-    known = names if isinstance(names, set) else set(names)
+    known = set(names)
+    above = {name[: place + 1] for name in known for place, letter in enumerate(name) if letter == "/"}
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_staged_name(name))
         inner = "" if root == folder else os.path.relpath(root, folder) + "/"
@@ -46,7 +47,7 @@ def strangers(folder: str, names: Collection[str]) -> Iterator[str]:
         for name in sorted(files + links):
             if inner + name not in known and not is_staged_name(name):
                 yield inner + name
-        if inner and not files and not folders:
+        if inner and not files and not folders and inner not in above:
             yield inner
 
 
