@@ -29,7 +29,7 @@ from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
-from penstock.store.outputs import require_other
+from penstock.store.outputs import claimed, output_path, require_other
 from penstock.types import IntArray, OpenOptions
 
 POLICIES = ("skip", "error", "override")
@@ -253,17 +253,19 @@ def _all_lines(path: Path) -> tuple[LineRows, bool]:
 
 def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
     """Lines alone, without an index or a side file: what Modalities leaves."""
-    counter = Counter(len(rows), progress)
-    staged = LocalStore().stage(str(target), overwrite=policy == "override")
-    try:
-        folder = os.path.dirname(os.path.abspath(target))
-        for data, lengths in reordered(rows, TableOrder(table), scratch_folder=folder):
-            staged.write(data)
-            counter.add(len(lengths))
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    counter, store = Counter(len(rows), progress), LocalStore()
+    path = output_path(store, str(target))
+    with claimed(store, path):
+        staged = store.stage(path, overwrite=policy == "override")
+        try:
+            folder = os.path.dirname(os.path.abspath(path))
+            for data, lengths in reordered(rows, TableOrder(table), scratch_folder=folder):
+                staged.write(data)
+                counter.add(len(lengths))
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            raise
 
 
 def _tell_unended(done: Done, files: Sequence[Path]) -> None:

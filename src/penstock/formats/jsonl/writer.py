@@ -16,7 +16,7 @@ from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound
 from penstock.formats._token_writer import FileDigests
 from penstock.formats._tokens import DATA, side_path
-from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.build import index_path_for, require_own_index
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
@@ -71,7 +71,7 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path):
                 raise output_exists(self._index_path)
-            _require_own_index(store, self._index_path, for_energon=self._for_energon)
+            require_own_index(store, self._index_path, flavor, data_path=path)
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
@@ -215,16 +215,6 @@ class JsonlWriter:
     def _require_open(self) -> None:
         if not self._open:
             raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
-
-
-def _require_own_index(store: Store, path: str, *, for_energon: bool) -> None:
-    """That the file which the index replaces is one: others have such names too, as Megatron's."""
-    if not store.exists(path):
-        return
-    fits = store.size(path) % 8 == 0 if for_energon else store.get(path, 0, 1) == b"\x80"
-    if not fits:
-        hint = "Name another output, or remove it"
-        raise ConfigError("what stands in the place of the index is none", path=path, hint=hint)
 
 
 def _object_of(sample: Sample, path: str) -> Sample:
