@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.store.resolve import local_path
 
 _log = logging.getLogger("penstock")
 
@@ -74,7 +75,9 @@ class Stream:
             ConfigError: it is no dataset of shards.
         """
         name = self.split or split or None
-        local = None if self.local is None else os.path.expanduser(self.local)
+        local = self.local
+        if local is not None and self.remote is not None:
+            local = local_path(local, "the local folder of a stream")
         if self.remote is None or (local is not None and _is_whole(local, name, trust)):
             where = local or self.remote
         else:

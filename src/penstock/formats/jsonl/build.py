@@ -23,6 +23,7 @@ from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.resolve import absolute
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -124,14 +125,14 @@ def index_path_for(path: str) -> str:
     return index_path
 
 
-def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
+def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
     """Write the index of a file, encoded as the lines come; returns its size in bytes.
 
     Raises:
         Corrupt: a faulty line; no index is left.
         ConfigError: the index exists and `overwrite` is false.
     """
-    staged = lines.store.stage(index_path, overwrite=overwrite)
+    staged = store.stage(index_path, overwrite=overwrite)
     try:
         encoder = PairListEncoder()
         for pairs in lines:
@@ -165,7 +166,7 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)
         try:
-            write_index(lines, index_path, overwrite=False)
+            write_index(lines, store, index_path, overwrite=False)
         except ConfigError:
             if not store.exists(index_path):
                 raise
@@ -192,4 +193,4 @@ def _lines_in_cache(store: Store, path: str) -> IntArray:
 
 
 def _lock_path(path: str) -> str:
-    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(os.path.realpath(path))}.lock")
+    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(absolute(path))}.lock")

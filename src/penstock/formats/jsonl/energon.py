@@ -22,7 +22,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._tree import line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._modes import Mode, preferred_mode
@@ -146,15 +146,13 @@ class StartsEncoder:
 
 
 def write_energon_index(
-    store: Store, path: str, index_path: str, *, overwrite: bool, progress: Callable[[int], None] | None = None
+    store: Store, path: str, staged: Staged, *, progress: Callable[[int], None] | None = None
 ) -> IntArray:
-    """Make the index of a file; returns int64[n_samples + 1], what it holds.
+    """Make the index of a file in a staged file, which is committed; returns int64[n_samples + 1], what it holds.
 
     Raises:
         Corrupt: a line that is no object; no index is left.
-        ConfigError: the index exists and `overwrite` is false.
     """
-    staged = store.stage(index_path, overwrite=overwrite)
     try:
         starts = scan_energon(store, path, progress)
         staged.write(encode_energon_index(starts))
@@ -178,7 +176,7 @@ def load_energon(store: Store, path: str) -> IntArray:
     index_path = energon_index_path(path)
     if not store.exists(index_path):
         try:
-            return write_energon_index(store, path, index_path, overwrite=False)
+            return write_energon_index(store, path, store.stage(index_path))
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
