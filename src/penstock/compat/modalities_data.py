@@ -158,6 +158,8 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
         ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
         FormatError: a file is damaged.
     """
+    for path in (*src_paths, target_path):
+        local_path(path, _MODALITIES)
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
