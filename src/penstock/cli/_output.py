@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from penstock._secrets import redact
+
 _PATIENCE_SECONDS = 1.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -32,14 +34,14 @@ class LocalPath(click.Path):
 def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
     """Print `data` as one JSON document, or `text`."""
     if as_json:
-        click.echo(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+        click.echo(redact(json.dumps(data, indent=1, ensure_ascii=False, default=str)))
     else:
-        click.echo(text if isinstance(text, str) else text())
+        click.echo(redact(text if isinstance(text, str) else text()))
 
 
 def note(message: str) -> None:
     """A line for people, on standard error."""
-    click.echo(message, err=True)
+    click.echo(redact(message), err=True)
 
 
 def human_bytes(size_bytes: float) -> str:

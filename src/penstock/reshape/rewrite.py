@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import (
     Store,
     SupportsDocumentRuns,
@@ -229,11 +230,11 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
 
 def _names(sources: Sequence[TokenRows]) -> list[str]:
     """Names of the inputs: the last part of each path, or more where that does not tell them apart."""
-    names = [os.path.basename(absolute(rows.path)) for rows in sources]
+    names = [os.path.basename(redact(absolute(rows.path))) for rows in sources]
     if len(set(names)) == len(names):
         return names
     # A URL is told apart by its host or bucket too.
-    paths = ["/" + absolute(rows.path).replace("://", "/", 1).lstrip("/") for rows in sources]
+    paths = ["/" + redact(absolute(rows.path)).replace("://", "/", 1).lstrip("/") for rows in sources]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [os.path.relpath(path, root) for path in paths]
 

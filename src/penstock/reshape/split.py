@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats import get_format
@@ -51,7 +52,7 @@ class _Mark:
     def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: AnyRows) -> None:
         self._store = store
         self._path = path
-        source = {"source": absolute(rows.path), "rows": len(rows), "units": total_units(rows)}
+        source = {"source": redact(absolute(rows.path)), "rows": len(rows), "units": total_units(rows)}
         self._what = made_by | source
 
     def is_there(self) -> bool:

@@ -10,6 +10,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
+from penstock._secrets import with_auth
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
@@ -39,7 +40,11 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     scheme = found[1].lower()
     if scheme == "file":
         return LocalStore(), _possible(_path_of(text))
-    return _remote(scheme, scheme + text[found.end(1) :].rstrip("/"))
+    try:
+        text = with_auth(scheme + text[found.end(1) :])
+    except ValueError as error:
+        raise ConfigError("user and password were left out of this URL", path=text, hint=str(error)) from None
+    return _remote(scheme, text.rstrip("/"))
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from typing import Any
 
+from penstock._secrets import logger, redact
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.store.resolve import local_path
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
@@ -94,7 +94,7 @@ class Stream:
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
-        return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+        return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
 
 
 def _is_whole(local: str, split: str | None, trust: bool) -> bool:

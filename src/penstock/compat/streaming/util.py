@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import overload
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError
 from penstock.formats import _shard_merge as shards
 from penstock.store.resolve import local_path, resolve
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 Place = str | tuple[str, str]
 

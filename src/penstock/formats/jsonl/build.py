@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
@@ -32,7 +32,7 @@ Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lin
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 @dataclass(frozen=True, slots=True)

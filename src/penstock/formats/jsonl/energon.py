@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import token_fingerprint, way_to_read
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
@@ -180,6 +181,8 @@ def load_energon(store: Store, path: str) -> IntArray:
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
+        except Unsupported:  # a store that is only read
+            return scan_energon(store, path)
         except ConfigError:
             if not store.exists(index_path):  # by another process, just now
                 raise
@@ -315,7 +318,7 @@ class EnergonJsonlSource:
         """Format, path and options."""
         options: dict[str, Any] = {"raw": True} if self._options.raw else {}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        return {"kind": "open", "format": "jsonl", "path": self.path, "flavor": "energon", **options}
+        return {"kind": "open", "format": "jsonl", "path": redact(self.path), "flavor": "energon", **options}
 
     def summary(self) -> str:
         """One line: path, and the number of samples where it is known."""
