@@ -68,7 +68,10 @@ class CachedStore:
         budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
-    __slots__ = ("_args", "_coming", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "remote")
+    __slots__ = (
+        *("_args", "_coming", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "_stated"),
+        "remote",
+    )
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
@@ -77,6 +80,7 @@ class CachedStore:
         self._heads: dict[str, Head] = {}
         self._spent: dict[str, int] = {}
         self._coming: dict[str, int] = {}
+        self._stated: dict[str, Mapping[str, str]] = {}
         self._looked: set[str] = set()
         self._mapped: OrderedDict[str, tuple[NDArray[np.uint8], float]] = OrderedDict()
         self._ranges_ignored = False
@@ -134,13 +138,15 @@ class CachedStore:
             Truncated, Corrupt: it does not have that size, or not these hashes.
             ConfigError: it is larger than the budget.
         """
+        if hashes:
+            self.expect_hashes(path, hashes)
         head = self._head_of_size(path, size_bytes)
-        known = self._mapped.get(path) if not hashes else None
+        known = self._mapped.get(path)
         if known is not None:
             return known[0]
         while True:
             try:
-                mapped = LocalStore().mmap(self._copy(path, head, hashes or {}))
+                mapped = LocalStore().mmap(self._copy(path, head))
             except NotFound:
                 continue  # another process removed it for one of its own, before it was mapped
             self._keep(path, mapped)
@@ -148,7 +154,17 @@ class CachedStore:
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
         """Local path of the copy; see `penstock.abc.SupportsCopies`. Raises as `mapped_copy`."""
-        return self._copy(path, self._head_of_size(path, size_bytes), hashes or {})
+        if hashes:
+            self.expect_hashes(path, hashes)
+        return self._copy(path, self._head_of_size(path, size_bytes))
+
+    def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
+        """What an index states of a file, by which every copy of it is checked; see `penstock.abc.SupportsCopies`."""
+        known = self._stated.get(path, {})
+        if not hashes.items() <= known.items():
+            self._stated[path] = {**known, **hashes}
+            self._mapped.pop(path, None)  # it was not held against these
+            self._looked.discard(path)
 
     def head(self, path: str) -> Head:
         """Size and version of a file, asked for once; raises `NotFound`."""
@@ -198,7 +214,7 @@ class CachedStore:
 
     def forget(self, path: str) -> None:
         """Ask again for what is known of a file."""
-        for known in (self._heads, self._spent, self._coming, self._mapped):
+        for known in (self._heads, self._spent, self._coming, self._mapped, self._stated):
             known.pop(path, None)
         self._looked.discard(path)
 
@@ -253,7 +269,9 @@ class CachedStore:
         if found is None:
             return None if known is None else self._keep(path, known[0])
         try:
-            return self._keep(path, LocalStore().mmap(found) if known is None else known[0])
+            if known is None:
+                return self.mapped_copy(path) if path in self._stated else self._keep(path, LocalStore().mmap(found))
+            return self._keep(path, known[0])
         except NotFound:
             return None
 
@@ -287,7 +305,8 @@ class CachedStore:
             self._looked.clear()
         self._heads[path] = head
 
-    def _copy(self, path: str, head: Head, hashes: Mapping[str, str]) -> str:
+    def _copy(self, path: str, head: Head) -> str:
+        hashes = self._stated.get(path, {})
         name = copy_name(path, head.version, head.size_bytes)
         found = self._folder.find(name, head.size_bytes) if not hashes else None
         return found or self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
