@@ -1,0 +1,22 @@
+import sys
+import time
+
+import things  # noqa: F401
+
+from penstock.cook import Prefetch
+from penstock.cook.stores import FileStore
+
+
+class Slow:
+    path = "slow"
+
+    def get(self, name):
+        time.sleep(0.2)
+        return b"x"
+
+
+ahead = Prefetch(threads=2)
+handles = [ahead.lazy(FileStore(Slow()), f"{number}") for number in range(1000)]  # minutes, if all were read
+handles[0].get()
+print("done")
+sys.exit(5)
