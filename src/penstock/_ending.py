@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import signal
 import sys
@@ -78,9 +79,8 @@ class _Ended(SystemExit):
 @functools.cache
 def _prepare() -> None:
     """Have the workers end with the process."""
-    import concurrent.futures.thread  # noqa: F401  what is registered last runs first
-
-    # Before `concurrent.futures` and `threading` wait for their threads, which may wait for ours.
+    # What is registered last runs first: before `concurrent.futures` waits for its threads, which may wait for ours.
+    importlib.import_module("concurrent.futures.thread")
     register: Callable[[Callable[[], object]], object] = getattr(threading, "_register_atexit", atexit.register)
     register(_end)
 

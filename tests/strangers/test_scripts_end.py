@@ -62,7 +62,7 @@ class Case:
 CASES = [
     # Those that take longest come first.
     Case("handler_needs_a_lock", 2, ("done", "needs the lock", "another handler ran"),
-         left("holds_a_lock") + r"penstock: an exit handler is not done after 10 s, in needs \(.*:\d+\): it is ended\n"),
+         left("holds_a_lock") + r"penstock: an exit handler is not done after 10 s, in needs .*: it is ended\n"),
     Case("comes_back_too_late", 4, err=left("wait")),
     Case("sample_sleeps", 5, err=left("sleeps")),
     Case("sample_spins_in_cpp", 1, err="the script's own\n" + left("minutes_in_torch")),
@@ -90,7 +90,7 @@ CASES = [
     Case("interrupted_processes", -15, ("ready",), "", (signal.SIGTERM,), ran=False, group=False),
     Case("terminated_by_handler", 4, ("ready",), "", (signal.SIGTERM,)),
     Case("interactive", 0, err=r"(.*\n)*ValueError: the script's own\n(.*\n)*", python=("-i", "-q")),
-    Case("prefetched", 5),
+    Case("prefetched", 5, ("done", "few were read")),
     Case("remote_hangs", 3, ("done true",)),
     Case("users_thread", 2, ("done", "the thread is done")),
 ]  # fmt: skip
