@@ -92,6 +92,7 @@ CASES = [
     Case("interactive", 0, err=r"(.*\n)*ValueError: the script's own\n(.*\n)*", python=("-i", "-q")),
     Case("prefetched", 5, ("done", "few were read")),
     Case("remote_hangs", 3, ("done true",)),
+    Case("writer_left_open", 2),
     Case("users_thread", 2, ("done", "the thread is done")),
 ]  # fmt: skip
 
