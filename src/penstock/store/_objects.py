@@ -159,7 +159,7 @@ class Objects:
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
         # Parts of a large file are tried again one by one; a conditional request must be counted here.
-        store = self._store if create else _open(self._base, self._options, retries=self._options.tries)
+        store = self._store if create else self._retrying
 
         def upload() -> None:
             with open(local_path, "rb") as file:
@@ -180,6 +180,10 @@ class Objects:
         """Remove a key."""
         with contextlib.suppress(NotFound):
             self._try(key, lambda: self._obstore.delete(self._store, key))
+
+    @functools.cached_property
+    def _retrying(self) -> Any:
+        return _open(self._base, self._options, retries=self._options.tries)
 
     def _read_one(self, key: str, place: Range | None) -> tuple[Buffer, Head, int]:
         options = {} if place is None else {"range": place}
