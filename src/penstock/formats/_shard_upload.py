@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 import xxhash
 
+from penstock._buffers import byte_view
 from penstock._digest import digest
 from penstock.abc import Buffer, Store
 from penstock.errors import ConfigError, NotFound, PrepareError
@@ -106,7 +107,7 @@ class FilesOutput:
         staged = self._store.stage(path, overwrite=True)
         try:
             for chunk in chunks:
-                hasher.update(chunk)
+                hasher.update(byte_view(chunk))
                 staged.write(chunk)
             content = (staged.tell(), hasher.hexdigest())
             if self._mark.done.get(name) != content or self._seen.size(path) != content[0]:

@@ -27,7 +27,7 @@ from urllib.parse import unquote_to_bytes
 from penstock._optional import require
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
-from penstock.store._credentials import s3_settings
+from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 
@@ -301,9 +301,11 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
         },
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=options.deadline_s)},
     }
+    settings = s3_settings(place) if scheme == "s3" else {}
+    require_credentials(scheme, base, settings)
     try:
         if scheme == "s3":
-            return store.S3Store(place, **s3_settings(place), **common)
+            return store.S3Store(place, **settings, **common)
         if scheme == "gs":
             return store.GCSStore(place, **common)
         if scheme in ("az", "azure"):
