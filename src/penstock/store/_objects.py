@@ -41,10 +41,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a remote file without its bytes: size, and a name of this version of it, or `""`."""
+    """What is known of a remote file without its bytes.
+
+    Attributes:
+        size_bytes: its size.
+        version: the name of this version of it (ETag), without the mark of a weak one; `""` where unknown.
+        modified: when it was changed last, as text; `""` where unknown.
+    """
 
     size_bytes: int
     version: str
+    modified: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What tells this version from others; `""` where nothing does."""
+        return self.version or self.modified
+
+    def contradicts(self, other: Head) -> bool:
+        """Whether these can't be of one version; what is unknown contradicts nothing."""
+        if self.size_bytes != other.size_bytes:
+            return True
+        if self.version and other.version:
+            return self.version != other.version
+        return bool(self.modified and other.modified) and self.modified != other.modified
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +305,13 @@ def _first_lines(error: Exception) -> str:
 
 
 def _head(meta: Any) -> Head:
-    version = meta["e_tag"] or (meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else "")
-    return Head(meta["size"], version)
+    modified = meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else ""
+    return Head(meta["size"], strong(meta["e_tag"] or ""), modified)
+
+
+def strong(etag: str) -> str:
+    """An ETag without the mark of a weak one: servers send one file's with it and without."""
+    return etag.removeprefix("W/")
 
 
 def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
