@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         status = 2
     except click.ClickException as error:
-        error.message = redact(error.message)
+        vars(error)["message"] = redact(error.message)
         error.show()
         status = error.exit_code
     except click.Abort:
