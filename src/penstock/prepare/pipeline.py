@@ -36,7 +36,7 @@ from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import output_path, require_other, require_outside
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 from penstock.store.side_file import read_side_file
 from penstock.types import Manifest
 
@@ -119,7 +119,7 @@ def pack(
     selection = select(field, join, jq, text_per if input_format == "text" else "json")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
-    path = output_path(store or LocalStore(), os.path.abspath(resolve(output)[1]))
+    path = output_path(store or LocalStore(), absolute(local_path(output, "what pack writes")))
     request = _Request(
         given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
         output=path,

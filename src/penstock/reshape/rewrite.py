@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import (
     Store,
     SupportsDocumentRuns,
@@ -23,7 +24,7 @@ from penstock.formats import files_at, formats_of_name, get_format
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 from penstock.types import IntArray, Manifest
 
 Path = str | os.PathLike[str]
@@ -231,10 +232,11 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
 
 def _names(sources: Sequence[TokenRows]) -> list[str]:
     """Names of the inputs: the last part of each path, or more where that does not tell them apart."""
-    names = [os.path.basename(os.path.abspath(rows.path)) for rows in sources]
+    names = [os.path.basename(redact(absolute(rows.path))) for rows in sources]
     if len(set(names)) == len(names):
         return names
-    paths = [os.path.abspath(rows.path) for rows in sources]
+    # A URL is told apart by its host or bucket too.
+    paths = ["/" + redact(absolute(rows.path)).replace("://", "/", 1).lstrip("/") for rows in sources]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [os.path.relpath(path, root) for path in paths]
 

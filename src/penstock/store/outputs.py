@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, Unsupported
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._replaced import Owned
 from penstock.store.local import LocalStore
+from penstock.store.resolve import is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
 
@@ -196,7 +197,7 @@ class _Folder:
 
 def _place(path: str) -> str:
     """A path as all its names have it; a URL as it is."""
-    return path.rstrip("/") if "://" in path else os.path.realpath(path)
+    return path.rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _is_in(inner: str, outer: str) -> bool:

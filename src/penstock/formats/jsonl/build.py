@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,16 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._tokens import DATA
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.resolve import absolute
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -32,7 +32,7 @@ RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 _MEGATRON_HEAD = b"MMIDIDX\0\0"
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def index_path_for(path: str) -> str:
     return index_path
 
 
-def require_own_index(store: Store, index_path: str, flavor: str, *, data_path: str) -> None:
+def require_own_index(store: Store, index_path: str, flavor: str, *, has_data: bool) -> None:
     """That the file which an index replaces is none of somebody else's: others give such names too, as Megatron-LM.
 
     Raises:
@@ -134,23 +134,23 @@ def require_own_index(store: Store, index_path: str, flavor: str, *, data_path: 
     if not store.exists(index_path):
         return
     if flavor == "energon":
-        fits = store.exists(data_path) or store.size(index_path) % 8 == 0
+        fits = has_data or store.size(index_path) % 8 == 0
     else:
         head = store.get(index_path, 0, len(_MEGATRON_HEAD))
-        fits = head != _MEGATRON_HEAD if store.exists(data_path) else head.startswith(b"\x80")
+        fits = head != _MEGATRON_HEAD if has_data else head.startswith(b"\x80")
     if not fits:
         hint = "Name another output, or remove it"
         raise ConfigError("what stands in the place of the index is another thing", path=index_path, hint=hint)
 
 
-def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
+def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
     """Write the index of a file, encoded as the lines come; returns its size in bytes.
 
     Raises:
         Corrupt: a faulty line; no index is left.
         ConfigError: the index exists and `overwrite` is false.
     """
-    staged = lines.store.stage(index_path, overwrite=overwrite)
+    staged = store.stage(index_path, overwrite=overwrite)
     try:
         encoder = PairListEncoder()
         for pairs in lines:
@@ -184,7 +184,7 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)
         try:
-            write_index(lines, index_path, overwrite=False)
+            write_index(lines, store, index_path, overwrite=False)
         except ConfigError:
             if not store.exists(index_path):
                 raise
@@ -198,12 +198,8 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
 
 def _lines_in_cache(store: Store, path: str) -> IntArray:
     size_bytes = store.size(path)
-    parts: list[str | int] = [sample_fingerprint(store, "jsonl", b"", [(DATA, path)]), size_bytes]
-    if isinstance(store, LocalStore):
-        # A fingerprint is a sample; on one host the time of the last change tells more.
-        parts += [os.path.realpath(path), os.stat(path).st_mtime_ns]
     runs = DerivedCache().array(
-        f"{_LINES_VERSION}-{digest(*parts)}",
+        f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}",
         "int64",
         lambda: np.concatenate([np.empty((0, 2), np.int64), *IndexedLines(store, path, size_bytes)]).reshape(-1),
     )
@@ -211,4 +207,4 @@ def _lines_in_cache(store: Store, path: str) -> IntArray:
 
 
 def _lock_path(path: str) -> str:
-    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(os.path.realpath(path))}.lock")
+    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(absolute(path))}.lock")

@@ -71,7 +71,7 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path):
                 raise output_exists(self._index_path)
-            require_own_index(store, self._index_path, flavor, data_path=path)
+            require_own_index(store, self._index_path, flavor, has_data=store.exists(path))
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
