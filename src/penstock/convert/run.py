@@ -179,7 +179,8 @@ def _convert_tokens(
     if isinstance(store, LocalStore):
         store = LocalStore(kept=kept)
     started = time.monotonic()
-    with claimed(store, plan.target_path) as held:
+    split = plan.create_options.get("split")  # others may be written at the same time
+    with claimed(store, f"{plan.target_path}.{split}" if split else plan.target_path) as held:
         manifest = _copy(plan, held, kept, advance, overwrite=overwrite)
         copied = time.monotonic()
         written = plan.format.open(held, plan.target_path, plan.open_options)
