@@ -8,6 +8,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("penstock", deadline=None)  # a timing is never a test
+settings.load_profile("penstock")
 
 GOLDEN = Path(__file__).parent / "golden"
 

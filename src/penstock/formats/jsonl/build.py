@@ -16,10 +16,9 @@ from penstock._digest import digest
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._tokens import DATA
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
@@ -179,12 +178,8 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
 
 def _lines_in_cache(store: Store, path: str) -> IntArray:
     size_bytes = store.size(path)
-    parts: list[str | int] = [sample_fingerprint(store, "jsonl", b"", [(DATA, path)]), size_bytes]
-    if isinstance(store, LocalStore):
-        # A fingerprint is a sample; on one host the time of the last change tells more.
-        parts += [os.path.realpath(path), os.stat(path).st_mtime_ns]
     runs = DerivedCache().array(
-        f"{_LINES_VERSION}-{digest(*parts)}",
+        f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}",
         "int64",
         lambda: np.concatenate([np.empty((0, 2), np.int64), *IndexedLines(store, path, size_bytes)]).reshape(-1),
     )

@@ -73,6 +73,15 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
     return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
 
 
+def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
+    """`dataset_details`, each split with the samples that it has when it is open."""
+
+    def samples_of(splits: Splits, split: str) -> int:
+        return len(open_raw(store, root, OpenOptions(split=split), splits))
+
+    return dataset_details(store, root, samples_of, **configs)
+
+
 class WebdatasetSource:
     """The raw samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
 
@@ -287,7 +296,7 @@ class WebdatasetSource:
 
     def details(self) -> dict[str, Any]:
         """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
-        return dataset_details(self._store, self.path, split_config=self._split_config)
+        return raw_details(self._store, self.path, split_config=self._split_config)
 
     def summary(self) -> str:
         """One line: path, split, shards, and samples where they are known."""
