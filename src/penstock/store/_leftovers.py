@@ -38,9 +38,9 @@ def is_staged_name(name: str) -> bool:
     return name.startswith(".") and name.endswith(STAGED_SUFFIX)
 
 
-def staged_name(name: str) -> str:
-    """A hidden name for a file that will be called `name`."""
-    return f"{_start(name)}{secrets.token_hex(4)}{STAGED_SUFFIX}"
+def staged_name(name: str, token: str | None = None) -> str:
+    """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
+    return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
 
 
 def take_leftovers(
