@@ -20,7 +20,7 @@ from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
-from penstock.store.resolve import resolve
+from penstock.store.resolve import local_path, resolve
 from penstock.types import IntArray
 
 Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
@@ -234,7 +234,8 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     return lambda first, stop, data, lengths: wanted[first:stop]
 
 
-def _read_indices(path: str) -> NDArray[Any]:
+def _read_indices(given: str) -> NDArray[Any]:
+    path = local_path(given, "the file of indices")
     try:
         if path.endswith(".npy"):
             return np.load(path, allow_pickle=False)

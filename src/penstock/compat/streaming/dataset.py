@@ -51,8 +51,9 @@ class StreamingDataset(IterableDataset):
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
         stream_name: taken, without effect: there is one kind of stream.
-        download_retry, download_timeout, validate_hash, keep_zip, cache_limit: taken, without effect: the cache folder
-            has its own budget, and what is fetched is always checked.
+        validate_hash: of streams that name none; see `Stream`.
+        download_retry, download_timeout, keep_zip, cache_limit: taken, without effect: the cache folder has its own
+            budget, and the store tries again by its own rules.
 
     Raises:
         ConfigError: arguments that don't fit each other or the data.
@@ -98,7 +99,7 @@ class StreamingDataset(IterableDataset):
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
-        del download_retry, download_timeout, validate_hash, keep_zip, cache_limit, stream_name
+        del download_retry, download_timeout, keep_zip, cache_limit, stream_name
         if streams and (remote or local):
             raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
         self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **(stream_config or {}))])
@@ -121,7 +122,7 @@ class StreamingDataset(IterableDataset):
         for name in _SHOWN:
             setattr(self, name, self._options[name])
         self._epochs, self._rounds = Epochs(), dict[int, int]()
-        self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
+        self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]

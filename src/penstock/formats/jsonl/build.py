@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
@@ -22,6 +22,7 @@ from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.resolve import absolute
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -30,7 +31,7 @@ Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lin
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +124,14 @@ def index_path_for(path: str) -> str:
     return index_path
 
 
-def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
+def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
     """Write the index of a file, encoded as the lines come; returns its size in bytes.
 
     Raises:
         Corrupt: a faulty line; no index is left.
         ConfigError: the index exists and `overwrite` is false.
     """
-    staged = lines.store.stage(index_path, overwrite=overwrite)
+    staged = store.stage(index_path, overwrite=overwrite)
     try:
         encoder = PairListEncoder()
         for pairs in lines:
@@ -164,7 +165,7 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)
         try:
-            write_index(lines, index_path, overwrite=False)
+            write_index(lines, store, index_path, overwrite=False)
         except ConfigError:
             if not store.exists(index_path):
                 raise
@@ -187,4 +188,4 @@ def _lines_in_cache(store: Store, path: str) -> IntArray:
 
 
 def _lock_path(path: str) -> str:
-    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(os.path.realpath(path))}.lock")
+    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(absolute(path))}.lock")

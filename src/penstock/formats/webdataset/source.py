@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import NotFound
@@ -292,7 +293,7 @@ class WebdatasetSource:
         given |= {"raw": True} if options.raw else {}
         given |= {"columns": list(options.columns)} if options.columns is not None else {}
         given |= {} if self._split_config is None else {"split_config": self._split_config}
-        return {"kind": "open", "format": "webdataset", "path": self.path, **given}
+        return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
 
     def details(self) -> dict[str, Any]:
         """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
