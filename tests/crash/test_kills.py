@@ -164,7 +164,9 @@ def cannot_go_on(folder: Path, overwrite: bool) -> None:
     ],
 )
 def test_what_breaks_the_law_is_found(folder: Path, work: Any, said: str | None) -> None:
-    case = each_call.Case("a test", cases.nothing, work, cases.file_of("out"), lambda at: (at / "out").write_bytes(b"old"))
+    case = each_call.Case(
+        "a test", cases.nothing, work, cases.file_of("out"), lambda at: (at / "out").write_bytes(b"old")
+    )
     found: list[str] = []
     for with_old in (False, True):
         one = each_call.Round(case, folder / "round", with_old, each_call.Bucket())

@@ -14,6 +14,7 @@ from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
@@ -50,8 +51,10 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
         if overwrite:
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+        sweep_output(store, path)
         raise output_exists(path)
-    store.stage(f"{path}/{side_name}", overwrite=True).abort()  # a store that is only read says so now, not at the first shard
+    # A store that is only read says so now, not at the first shard.
+    store.stage(f"{path}/{side_name}", overwrite=True).abort()
     return _FilesOutput(store, path, side_name)
 
 
@@ -83,9 +86,9 @@ class _FolderOutput:
 
 
 class _FilesOutput:
-    """Files that are made visible one after another, each when it is finished: no reader looks at them without an index.
+    """Files that are made visible one after another, each when it is finished: without an index nobody reads them.
 
-    What a killed writer left is taken over where it has the same bytes, so the same work again ends in the same dataset.
+    What a killed writer left is taken over where it has the same bytes: the same work again ends in the same dataset.
     """
 
     __slots__ = ("_found", "_made", "_path", "_side_name", "_store")
@@ -121,6 +124,8 @@ class _FilesOutput:
             self._store.size(path)  # still there: whoever made it may have given up meanwhile
         self.add(INDEX_NAME, [index])
         self._made = []
+        if self._found:
+            sweep_output(self._store, self._path)
 
     def abort(self) -> None:
         made, self._made = self._made, []

@@ -83,6 +83,21 @@ def take_leftovers(
     return taken
 
 
+def drop_second_names(os_module: Any, path: str) -> None:
+    """Remove the hidden names of a visible file: what a writer leaves that is killed between its last two calls."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with contextlib.suppress(OSError):
+        visible = os.stat(path)
+        if visible.st_nlink == 1:
+            return
+        for entry in os.listdir(folder):
+            hidden = os.path.join(folder, entry)
+            if entry.startswith(_start(name)) and is_staged_name(entry):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.lstat(hidden), visible):
+                        os_module.unlink(hidden)
+
+
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:
     """Have a piece of `view` stand at `offset_bytes`; returns its length."""
     piece = view[:_PIECE_BYTES]
