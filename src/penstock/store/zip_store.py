@@ -21,7 +21,7 @@ MAGIC = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _MOST_RATIO = 1032  # of deflate
 _ENCRYPTED = 1
-_FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, NotImplementedError, EOFError)
+_FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, RuntimeError, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
