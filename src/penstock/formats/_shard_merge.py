@@ -26,6 +26,7 @@ from penstock.formats._shard_files import Folder
 from penstock.formats._shard_names import numeric_order
 from penstock.formats._shard_output import Output, open_output
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim
 from penstock.store.resolve import resolve
@@ -76,6 +77,7 @@ def merge_index(
     held = claim(store, where)
     try:
         if store.exists(where):
+            sweep_output(store, where)
             there = store.get(where)
             if there == data:
                 return len(shards)

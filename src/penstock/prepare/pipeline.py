@@ -35,7 +35,7 @@ from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import output_path, require_other, require_outside
+from penstock.store.outputs import claim, output_path, require_other, require_outside
 from penstock.store.resolve import absolute, local_path
 from penstock.store.side_file import read_side_file
 from penstock.types import Manifest
@@ -182,6 +182,8 @@ class _Material:
 def _pack(request: _Request) -> PackReport:
     started = time.perf_counter()
     if request.store.exists(request.output) and not request.overwrite:
+        for path in files_at(request.to, request.output):
+            claim(request.store, path).release()  # refused where somebody writes it; what a killed one left goes
         _forget_complete_work(request)
         raise output_exists(request.output)
     if request.store.is_folder(request.output) and request.to != "mds":

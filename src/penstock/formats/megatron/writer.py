@@ -35,6 +35,7 @@ from penstock.formats.megatron.layout import (
 )
 from penstock.formats.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.megatron.publish import may_write, publish
+from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claim_files, output_path
 from penstock.types import Batch, IntArray, Manifest, Sample
@@ -123,6 +124,7 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
         return
     index = idx_path(prefix)
     if not overwrite:
+        sweep_output(store, index)
         raise output_exists(index if store.exists(index) else bin_path(prefix))
     if store.exists(index) and not is_index(store, index):
         raise ConfigError("what stands here is no index of Megatron", path=index, hint=_OTHER)
