@@ -13,7 +13,8 @@ from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
-from penstock.formats._shard_upload import FilesOutput
+from penstock.formats._shard_upload import FilesOutput, sweep_mark
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
@@ -50,6 +51,8 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
         if overwrite:
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+        sweep_output(store, path)
+        sweep_mark(store, path)
         raise output_exists(path)
     return FilesOutput(store, path, side_name, overwrite=overwrite)
 

@@ -18,13 +18,14 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from penstock._ending import sleep
 from penstock._optional import require
+from penstock._pool import Pool
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
@@ -150,7 +151,7 @@ class Objects:
         self._options = options
         self._store = _open(base, options)
         self._watch = Watch()
-        self._threads = ThreadPoolExecutor(options.requests, "penstock-remote")
+        self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
         """Size and version; raises `NotFound`."""
@@ -267,7 +268,8 @@ class Objects:
                 wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
                 if number == options.tries or time.monotonic() + wait_s > end_s:
                     raise self._typed(key, error, number) from None
-            time.sleep(wait_s)
+            if sleep(wait_s):  # the process ends
+                raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
 
     def _url(self, key: str) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Generator
 
+from penstock._ending import Worker, has_ended, sleep
 from penstock._secrets import logger
 
 PATIENCE_S = 10.0
@@ -30,8 +31,9 @@ class Watch:
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._waiting[number] = (url, time.monotonic(), PATIENCE_S)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="penstock-patience", daemon=True)
+            if self._thread is None and not has_ended():
+                # Its sleep ends with the process.
+                self._thread = Worker(self._look, "penstock-patience", stop=int, doing=lambda: "slow requests")
                 self._thread.start()
         try:
             yield
@@ -40,8 +42,7 @@ class Watch:
                 del self._waiting[number]
 
     def _look(self) -> None:
-        while True:
-            time.sleep(PATIENCE_S / 10)
+        while not sleep(PATIENCE_S / 10):
             now = time.monotonic()
             with self._lock:
                 late = {one: found for one, found in self._waiting.items() if now - found[1] >= found[2]}
