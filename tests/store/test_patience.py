@@ -69,6 +69,7 @@ def test_answers_that_break_off_put_the_end_off(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(_objects, "time", clock)
+    monkeypatch.setattr(_objects, "sleep", clock.sleep)
     monkeypatch.setattr(_objects, "_MOST_WAIT_S", 0.5)
     server.fail([fault] * 9)  # after which eight waits or more of a quarter of a second are behind us
     objects = Objects(server.url, RemoteOptions(tries=10, backoff_s=0.5, deadline_s=1.0))
