@@ -53,32 +53,6 @@ def test_few_files_are_open_however_many_shards() -> None:
     assert f"set/{INDEX_NAME}" in files
 
 
-def test_the_same_again_goes_on_with_what_is_there() -> None:
-    expected = whole()
-    names = sorted(name for name in expected if name.endswith(".mds"))
-    for left in (names[:1], names[3:5], names, [*names, "set/.penstock"]):
-        files = {name: expected[name] for name in left}
-        writer(CountingStore(MemoryStore(files)), 40).commit()
-        assert files == expected
-
-
-def test_other_bytes_are_refused_by_name() -> None:
-    files = {"set/shard.00002.mds": b"of another run"}
-    made = writer(CountingStore(MemoryStore(files)), 40)
-    with pytest.raises(ConfigError, match=r"set/shard\.00002\.mds: a file of this name, with other bytes"):
-        made.commit()
-    made.abort()
-    assert files == {"set/shard.00002.mds": b"of another run"}
-
-
-def test_what_is_given_up_leaves_nothing_of_its_own() -> None:
-    expected = whole()
-    files = {"set/shard.00000.mds": expected["set/shard.00000.mds"]}
-    made = writer(CountingStore(MemoryStore(files)), 40)
-    made.abort()
-    assert files == {"set/shard.00000.mds": expected["set/shard.00000.mds"]}
-
-
 def test_a_complete_one_is_refused_at_once(tmp_path: Path) -> None:
     files = whole()
     with pytest.raises(ConfigError, match="the output exists"):

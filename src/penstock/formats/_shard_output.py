@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Staged, StagedFolder, Store, SupportsFolders
+from penstock.abc import Buffer, StagedFolder, Store, SupportsFolders
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
+from penstock.formats._shard_upload import FilesOutput, sweep_mark
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
@@ -52,10 +52,9 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
         sweep_output(store, path)
+        sweep_mark(store, path)
         raise output_exists(path)
-    # A store that is only read says so now, not at the first shard.
-    store.stage(f"{path}/{side_name}", overwrite=True).abort()
-    return _FilesOutput(store, path, side_name)
+    return FilesOutput(store, path, side_name, overwrite=overwrite)
 
 
 class _FolderOutput:
@@ -83,71 +82,6 @@ class _FolderOutput:
 
     def abort(self) -> None:
         self._folder.abort()
-
-
-class _FilesOutput:
-    """Files that are made visible one after another, each when it is finished: without an index nobody reads them.
-
-    What a killed writer left is taken over where it has the same bytes: the same work again ends in the same dataset.
-    """
-
-    __slots__ = ("_found", "_made", "_path", "_side_name", "_store")
-
-    def __init__(self, store: Store, path: str, side_name: str) -> None:
-        self._store = store
-        self._path = path
-        self._side_name = side_name
-        self._made: list[str] = []
-        self._found: list[str] = []
-
-    def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
-        path = f"{self._path}/{name}"
-        try:
-            staged, is_there = self._store.stage(path), False
-        except ConfigError:
-            staged, is_there = self._store.stage(path, overwrite=True), True
-        try:
-            for chunk in chunks:
-                staged.write(chunk)
-            if is_there:
-                _require_same(self._store, path, staged)
-                self._found.append(path)
-            else:
-                staged.commit()
-                self._made.append(path)
-        finally:
-            staged.abort()
-
-    def publish(self, index: bytes, manifest: Manifest, /) -> None:
-        self.add(self._side_name, [encode_manifest(manifest)])
-        for path in self._found:
-            self._store.size(path)  # still there: whoever made it may have given up meanwhile
-        self.add(INDEX_NAME, [index])
-        self._made = []
-        if self._found:
-            sweep_output(self._store, self._path)
-
-    def abort(self) -> None:
-        made, self._made = self._made, []
-        for path in made:
-            with contextlib.suppress(PenstockError, OSError):
-                self._store.delete(path)
-
-
-def _require_same(store: Store, path: str, staged: Staged) -> None:
-    """Raise `ConfigError` where a file is not what is staged for its name."""
-    size_bytes, done_bytes = staged.tell(), 0
-    same = store.size(path) == size_bytes
-    while same and done_bytes < size_bytes:
-        step_bytes = min(_CHUNK_BYTES, size_bytes - done_bytes)
-        same = store.get(path, done_bytes, step_bytes) == staged.read_at(done_bytes, step_bytes)
-        done_bytes += step_bytes
-    if not same:
-        raise ConfigError(
-            "a file of this name, with other bytes, is there without an index",
-            path=path,
-            hint="Another run is writing this output, or was killed and meant to write something else: then delete it",
-        )
 
 
 class ShardWork:
