@@ -21,7 +21,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
 from penstock.formats._media_index import MediaFilter, MediaRow
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, system_errors
 from penstock.formats.folder.files import INDEX, is_text, list_files
 from penstock.formats.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.executors import make_executor
@@ -164,7 +164,7 @@ class _Run:
         )
         members: list[list[MediaFile]] = [[] for _ in names]
         try:
-            with closing(connect(self._store, self._index)) as old:
+            with system_errors(self._index), closing(connect(self._store, self._index)) as old:
                 for number, name, start_bytes, size_bytes in old.execute(query):
                     members[number].append(MediaFile(name, start_bytes, size_bytes))
         except (sqlite3.Error, IndexError, TypeError) as error:
@@ -204,7 +204,7 @@ class _Run:
         problems: list[MediaProblem] = []
         if is_tars:
             _copy(self._store, self._index, self._new)
-        with closing(sqlite3.connect(self._new, isolation_level=None)) as new:
+        with system_errors(self._new), closing(sqlite3.connect(self._new, isolation_level=None)) as new:
             # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
             for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
                 new.execute(f"PRAGMA {pragma}").fetchall()

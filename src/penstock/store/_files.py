@@ -6,10 +6,11 @@ import contextlib
 import ctypes
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import ConfigError
-from penstock.store._replaced import Owned, require_replaceable
+from penstock.store._replaced import Owned, is_staged_name, require_replaceable
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -83,6 +84,35 @@ def exchange(first: str, second: str) -> None:
             found="no such call" if call is None else os.strerror(ctypes.get_errno()),
             hint="Write beside it, delete the old one yourself, then rename",
         )
+
+
+def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
+    """What `ask`, a `stat`, says of a path; None where nothing is, or can be, of this name. Else its error."""
+    try:
+        return ask(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            return None
+        raise
+
+
+def files_below(folder: str) -> list[str]:
+    """All files below a folder, in byte order of their relative paths, staged ones left out.
+
+    Raises:
+        OSError: a folder that can't be read: its files are not taken for none.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not is_staged_name(name)]
+        found += [os.path.join(parent, name) for name in names if not is_staged_name(name)]
+    return sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, folder)))
 
 
 def make_folders(os_module: Any, folder: str) -> list[str]:

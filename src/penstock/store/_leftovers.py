@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.store._files import remove_tree
-from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, listed, strangers
-from penstock.store._replaced import is_staged_name as is_staged_name
+from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, strangers
 
 _PIECE_BYTES = 1 << 20
 
@@ -36,7 +35,6 @@ class Kept:
 
 __all__ = [
     "Kept",
-    "is_staged_name",
     "make_staged",
     "remove_others",
     "staged_name",

@@ -29,24 +29,26 @@ from penstock.errors import NotFound, Truncated
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
     copy_range,
+    files_below,
     is_free,
     make_folders,
     output_exists,
     publish_folder,
     remove_tree,
     start_writeback,
+    status_of,
     sync_folder,
 )
 from penstock.store._leftovers import (
     Kept,
     drop_second_names,
-    is_staged_name,
     make_staged,
     remove_others,
     staged_name,
     take_leftovers,
     write_what_differs,
 )
+from penstock.store._named import NamingOs, named
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
@@ -118,21 +120,18 @@ class LocalStore:
 
     def exists(self, path: str) -> bool:
         """Whether a file or a folder of this name is there."""
-        return os.path.lexists(path)
+        return status_of(self._os.lstat, path) is not None
 
     def is_folder(self, path: str) -> bool:
         """Whether `path` is a folder."""
-        return os.path.isdir(path)
+        status = status_of(self._os.stat, path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
-        if not os.path.isdir(prefix):
+        if not self.is_folder(prefix):
             raise _not_found(prefix)
-        found: list[str] = []
-        for folder, folders, names in os.walk(prefix):
-            folders[:] = [name for name in folders if not is_staged_name(name)]
-            found += [os.path.join(folder, name) for name in names if not is_staged_name(name)]
-        yield from sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, prefix)))
+        yield from files_below(prefix)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -157,7 +156,7 @@ class LocalStore:
         """Take an output, until it is released; raises `PrepareError` where another writer has it."""
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()
-        return LocalClaim(self._os, path, shared=shared)
+        return LocalClaim(NamingOs(self._os, path), path, shared=shared)
 
     def holding(self, claim: LocalClaim) -> LocalStore:
         """This store for writers that join in `claim`."""
@@ -214,6 +213,8 @@ class LocalStore:
             raise _not_found(path) from None
         try:
             yield fd
+        except OSError as error:
+            raise named(error, path) from None
         finally:
             self._os.close(fd)
 
@@ -247,7 +248,7 @@ class LocalStaged:
         self.path = path
         self._kept = kept
         self._left_bytes = 0  # of a killed writer's file that is taken over
-        self._os = os_module
+        self._os = os_module = NamingOs(os_module, path)
         self._overwrite = overwrite
         self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
         self._pending = bytearray()
@@ -299,14 +300,15 @@ class LocalStaged:
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
         self._flush()
-        source = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        given = NamingOs(self._os, path)
+        source = given.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if length_bytes is None:
-                length_bytes = int(self._os.fstat(source).st_size) - start_bytes
+                length_bytes = int(given.fstat(source).st_size) - start_bytes
             copied_bytes = 0
             while self._left_bytes > self._size_bytes and copied_bytes < length_bytes:
                 step_bytes = min(_COALESCE_BYTES, length_bytes - copied_bytes)
-                piece = self._os.pread(source, step_bytes, start_bytes + copied_bytes)
+                piece = given.pread(source, step_bytes, start_bytes + copied_bytes)
                 self._write_all(memoryview(piece))
                 copied_bytes += len(piece)
                 if not piece:
@@ -436,7 +438,7 @@ class LocalStagedFolder:
         self._own = own
         self._kept = kept
         self._names: set[str] = set()
-        self._os = os_module
+        self._os = os_module = NamingOs(os_module, path)
         self._overwrite = overwrite
         self._fd = -1
         self._temp = ""

@@ -23,7 +23,7 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, raise_system_error, system_errors
 from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
@@ -92,10 +92,11 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
     names = list(read_info(store, root).counts)
     index = meta_path(root, SQLITE)
     if store.exists(index):
-        with closing(connect(store, index)) as connection:
+        with system_errors(index), closing(connect(store, index)) as connection:
             try:
                 rows = connection.execute(_QUERY)
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
+                raise_system_error(error, index)
                 rows = None  # of a version without a table of parts
             if rows is not None:
                 yield from _checked(rows, len(names), index)
@@ -253,6 +254,7 @@ def _checked(rows: Any, num_shards: int, path: str) -> Iterator[Row]:
                 )
             yield number, key, part, start, size
     except sqlite3.DatabaseError as error:
+        raise_system_error(error, path)
         raise Corrupt("this index is damaged", path=path, found=str(error)) from None
 
 

@@ -16,7 +16,7 @@ from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._media_index import MediaRow, read_rows
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, system_errors
 from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, list_files
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
@@ -113,7 +113,7 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
     if not store.exists(path):
         return
     try:
-        with closing(connect(store, path)) as connection:
+        with system_errors(path), closing(connect(store, path)) as connection:
             rows = list(read_rows(connection, path=path))
     except (sqlite3.Error, PenstockError) as error:
         what = error.what if isinstance(error, PenstockError) else str(error)
@@ -161,7 +161,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
             shutil.copyfile(index, local)
-            with closing(sqlite3.connect(local)) as connection, connection:
+            with system_errors(local), closing(sqlite3.connect(local)) as connection, connection:
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]
                 connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
