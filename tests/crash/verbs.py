@@ -13,6 +13,8 @@ from typing import Any
 import cases
 import inputs
 
+import penstock
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 Setup = Callable[[Path], object]
 
@@ -57,6 +59,15 @@ def prepared_tars(folder: Path) -> None:
     """A prepared WebDataset."""
     cases.write_tars(folder)
     cases.prepared()(folder, False)
+
+
+def prepared_gifs(folder: Path) -> None:
+    """A prepared WebDataset of pictures."""
+    cases.write_media(folder)
+    pictures = sorted((folder / "media").rglob("*.gif"))
+    with penstock.create(folder / "set", format="webdataset") as writer:
+        for number, path in enumerate(pictures):
+            writer.write({"__key__": f"k{number}", "gif": path.read_bytes()})
 
 
 def prepared_media(folder: Path) -> None:
@@ -125,8 +136,7 @@ VERBS = [
         verb(f"{PACK} -o {output}", cases.write_pack_inputs)
         for output in ("out.pbin", "out.zarr", "out --to megatron", "out --to mds")
     ),
-    verb(f"pack in.parquet --tokenizer tokenizer.json --executor inline --engine tokenizers --eos {inputs.EOS} -o o.pbin",
-         lambda folder: (table(folder), cases.write_pack_inputs(folder))),  # fmt: skip
+    verb(PACK.replace("a.jsonl.gz b.jsonl", "in.parquet") + " -o out.pbin", cases.both(table, cases.write_pack_inputs)),
     verb("convert a.pbin out.pbin", cases.two_pbin),
     verb("convert a.pbin out.zarr --split train", cases.two_pbin),
     verb("convert a.pbin out --to megatron", cases.two_pbin),
@@ -183,7 +193,7 @@ VERBS = [
     verb("prepare set --split-ratio 1,0,0 --sample-type CrudeWebdataset", cases.write_tars),
     verb("prepare a.jsonl", cases.many_lines("a.jsonl", 40)),
     verb("prepare-media media", cases.write_media),
-    verb("prepare-media set --media-by-glob *.txt", prepared_tars),
+    verb("prepare-media set --media-by-glob *.gif", prepared_gifs),
     verb("prepare-media media --media-by-header", prepared_media),
     verb("lint set", prepared_tars, finds=True),
     verb("lint a.jsonl", one_jsonl, finds=True),

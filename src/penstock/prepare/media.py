@@ -37,7 +37,6 @@ Progress = Callable[[int, int], None]
 _FILES_A_TASK = 500
 _WORTH_A_WORKER = 2000
 _MOST_WORKERS = 16
-_BLOCK_BYTES = 1 << 22
 _EPOCH = "1970-01-01 00:00:00"
 
 
@@ -237,9 +236,7 @@ class _Run:
         index = self._store.stage(self._index, overwrite=True)
         side = None
         try:
-            with open(self._new, "rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    index.write(block)
+            index.append_file(self._new)
             side = self._store.stage(seen_path(self._index), overwrite=True)
             side.write(write_seen(seen, file_binding(LocalStore(), self._new)))
             # The index first: without its side file the next run only reads more than it had to.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import ConfigError
+from penstock.store._named import raised
 from penstock.store._replaced import Owned, is_staged_name, require_replaceable
 
 _STEP_BYTES = 1 << 20
@@ -104,12 +105,8 @@ def files_below(folder: str) -> list[str]:
     Raises:
         OSError: a folder that can't be read: its files are not taken for none.
     """
-
-    def fail(error: OSError) -> None:
-        raise error
-
     found: list[str] = []
-    for parent, folders, names in os.walk(folder, onerror=fail):
+    for parent, folders, names in os.walk(folder, onerror=raised):
         folders[:] = [name for name in folders if not is_staged_name(name)]
         found += [os.path.join(parent, name) for name in names if not is_staged_name(name)]
     return sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, folder)))

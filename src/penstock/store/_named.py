@@ -68,6 +68,11 @@ class NamingOs:
             raise named(error, self._path, amount if isinstance(amount, int) else len(amount)) from None
 
 
+def raised(error: OSError) -> None:
+    """Raise what `os.walk` is told of a folder: one that can't be read is not taken for an empty one."""
+    raise error
+
+
 def _free_bytes(path: str) -> int:
     """Free bytes for us in the file system of a path that may not be there yet; 0 where it does not say."""
     folder = os.path.dirname(os.path.abspath(path))

@@ -48,7 +48,7 @@ from penstock.store._leftovers import (
     take_leftovers,
     write_what_differs,
 )
-from penstock.store._named import NamingOs, named
+from penstock.store._named import NamingOs, named, raised
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
@@ -124,8 +124,7 @@ class LocalStore:
 
     def is_folder(self, path: str) -> bool:
         """Whether `path` is a folder."""
-        status = status_of(self._os.stat, path)
-        return status is not None and stat.S_ISDIR(status.st_mode)
+        return (status := status_of(self._os.stat, path)) is not None and stat.S_ISDIR(status.st_mode)
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
@@ -265,7 +264,7 @@ class LocalStaged:
             else:
                 flags = 0 if inside and kept is not None else os.O_EXCL
                 self._temp, self._fd = make_staged(os_module, folder, name, flags, hidden=not inside)
-            self._left_bytes = os.fstat(self._fd).st_size
+            self._left_bytes = os_module.fstat(self._fd).st_size
         except BaseException:
             self.abort()
             raise
@@ -466,7 +465,7 @@ class LocalStagedFolder:
         try:
             if self._kept is not None:
                 remove_others(self._os, self._temp, self._names)
-            for folder, _, _ in os.walk(source, topdown=False):
+            for folder, _, _ in os.walk(source, topdown=False, onerror=raised):
                 sync_folder(self._os, folder)
             replaced = publish_folder(self._os, source, target, self._own, overwrite=self._overwrite)
         except BaseException:

@@ -6,16 +6,19 @@ a `Manifest`. It is never needed to open data, and it counts only while its `bin
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 import xxhash
 
 from penstock._secrets import redact
 from penstock.abc import Store
-from penstock.errors import NotFound
+from penstock.errors import Denied, NotFound
 from penstock.types import Manifest
 
 EDGE_BYTES = 4096
 _MOST_BYTES = 1 << 28
+_log = logging.getLogger(__name__)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -57,7 +60,10 @@ def load_manifest(store: Store, side_path: str) -> Manifest | None:
     """The manifest in a side file, whatever it belongs to; None where there is none that can be read."""
     try:
         return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
-    except (NotFound, PermissionError):
+    except (NotFound, Denied):
+        return None
+    except PermissionError:
+        _log.warning("%s: no right to read this side file: what it says of the data does not count", side_path)
         return None
 
 
