@@ -24,6 +24,9 @@ import failing
 from verbs import Verb
 
 LIMIT_S = 60
+OTHER_USER = 65534
+SYSTEM = 18
+FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
 _HIDDEN = (".staged", ".work", ".convert", ".unfinished")
 READS = ("info", "head", "verify", "lint", "preview", "plan", "explain", "energon")
 Tree = dict[str, bytes]
@@ -41,10 +44,11 @@ class Ended:
 
 @dataclass
 class Round:
-    """A verb, run once without a fault; `base` is a folder of its own."""
+    """A verb, run once without a fault; `base` is a folder of its own, `disk` another for the runs alone."""
 
     verb: Verb
     base: Path
+    disk: Path | None = None
     calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     before: Tree = field(default_factory=Tree)
     plain: Ended = field(init=False)
@@ -52,13 +56,13 @@ class Round:
     @property
     def folder(self) -> Path:
         """Where the verb runs, and where alone calls fail."""
-        return self.base / "run"
+        return (self.disk or self.base) / "run"
 
     def begin(self) -> None:
         """Make the inputs, and run the verb; what it imports is imported here."""
         self.base.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir()
-        made = self._child(lambda: self.verb.setup(self.folder))
+        made = self.child(lambda: self.verb.setup(self.folder))
         if made.status:
             raise RuntimeError(f"{self.verb.name}: no inputs: {made.err}")
         shutil.copytree(self.folder, self.base / "template", symlinks=True)
@@ -95,12 +99,48 @@ class Round:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.base / "template", self.folder, symlinks=True)
 
-    def run(self, fault: failing.Fault) -> Ended:
-        """The verb in a child."""
+    def with_free_bytes(self, free_bytes: int) -> list[str]:
+        """Run where the disk is full but for so much; returns what is wrong with how it ended."""
+        if self.disk is None:
+            raise ValueError("a disk of its own is what gets full")
+        self.restore()
+        status = os.statvfs(self.disk)
+        filled = self.disk / "filled"
+        try:
+            filled.write_bytes(bytes(max(0, status.f_bavail * status.f_frsize - free_bytes)))
+            ended = self.run(failing.Fault(str(self.folder)))
+        finally:
+            filled.unlink(missing_ok=True)
+        problems = list(self._judged(ended))
+        if ended.status not in (0, SYSTEM) or (ended.status and not re.search(FULL, ended.err)):
+            problems.append(f"ended with {ended.status}: {ended.err.strip()[-300:]}")
+        return problems
+
+    def without_rights(self, mode: int) -> list[str]:
+        """Run as another user where all that is there has this mode; returns what is wrong with how it ended."""
+        self.restore()
+        for parent, folders, names in os.walk(self.folder, topdown=False):
+            for name in names:
+                os.chmod(os.path.join(parent, name), mode & 0o666)
+            for name in folders:
+                os.chmod(os.path.join(parent, name), mode)
+        os.chmod(self.folder, mode)
+        ended = self.run(failing.Fault(str(self.folder)), user=OTHER_USER)
+        problems = list(self._judged(ended))
+        if ended.status not in (0, 1, SYSTEM) or (ended.status and "Permission denied" not in ended.err):
+            problems.append(f"ended with {ended.status} instead of {SYSTEM}: {ended.err.strip()[-300:]}")
+        return problems
+
+    def run(self, fault: failing.Fault, *, user: int = 0) -> Ended:
+        """The verb in a child, of another user where one is given."""
 
         def work() -> None:
             from penstock.cli.main import main
 
+            if user:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
             failing.install(fault)
             try:
                 main(self.verb.arguments)
@@ -108,7 +148,7 @@ class Round:
                 if fault.notes:
                     (self.base / "modules").write_text("\n".join(sys.modules))
 
-        return self._child(work)
+        return self.child(work)
 
     def _judged(self, ended: Ended) -> Iterator[str]:
         from penstock.cli.main import exit_codes
@@ -151,7 +191,7 @@ class Round:
         paths = [path for _, path in self.calls] + [str(self.folder)]
         return {os.path.basename(path).partition(".")[0] or os.path.basename(path) for path in paths} - {""}
 
-    def _child(self, work: object) -> Ended:
+    def child(self, work: object) -> Ended:
         out, err = self.base / "out", self.base / "err"
         pid = os.fork()
         if pid == 0:
