@@ -80,9 +80,16 @@ def test_every_verb_is_there() -> None:
 
 
 def test_the_hook_fails_each_kind_of_call(folder: Path) -> None:
-    work = "import os, mmap, sqlite3; open('a', 'w').write('x'); open('a', 'rb').read(); os.stat('a'); os.rename('a', 'b');"
-    work += "file = os.open('b', os.O_RDWR); os.pread(file, 1, 0); mmap.mmap(file, 1); os.fsync(file); os.listdir('.');"
-    work += "sqlite3.connect('c').execute('CREATE TABLE t (a)')"
+    work = """
+import os, mmap, sqlite3
+with open("a", "w") as file: file.write("x")
+with open("a", "rb") as file: file.read()
+os.stat("a")
+os.rename("a", "b")
+fd = os.open("b", os.O_RDWR)
+os.pread(fd, 1, 0), mmap.mmap(fd, 1), os.fsync(fd), os.listdir(".")
+sqlite3.connect("c").execute("CREATE TABLE t (a)")
+"""
     (folder / "run").mkdir()
     one = each_fault.Round(verbs.Verb((), lambda _: None), folder)
     notes = folder / "notes"

@@ -108,6 +108,7 @@ class ProcessExecutor:
             delivery.join()
             while not worker.connection.poll(_PATIENCE_S):
                 self._stopped.tell()
+            self._stopped.told.clear()
             _, found, error = worker.receive()
             if error is not None:
                 raise error
@@ -259,6 +260,7 @@ class _Run:
         waiting = [worker.connection for worker in self.workers if worker.held]
         while not (ready := set(wait(waiting, _PATIENCE_S))):
             self.stopped.tell()
+        self.stopped.told.clear()
         for worker in self.workers:
             if worker.connection not in ready:
                 continue
