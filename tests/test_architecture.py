@@ -30,6 +30,7 @@ LAYERS: dict[str, int] = {
     "_places": 0,
     "_stages": 0,
     "_resolved": 0,
+    "_regular": 0,
     "store": 1,
     "codec": 1,
     "formats": 2,

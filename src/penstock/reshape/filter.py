@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._regular import open_regular
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.scan import fault_of
@@ -223,9 +224,9 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
 
 def _read_indices(path: str) -> NDArray[Any]:
     try:
-        if path.endswith(".npy"):
-            return np.load(path, allow_pickle=False)
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
+            if path.endswith(".npy"):
+                return np.load(file, allow_pickle=False)
             return np.array([int(line) for line in file.read().split()], np.int64)
     except FileNotFoundError:
         raise NotFound("no such file of indices", path=path, hint="Check the path") from None

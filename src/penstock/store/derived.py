@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ConfigError
+from penstock._regular import require_regular_path
+from penstock.errors import ConfigError, UnsafeData
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 
@@ -112,7 +113,8 @@ def _header(dtype: str, count: int) -> bytes:
 
 
 def _mapped(path: str, dtype: str) -> NDArray[Any] | None:
-    with contextlib.suppress(OSError, ValueError, EOFError):
+    with contextlib.suppress(OSError, ValueError, EOFError, UnsafeData):
+        require_regular_path(path)
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if found.ndim == 1 and found.dtype == np.dtype(dtype):
             return found.view(np.ndarray)

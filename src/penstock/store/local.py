@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock._regular import not_regular, open_descriptor, require_regular
 from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._files import (
@@ -77,7 +78,9 @@ class LocalStore:
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
         with self._opened(path) as fd:
-            left_bytes = max(0, self._os.fstat(fd).st_size - start_bytes)
+            status = self._os.fstat(fd)
+            require_regular(status, path)
+            left_bytes = max(0, status.st_size - start_bytes)
             return self.pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -95,6 +98,7 @@ class LocalStore:
         """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
         with self._opened(path) as fd:
             status = self._os.fstat(fd)
+            require_regular(status, path)
             if stat.S_ISDIR(status.st_mode):
                 raise NotFound("this is a folder, not a file", path=path)
             if status.st_size == 0:
@@ -109,6 +113,7 @@ class LocalStore:
             raise _not_found(path) from None
         if stat.S_ISDIR(status.st_mode):
             raise NotFound("this is a folder, not a file", path=path)
+        require_regular(status, path)
         return status.st_size
 
     def exists(self, path: str) -> bool:
@@ -185,11 +190,16 @@ class LocalStore:
     @contextlib.contextmanager
     def _opened(self, path: str) -> Generator[int]:
         try:
-            fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_descriptor(path, self._os)
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
         try:
             yield fd
+        except OSError as error:
+            # Ranges are read without asking first what kind of file it is.
+            if error.errno != errno.ESPIPE:
+                raise
+            raise not_regular(path, "a pipe") from None
         finally:
             self._os.close(fd)
 
@@ -278,10 +288,12 @@ class LocalStaged:
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
         self._flush()
-        source = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        source = open_descriptor(path, self._os)
         try:
+            status = self._os.fstat(source)
+            require_regular(status, path)
             if length_bytes is None:
-                length_bytes = int(self._os.fstat(source).st_size) - start_bytes
+                length_bytes = int(status.st_size) - start_bytes
             copied_bytes = 0
             while self._left_bytes > self._size_bytes and copied_bytes < length_bytes:
                 step_bytes = min(_COALESCE_BYTES, length_bytes - copied_bytes)
