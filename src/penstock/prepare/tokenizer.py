@@ -103,15 +103,7 @@ def load_spec(
         ConfigError: no EOS is known, or it is not in the vocabulary.
         MissingExtra: `tokenizers` is not installed.
     """
-    path = os.path.abspath(resolve(given)[1])
-    is_folder = store.is_folder(path)
-    file = os.path.join(path, "tokenizer.json") if is_folder else path
-    if is_folder and not store.exists(file):
-        raise NotFound(
-            "this folder has no tokenizer.json",
-            path=path,
-            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
-        )
+    path, file, is_folder = _find_json(given, store)
     data, tokenizer = _loaded(store, file)
     config, named = (
         read_config(store, os.path.join(os.path.dirname(file), name))
@@ -147,6 +139,20 @@ def load_spec(
         eos_id=eos_id,
     )
     return spec, tokenizer
+
+
+def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
+    """What was given, the `tokenizer.json` that it means, and whether it is a folder."""
+    path = os.path.abspath(resolve(given)[1])
+    is_folder = store.is_folder(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if is_folder and not store.exists(file):
+        raise NotFound(
+            "this folder has no tokenizer.json",
+            path=path,
+            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
+        )
+    return path, file, is_folder
 
 
 def _loaded(store: LocalStore, file: str) -> tuple[bytes, Any]:
