@@ -31,6 +31,7 @@ LAYERS: dict[str, int] = {
     "_stages": 0,
     "_resolved": 0,
     "_regular": 0,
+    "_limits": 0,
     "store": 1,
     "codec": 1,
     "formats": 2,

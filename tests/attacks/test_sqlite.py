@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 import penstock as ps
+from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock.errors import PenstockError
-from penstock.formats import _sqlite
-from penstock.formats._sqlite import STEPS, STEPS_PER_BYTE, connect, connect_to_write
+from penstock.formats._sqlite import connect, connect_to_write
 from penstock.formats.folder import FORMAT as FOLDER
 from penstock.prepare.media import prepare_media
 from penstock.store.local import LocalStore
@@ -99,7 +99,7 @@ def test_whole_tables_are_within_the_steps(folder: Path) -> None:
     rows = ",".join(f"('{number}')" for number in range(1_000_000, 1_050_000))
     path = database(folder, f"CREATE TABLE t (a); INSERT INTO t VALUES {rows}")
     with closing(connect(LocalStore(), str(path))) as opened:
-        opened.bound(path.stat().st_size - STEPS // STEPS_PER_BYTE)  # type: ignore[attr-defined]
+        opened.bound(path.stat().st_size - SQLITE_STEPS // SQLITE_STEPS_PER_BYTE)  # type: ignore[attr-defined]
         for query in (
             "SELECT a, COUNT(*) FROM t GROUP BY a HAVING COUNT(*) > 1",
             "SELECT a FROM t ORDER BY a DESC",
@@ -113,7 +113,7 @@ def test_whole_tables_are_within_the_steps(folder: Path) -> None:
 def test_values_are_bounded(folder: Path) -> None:
     path = database(folder, "CREATE TABLE t (a)")
     with closing(connect(LocalStore(), str(path))) as opened, pytest.raises(sqlite3.DataError, match="too big"):
-        opened.execute(f"SELECT zeroblob({_sqlite.MOST_VALUE_BYTES + 1})").fetchall()
+        opened.execute(f"SELECT zeroblob({MOST_SQLITE_VALUE_BYTES + 1})").fetchall()
 
 
 def test_pages_that_lead_in_circles(folder: Path, confined: Callable[..., Any]) -> None:

@@ -2,8 +2,8 @@
 
 A view, a trigger, a generated column or a virtual table is a program: a query over one may never end. And pages of a
 damaged file may lead in circles. So only tables and their indexes are taken, no value is longer than
-`MOST_VALUE_BYTES`, and a statement ends after `STEPS + STEPS_PER_BYTE × size` steps of sqlite's machine, which no query
-over so many rows needs.
+`MOST_SQLITE_VALUE_BYTES`, and a statement ends after `SQLITE_STEPS + SQLITE_STEPS_PER_BYTE × size` steps of sqlite's
+machine, which no query over so many rows needs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import sqlite3
 from typing import Any
 from urllib.parse import quote
 
+from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock._regular import require_regular_path
 from penstock.abc import Store, SupportsCopies
 from penstock.store.local import LocalStore
 
-MOST_VALUE_BYTES = 1 << 26
-STEPS, STEPS_PER_BYTE = 1_000_000, 8
 _STRIDE = 100_000
 _FORMAT_BYTES = slice(18, 20)
 _NOT_A_WAL = b"\1\1"
@@ -31,8 +30,8 @@ class _Bounded(sqlite3.Connection):
 
     def bound(self, size_bytes: int) -> None:
         """Set the limits, for a database of so many bytes; raises `sqlite3.DatabaseError` for one that is a program."""
-        self.most = self.left = -(-(STEPS + STEPS_PER_BYTE * size_bytes) // _STRIDE)
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE_BYTES)
+        self.most = self.left = -(-(SQLITE_STEPS + SQLITE_STEPS_PER_BYTE * size_bytes) // _STRIDE)
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_SQLITE_VALUE_BYTES)
         self.set_progress_handler(self._step, _STRIDE)
         self.execute("PRAGMA trusted_schema=OFF").fetchall()
         _require_tables(self)

@@ -19,14 +19,9 @@ from typing import Any
 import msgspec
 import xxhash
 
+from penstock._limits import MOST_TOKEN_ID, MOST_TOKENIZER_BYTES
 from penstock._optional import require
 from penstock.errors import Corrupt, TooLarge
-
-MOST_TOKEN_ID = (1 << 22) - 1
-"""The largest id of a vocabulary; gigatoken takes 57 bytes for each up to it, used or not."""
-
-MOST_BYTES = 1 << 29
-"""The largest file."""
 
 _HINT = "Give a tokenizer.json as the tokenizers package writes it, or a Hugging Face folder"
 _PROBE_S = 300
@@ -72,11 +67,13 @@ def require_loadable(data: bytes, path: str) -> None:
     """Refuse a file that would end the process which loads it. It is loaded in another one, once for equal files.
 
     Raises:
-        TooLarge: an id beyond `MOST_TOKEN_ID`, or more than `MOST_BYTES`.
+        TooLarge: an id beyond `MOST_TOKEN_ID`, or more than `MOST_TOKENIZER_BYTES`.
         Corrupt: it ends that process, or takes more than `_PROBE_S` seconds or 8 GiB.
     """
-    if len(data) > MOST_BYTES:
-        raise TooLarge("this tokenizer is too large", path=path, found=f"{len(data)} bytes", expected=str(MOST_BYTES))
+    if len(data) > MOST_TOKENIZER_BYTES:
+        raise TooLarge(
+            "this tokenizer is too large", path=path, found=f"{len(data)} bytes", expected=str(MOST_TOKENIZER_BYTES)
+        )
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

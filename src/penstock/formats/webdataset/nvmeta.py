@@ -24,8 +24,9 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, TooLarge, UnsafeData, Unsupported
-from penstock.formats.webdataset.braces import collapse, expand
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
+from penstock.formats.webdataset.braces import Room, collapse, expand
+from penstock.store.limited import read_document
 
 FOLDER = ".nv-meta"
 INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
@@ -115,11 +116,12 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     path = meta_path(root, splits.name or SPLIT_YAML)
     if split not in splits.parts:
         raise ConfigError("no such split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
-    shards = [name for text in splits.parts[split] for name in expand(text, path)]
+    room = Room()
+    shards = [name for text in splits.parts[split] for name in expand(text, path, room=room)]
     out: set[str] = set()
     keys: dict[str, list[str]] = {}
     for text in splits.exclude:
-        for name in expand(text, path):
+        for name in expand(text, path, room=room):
             if name in info.counts:
                 out.add(name)
             elif (found := _excluded_sample(name, info)) is not None:
@@ -207,10 +209,7 @@ def document(store: Store, path: str) -> Any:
     Raises:
         FormatError: not the YAML or JSON that its name promises.
     """
-    size_bytes = store.size(path)
-    if size_bytes > _MOST_BYTES:
-        raise TooLarge("this file is too large", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_BYTES}")
-    data = store.get(path)
+    data = read_document(store, path, _MOST_BYTES)
     if not path.endswith(".json"):
         return energon_yaml.load(data, path)
     try:
