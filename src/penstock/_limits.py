@@ -26,5 +26,11 @@ MOST_TOKEN_ID, MOST_TOKENIZER_BYTES = (1 << 22) - 1, 1 << 29
 SQLITE_STEPS, SQLITE_STEPS_PER_BYTE, MOST_SQLITE_VALUE_BYTES = 1_000_000, 8, 1 << 26
 """Steps of sqlite's machine that a statement may take, for each byte of its file too; and one value."""
 
+UNPACKED_RATIO, LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES = 64, 1 << 24, 1 << 31
+"""A compressed part of a sample may hold so many times its own bytes, so much in any case, and never more than that."""
+
+FRAMES, BYTES_PER_FRAME = 1024, 64
+"""Frames or members of one compressed file, and one more for so many bytes that they hold: empty ones take time."""
+
 MOST_NAME_BYTES = 255
 """One name of a path, as file systems have it."""
