@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
@@ -38,7 +39,6 @@ ENERGON_VERSION = "7.4.1"
 
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
-_MOST_NAME_BYTES = 255
 _MOST_SAMPLES = 1 << 48
 _AGAIN = "Make it again: `penstock prepare`"
 
@@ -243,8 +243,8 @@ def _require_inside(shard: str, path: str) -> None:
     try:
         longest = max(len(os.fsencode(piece)) for piece in shard.split("/"))
     except UnicodeEncodeError:
-        longest = _MOST_NAME_BYTES + 1
-    if longest > _MOST_NAME_BYTES:
+        longest = MOST_NAME_BYTES + 1
+    if longest > MOST_NAME_BYTES:
         raise Corrupt("a shard's name is none that a file can have", path=path, found=repr(shard[:200]))
 
 
