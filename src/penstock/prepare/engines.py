@@ -196,7 +196,8 @@ class GigatokenEngine:
     def _one_by_one(self, texts: Sequence[bytes]) -> Encoded:
         encode = self._tokenizer.encode
         found = [encode(text) for text in texts]
-        return np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found))
+        ids = found[0] if len(found) == 1 else np.concatenate(found)  # one long document is not copied
+        return ids, np.fromiter(map(len, found), np.int64, len(found))
 
     def _batch(self, texts: Sequence[bytes]) -> Encoded:
         layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
