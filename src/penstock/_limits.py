@@ -32,5 +32,8 @@ UNPACKED_RATIO, LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES = 64, 1 << 24, 1 << 31
 FRAMES, BYTES_PER_FRAME = 1024, 64
 """Frames or members of one compressed file, and one more for so many bytes that they hold: empty ones take time."""
 
+EXPRESSION_SECONDS = 10.0
+"""What an expression with a regex may take for one sample."""
+
 MOST_NAME_BYTES = 255
 """One name of a path, as file systems have it."""

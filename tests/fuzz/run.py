@@ -298,7 +298,7 @@ def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOption
         layout=rng.choice(LAYOUTS) if target.format == "pbin" else None,
         eos_id=rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
         vocab_size=rng.choice((None, None, 100, 70_000)) if tokens else None,
-        raw=target.format in ("webdataset", "hf") or (not tokens and rng.random() < 0.2),
+        raw=target.format in ("webdataset", "hf", "folder") or (not tokens and rng.random() < 0.2),
         read=rng.choice(("auto", "mmap", "pread")),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._limits import EXPRESSION_SECONDS
 from penstock._regular import open_regular
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
@@ -20,6 +22,7 @@ from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store.resolve import resolve
 from penstock.types import IntArray
 
@@ -160,18 +163,21 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
         conditions.append(_field_matches(compile_pattern(match), tuple(field.split("."))))
     if where is not None:
         conditions.append(compile_expression(where))
+    has_regex = match is not None or "match" in (where or "")
 
     def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
         start = 0
-        for row, end in enumerate(np.cumsum(lengths).tolist()):
-            if isinstance(rows, LineRows):
-                fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
-            else:
-                fields = rows.decode(view[start:end])
-            fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
-            start = end
+        with each_at_most(EXPRESSION_SECONDS) if has_regex else contextlib.nullcontext(Clock()) as clock:
+            for row, end in enumerate(np.cumsum(lengths).tolist()):
+                clock.row = row
+                if isinstance(rows, LineRows):
+                    fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
+                else:
+                    fields = rows.decode(view[start:end])
+                fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
+                start = end
         return fits
 
     return keep
@@ -199,6 +205,12 @@ def _fields_of(line: bytes, path: str, index: int) -> Mapping[str, Any]:
 def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) -> bool:
     try:
         return bool(condition(fields))
+    except TookTooLong as error:
+        raise PrepareError(
+            f"the expression takes {error} for the sample at index {index}",
+            path=path,
+            hint="Its regex goes back too often: write it without repeats inside of repeats, or leave that sample out",
+        ) from None
     except _VALUE_ERRORS as error:
         raise PrepareError(
             f"the expression fails on the line at index {index}: {error}",
