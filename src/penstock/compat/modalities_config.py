@@ -26,6 +26,7 @@ import yaml
 
 from penstock._regular import open_regular
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
+from penstock.store.resolve import local_path
 
 Key = str | int
 
@@ -56,7 +57,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: no YAML, no mapping, or an interpolation that leads nowhere.
         UnsafeData: it grows without end as its parts are put in.
     """
-    where = Path(path)
+    where = Path(local_path(path, "a configuration"))
     try:
         with open_regular(where) as file:
             data = file.read(_MOST_BYTES + 1)

@@ -17,6 +17,7 @@ from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS
 from penstock._regular import require_regular_path
 from penstock.abc import Store, SupportsCopies
 from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute
 
 _STRIDE = 100_000
 _FORMAT_BYTES = slice(18, 20)
@@ -64,7 +65,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         connection.deserialize(bytes(data))
         return _bounded(connection, len(data))
     require_regular_path(local)
-    uri = f"file:{quote(os.path.abspath(local))}?mode=ro&immutable=1"
+    uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
     return _bounded(connection, os.path.getsize(local))
 

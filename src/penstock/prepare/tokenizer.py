@@ -23,7 +23,7 @@ from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokenizer_json import no_panics, parse_tokenizer, require_loadable
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
@@ -143,7 +143,7 @@ def load_spec(
 
 def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
     """What was given, the `tokenizer.json` that it means, and whether it is a folder."""
-    path = os.path.abspath(resolve(given)[1])
+    path = absolute(local_path(given, "a tokenizer"))
     is_folder = store.is_folder(path)
     file = os.path.join(path, "tokenizer.json") if is_folder else path
     if is_folder and not store.exists(file):

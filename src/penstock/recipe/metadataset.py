@@ -27,6 +27,7 @@ from penstock.recipe.keys import check_keys, check_list, check_map, check_text, 
 from penstock.recipe.places import aux_place, beside
 from penstock.recipe.room import Room
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
+from penstock.store.resolve import absolute, resolve
 from penstock.types import OpenOptions
 
 V1, V2 = "Metadataset", "MetadatasetV2"
@@ -81,9 +82,8 @@ def read_metadataset(path: str | os.PathLike[str], split: str, room: Room | None
         TooLarge: too many datasets, or files inside of one another.
         ConfigError: an unknown key, a value that can't be, or no such split.
     """
-    file = os.fspath(path)
-    file = file if "://" in file else os.path.abspath(os.path.expanduser(file))
-    return _file(_Above(file, split, {}, (), 1, (), Room() if room is None else room))
+    room = Room() if room is None else room
+    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, (), room))
 
 
 def open_metadataset(

@@ -25,6 +25,7 @@ from penstock.recipe.metadataset import build_metadataset, is_metadataset
 from penstock.recipe.room import Room, check_nesting
 from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
+from penstock.store.resolve import absolute, resolve
 from penstock.types import OpenOptions
 
 
@@ -86,8 +87,7 @@ def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
 
 
 def _read(recipe: str | os.PathLike[str], room: Room, files: tuple[str, ...]) -> Recipe:
-    given = os.fspath(recipe)
-    file = given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    file = absolute(resolve(recipe)[1])
     return _split(check_map(room.read(file, "recipe", files), "the recipe", file), file)
 
 
