@@ -128,3 +128,14 @@ def test_panics_and_nothing_else_change_their_type() -> None:
     for kind in (KeyboardInterrupt, SystemExit, ValueError):
         with pytest.raises(kind), no_panics("what", "x"):
             raise kind
+
+
+@pytest.mark.parametrize("added", [5, "x", [], [1], {"0": 1}, {"x": {}}, {"0": {"content": 5}}, {"9" * 5000: {}}])
+def test_added_tokens_of_a_config_that_are_none(added: Any, tmp_path: Path) -> None:
+    written(tmp_path / "tokenizer.json", {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    if added in ([], {"0": {"content": 5}}):
+        load_tokenizer(tmp_path, LocalStore(), eos="</s>", special_tokens=True)
+    else:
+        with pytest.raises(Corrupt):
+            load_tokenizer(tmp_path, LocalStore(), eos="</s>", special_tokens=True)

@@ -245,7 +245,7 @@ def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str,
             _set_bos_eos(tokenizer, {"add_bos_token": _ADDS_BOS[family], **config})
             changed = True
         return changed
-    except (TypeError, ValueError, KeyError) as error:
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise Corrupt(
             "the settings in tokenizer_config.json do not fit its tokenizer",
             path=os.path.join(os.path.dirname(path), "tokenizer_config.json"),
