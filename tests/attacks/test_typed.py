@@ -12,9 +12,10 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, ResumeMismatch
-from penstock.formats import format_names
+from penstock.formats import format_names, get_format
 from penstock.load import state
 from penstock.store.local import LocalStore
+from penstock.types import OpenOptions
 
 NAMES = ["x" * 5000, "a/" + "x" * 300 + "/y", "a\0b", "a\ud800b", "", ".", "./", "loop/a"]
 
@@ -104,3 +105,25 @@ def test_an_unknown_place_is_no_error_of_the_system(tmp_path: Path) -> None:
     (tmp_path / "x.pbin").write_bytes(b"")
     with pytest.raises((Corrupt, FormatError)):
         ps.open(tmp_path / "x.pbin", format="pbin")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../up.arrow"])
+def test_a_name_that_leaves_a_saved_dataset_is_a_finding(name: str, tmp_path: Path, golden: Path) -> None:
+    shutil.copytree(golden / "hf" / "test", tmp_path / "set")
+    text = json.loads((tmp_path / "set" / "state.json").read_bytes())
+    text["_data_files"][0]["filename"] = name
+    (tmp_path / "set" / "state.json").write_text(json.dumps(text))
+    findings = get_format("hf").check(LocalStore(), str(tmp_path / "set"), OpenOptions(), "quick")
+    assert [one.severity for one in findings] == ["error"]
+
+
+def test_rows_without_columns(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2]}).select([]), tmp_path / "x.parquet")
+    try:
+        found = ps.open(tmp_path / "x.parquet")
+        _ = [found[number] for number in range(len(found))]
+    except PenstockError as error:
+        assert str(error)  # noqa: PT017
