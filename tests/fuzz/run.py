@@ -59,7 +59,12 @@ ADDRESS_SPACE_BYTES = 512 << 20
 HANG_S = 30
 CLEAN_EVERY = 50
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
-LAYOUTS = (None, None, None, "h4", "h8", "h8le", "h12be", "h12le-abs", "h12le")
+LAYOUTS: dict[str, tuple[str | None, ...]] = {
+    "pbin": (None, None, None, "h4", "h8", "h8le", "h12be", "h12le-abs", "h12le"),
+    "datatrove": ("uint16", "uint32"),
+    "raw-tokens": ("uint16", "uint32"),
+}
+NAMED_EOS = ("raw-tokens",)
 
 
 Files = dict[str, bytes]
@@ -295,8 +300,8 @@ def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOption
         del files[rng.choice(sorted(files))]
     tokens = target.format in TOKENS
     return files, OpenOptions(
-        layout=rng.choice(LAYOUTS) if target.format == "pbin" else None,
-        eos_id=rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
+        layout=rng.choice(LAYOUTS.get(target.format, (None,))),
+        eos_id=3 if target.format in NAMED_EOS else rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
         vocab_size=rng.choice((None, None, 100, 70_000)) if tokens else None,
         raw=target.format in ("webdataset", "hf", "folder") or (not tokens and rng.random() < 0.2),
         read=rng.choice(("auto", "mmap", "pread")),
