@@ -91,3 +91,18 @@ def not_regular(path: str | os.PathLike[str], kind: str) -> FormatError | Unsafe
         "this is no regular file", path=path, found=kind, expected="a file, which can be read at any place",
         hint="Write what comes out of it to a file first",
     )  # fmt: skip
+
+
+def require_regular_tree(folder: str) -> None:
+    """Refuse a folder that holds anything else, at any depth, for a library that opens its files by name.
+
+    No file is looked at but links: the folder's own list says what each is. Raises `UnsafeData`.
+    """
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_file():
+                    require_regular_path(entry.path)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path
+from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path, require_regular_tree
 from penstock.cli.cmd_explain import _read_state
 from penstock.compat.modalities_config import load_config
 from penstock.convert.rows import TableRows
@@ -216,3 +216,15 @@ def test_folders_and_files_are_as_before(tmp_path: Path) -> None:
     assert _read_state(str(tmp_path / "state.json")) == {"a": 1}
     with open_regular(tmp_path / "state.json") as file:
         assert not fcntl.fcntl(file, fcntl.F_GETFD) & ~fcntl.FD_CLOEXEC
+
+
+def test_a_pipe_among_the_files_of_a_library(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "0").write_bytes(b"x")
+    (tmp_path / "a" / "gone").symlink_to("nothing")
+    require_regular_tree(str(tmp_path))
+    outside = tmp_path.with_name(f"{tmp_path.name}-pipe")
+    os.mkfifo(outside)
+    (tmp_path / "a" / "b" / "1").symlink_to(outside)
+    with pytest.raises(UnsafeData, match="a pipe"):
+        require_regular_tree(str(tmp_path))
