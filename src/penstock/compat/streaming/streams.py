@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.codec.hashes import ALGORITHMS
+from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 
@@ -14,6 +17,12 @@ _log = logging.getLogger("penstock")
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
+_FETCHING = {"download_retry": 2, "download_timeout": 60, "keep_zip": False}
+_NEVER_CALLED = (
+    "apply_default", "apply_weights", "validate_weights", "get_shards", "get_index_size", "prepare_shard",
+    "set_up_local", "_decompress_shard_part", "_download_file", "_get_temporary_directory", "_prepare_shard_part",
+)  # fmt: skip
+"""Methods by which the original's streams fetch and weigh."""
 
 
 class Stream:
@@ -27,11 +36,13 @@ class Stream:
         local: folder that has it.
         split: folder inside both.
         proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
-        download_retry, download_timeout, keep_zip: taken, without effect: the cache decides.
-        validate_hash: taken, without effect: what is fetched is always checked by the hashes in its index.
+        download_retry, download_timeout, keep_zip: change nothing, which is logged: the store and its cache decide.
+        validate_hash: an algorithm that the index must have a hash of for each file. Files that are fetched whole, as
+            compressed ones are, are always checked; it is refused where samples are fetched by ranges.
 
     Raises:
-        ConfigError: several weights, a negative one, or neither `remote` nor `local`.
+        ConfigError: several weights, a negative one, neither `remote` nor `local`, or a subclass that overrides what
+            is never called.
     """
 
     def __init__(
@@ -48,6 +59,9 @@ class Stream:
         validate_hash: str | None = None,
         keep_zip: bool | None = None,
     ) -> None:
+        refuse_overrides(type(self), Stream, _NEVER_CALLED, "Give remote= and local= of what is there already")
+        fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
+        say_unused_fetching("Stream", fetching)
         given = dict(zip(_WEIGHTS, (proportion, repeat, choose), strict=True))
         weight = {name: value for name, value in given.items() if value is not None}
         if len(weight) > 1 or any(value < 0 for value in weight.values()):
@@ -57,21 +71,22 @@ class Stream:
         self.remote = remote
         self.local = local
         self.split = split or ""
+        self.validate_hash = validate_hash
         self.weight: dict[str, Any] = weight
         # What the original derives from the weights; a dataset fills them in.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
-        del download_retry, download_timeout, validate_hash, keep_zip
 
-    def open(self, split: str | None = None, *, trust: bool = False) -> Any:
+    def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
         """The source of this stream, which has `block_starts`.
 
         Args:
             split: where the stream names none.
             trust: decode `pkl` columns.
+            validate_hash: where the stream names none.
 
         Raises:
             NotFound: there is no index.
-            ConfigError: it is no dataset of shards.
+            ConfigError: it is no dataset of shards, or `validate_hash` can't be done.
         """
         name = self.split or split or None
         local = None if self.local is None else os.path.expanduser(self.local)
@@ -82,16 +97,46 @@ class Stream:
         source: Any = open_source(str(where), split=name, trust=trust)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
+        algorithm = self.validate_hash or validate_hash
+        if algorithm is not None:
+            _require_hashes(source.shards, algorithm, str(where))
         return source
 
     @property
     def is_remote(self) -> bool:
         """Whether samples may have to be fetched."""
-        return bool(self.remote and _REMOTE.match(self.remote) and not self.remote.startswith("file://"))
+        return self.remote is not None and _is_url(self.remote)
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
         return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+
+
+def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
+    """Log arguments that say how to fetch, where they ask for something."""
+    say_unused(owner, "the store tries again by itself, and its cache keeps files as they are", given, _FETCHING)
+    say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
+
+
+def _require_hashes(shards: Sequence[Any], algorithm: str, path: str) -> None:
+    """Refuse an algorithm that nothing would be checked by; raises `ConfigError`."""
+    if algorithm not in ALGORITHMS:
+        raise ConfigError("no such hash", found=f"validate_hash={algorithm!r}", expected=", ".join(ALGORITHMS))
+    if not _is_url(path):
+        because = "files of this machine are mapped, not fetched; `penstock verify` checks them"
+        say_unused(path, because, {"validate_hash": algorithm}, {})
+        return
+    for shard in shards:
+        if shard.zip_data is None:
+            hint = "Leave it out, and check all files once: penstock verify"
+            raise ConfigError("samples are fetched by ranges, which have no hash", path=path, hint=hint)
+        if algorithm not in shard.zip_data.hashes:
+            known = ", ".join(sorted(shard.zip_data.hashes)) or "none"
+            raise ConfigError("files have no such hash", path=path, found=algorithm, expected=known)
+
+
+def _is_url(path: str) -> bool:
+    return bool(_REMOTE.match(path)) and not path.startswith("file://")
 
 
 def _is_whole(local: str, split: str | None, trust: bool) -> bool:
