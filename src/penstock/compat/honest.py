@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from inspect import getattr_static
 from typing import Any
 
 from penstock.errors import ConfigError
@@ -37,8 +38,7 @@ def refuse_overrides(cls: type[Any], base: type[Any], hooks: Iterable[str], hint
     Raises:
         ConfigError: it has one.
     """
-    nothing = object()
-    found = [name for name in hooks if getattr(cls, name, nothing) is not getattr(base, name, nothing)]
+    found = [name for name in hooks if getattr_static(cls, name, None) is not getattr_static(base, name, None)]
     if found:
         what = f"{cls.__name__} overrides what is never called here"
         raise ConfigError(what, found=", ".join(found), hint=hint)

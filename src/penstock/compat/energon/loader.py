@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -281,9 +282,14 @@ class BatchMaker:
         """The batch of some samples."""
         before = begin(self._seed, batch=_batch_number(samples, number))
         try:
-            return self._encoder.encode_batch(self._encoder.batch(samples))
+            batch = self._encoder.batch(samples)
+            made = batch if isinstance(batch, GeneratorType) else self._encoder.encode_batch(batch)
         finally:
             end(before)
+        if isinstance(made, GeneratorType):
+            found = "a generator"
+            raise ConfigError("batch and encode_batch give one batch for one", found=found)
+        return made
 
 
 @functools.lru_cache

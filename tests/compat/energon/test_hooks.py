@@ -1,0 +1,284 @@
+"""Every hook that Energon calls on a task encoder is called, or refused before the first sample."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compat import energon as en
+from penstock.errors import ConfigError
+
+DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
+
+
+@en.stateless
+def text(sample: Any) -> Any:
+    return en.TextSample(**en.basic_sample_keys(sample), text=sample["txt"])
+
+
+class Texts(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+    cookers = (en.Cooker(text),)
+
+
+def _train(encoder: Any, path: Any = DATA / "ds_a", batch_size: int | None = 4, **more: Any) -> Any:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=0)
+    return en.get_train_dataset(path, worker_config=config, batch_size=batch_size, task_encoder=encoder, **more)
+
+
+def _val(encoder: Any, path: Any = DATA / "ds_a", batch_size: int = 4, **more: Any) -> Any:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=0)
+    return en.get_val_dataset(path, worker_config=config, batch_size=batch_size, task_encoder=encoder, **more)
+
+
+def _texts(dataset: Any, count: int = 5) -> list[str]:
+    return [one for batch in islice(en.get_loader(dataset), count) for one in batch.text]
+
+
+# --- postencode_sample without packing -------------------------------------------------------------------------------
+
+
+class Post(Texts):
+    @en.stateless
+    def postencode_sample(self, sample: Any) -> Any:
+        sample.text += " post"
+        return sample
+
+
+class PreAndPost(Post):
+    @en.stateless
+    def preencode_sample(self, sample: Any) -> Any:
+        sample.text += " pre"
+        return sample
+
+
+class EncodeAndPost(Post):
+    @en.stateless
+    def encode_sample(self, sample: Any) -> Any:
+        sample.text += " encode"
+        return sample
+
+
+@pytest.mark.parametrize(("kind", "end"), [(Post, " post"), (PreAndPost, " pre post"), (EncodeAndPost, " encode post")])
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_postencode_comes_after_encoding_without_packing(kind: Any, end: str, lanes: int | None) -> None:
+    assert _texts(_train(kind(), lanes=lanes)) == [f"{one}{end}" for one in _texts(_train(Texts(), lanes=lanes))]
+    if lanes is None:
+        for val in (_val(kind()), en.get_val_datasets(DATA / "ds_a", **_given(kind()))[0][0]):
+            assert _texts(val) == [f"{one}{end}" for one in _texts(_val(Texts()))]
+
+
+def _given(encoder: Any) -> dict[str, Any]:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=0)
+    return {"worker_config": config, "batch_size": 4, "task_encoder": encoder}
+
+
+def test_postencode_with_packing_is_called_once_for_a_sample_of_a_pack() -> None:
+    class Packs(PreAndPost):
+        def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+            return [samples[at : at + 2] for at in range(0, len(samples), 2)]
+
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            samples[0].text = "|".join(one.text for one in samples)
+            return samples[0]
+
+    for packed in _texts(_train(Packs(), packing_buffer_size=4)):
+        assert packed.count(" pre post") == packed.count(" post") == 2
+
+
+def test_postencode_is_saved_and_restored() -> None:
+    whole = [batch.text for batch in islice(en.get_savable_loader(_train(PreAndPost())), 8)]
+    begun = en.get_savable_loader(_train(PreAndPost()))
+    list(islice(begun, 3))
+    resumed = en.get_savable_loader(_train(PreAndPost()))
+    resumed.restore_state_rank(json.loads(json.dumps(begun.save_state_rank())))
+    assert [batch.text for batch in islice(resumed, 5)] == whole[3:]
+
+
+class Twice(Texts):
+    """Two samples of one, and of each of them two again."""
+
+    @en.stateless
+    def preencode_sample(self, sample: Any) -> Iterator[Any]:
+        for number in range(2):
+            yield en.TextSample(**en.basic_sample_keys(vars_of(sample)), text=f"{sample.text} {number}")
+
+    @en.stateless
+    def postencode_sample(self, sample: Any) -> Iterator[Any]:
+        for number in range(2):
+            yield en.TextSample(**en.basic_sample_keys(vars_of(sample)), text=f"{sample.text}.{number}")
+
+
+def vars_of(sample: Any) -> dict[str, Any]:
+    names = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
+    return {name: getattr(sample, name) for name in names}
+
+
+def test_generators_in_both_steps_and_their_restore_keys() -> None:
+    ld = en.get_savable_loader(_train(Twice(), batch_size=None))
+    samples = list(islice(ld, 8))
+    assert [sample.text[-4:] for sample in samples] == [" 0.0", " 0.1", " 1.0", " 1.1"] * 2
+    for sample in samples:
+        assert ld.restore_sample(sample.__restore_key__).text == sample.text
+    of_four = en.get_savable_loader(_train(Twice(), batch_size=None, lanes=2))
+    for sample in islice(of_four, 8):
+        assert of_four.restore_sample(sample.__restore_key__).text == sample.text
+
+
+def test_a_postencode_that_fails_or_skips() -> None:
+    class Some(Texts):
+        @en.stateless
+        def postencode_sample(self, sample: Any) -> Any:
+            if int(sample.text.split()[1]) % 2:
+                raise en.SkipSample
+            return sample
+
+    ld = en.get_loader(_train(Some()))
+    numbers = [int(one.split()[1]) for batch in islice(ld, 5) for one in batch.text]
+    assert not any(number % 2 for number in numbers)
+    assert ld.failures["skipped"] > 0
+
+
+# --- cookers that give several samples -------------------------------------------------------------------------------
+
+
+@en.stateless
+def halves(sample: Any) -> Iterator[Any]:
+    for half in "ab":
+        yield en.TextSample(**en.basic_sample_keys(sample), text=f"{sample['txt']} {half}")
+
+
+def test_a_cooker_that_gives_several_samples() -> None:
+    class Halves(Texts):
+        cookers = (en.Cooker(halves),)
+
+        @en.stateless
+        def encode_sample(self, sample: Any) -> Any:
+            sample.text += "!"
+            return sample
+
+    ld = en.get_savable_loader(_train(Halves(), batch_size=None))
+    samples = list(islice(ld, 6))
+    assert [sample.text[-2:] for sample in samples] == ["a!", "b!"] * 3
+    for sample in samples:
+        assert ld.restore_sample(sample.__restore_key__).text == sample.text
+
+
+# --- what is never called is refused ---------------------------------------------------------------------------------
+
+NEVER_CALLED = (
+    "build_train_datasets", "build_val_datasets", "build_batch", "build_encode_sample", "build_cook_crude_sample",
+    "_load_dataset", "_batch", "_is_overridden",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEVER_CALLED)
+@pytest.mark.parametrize("open_data", [_train, _val])
+def test_what_puts_datasets_together_is_refused(name: str, open_data: Any) -> None:
+    own: Any = type("Own", (Texts,), {name: lambda self, *args, **kwargs: None})
+    with pytest.raises(ConfigError, match=f"Own overrides what is never called here: found {name}"):
+        open_data(own())
+
+
+@pytest.mark.parametrize("name", ["batch", "encode_batch"])
+def test_a_batch_is_one(name: str) -> None:
+    def several(self: Any, batch: Any) -> Iterator[Any]:
+        yield batch
+
+    own: Any = type("Own", (Texts,), {name: several})
+    with pytest.raises(ConfigError, match="one batch for one"):
+        _train(own())
+
+    own = type("Own", (Texts,), {name: lambda self, batch: several(self, batch)})
+    with pytest.raises(ConfigError, match="one batch for one"):
+        next(iter(en.get_loader(_train(own()))))
+
+
+@pytest.mark.parametrize("name", ["decode", "__call__", "config"])
+def test_a_decoder_of_its_own_is_refused(name: str) -> None:
+    class Own(Texts):
+        decoder = type("Mine", (en.SampleDecoder,), {name: lambda self, *args: None})()
+
+    with pytest.raises(ConfigError, match="Mine overrides"):
+        _train(Own())
+
+    class Other(Texts):
+        decoder: Any = object()
+
+    with pytest.raises(ConfigError, match="no decoder"):
+        _val(Other())
+
+
+# --- sample types of the user's --------------------------------------------------------------------------------------
+
+
+@en.edataclass
+class Mine(en.Sample):
+    words: str
+    weight: float = 1.0
+
+
+@pytest.fixture
+def own_type(tmp_path: Path) -> Path:
+    shutil.copytree(DATA / "ds_a", tmp_path / "ds")
+    (tmp_path / "ds" / ".nv-meta" / "dataset.yaml").write_text(
+        f"sample_type:\n  __module__: {Mine.__module__}\n  __class__: Mine\nfield_map:\n  words: txt\n"
+    )
+    return tmp_path / "ds"
+
+
+@pytest.mark.parametrize("how", [{"trust": True}, {"sample_types": {f"{Mine.__module__}.Mine": Mine}}], ids=str)
+def test_an_own_sample_type_comes_as_its_class(own_type: Path, how: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    class Sees(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        def encode_sample(self, sample: Any) -> Any:
+            seen.append(sample)
+            return sample
+
+    batch = next(iter(en.get_loader(_train(Sees(), own_type, **how))))
+    assert type(batch).__name__ == type(seen[0]).__name__ == "Mine"
+    assert seen[0].words.startswith("text-a ")
+    assert seen[0].weight == 1.0
+    seen.clear()
+    next(iter(en.get_loader(_val(Sees(), own_type, **how))))
+    assert type(seen[0]).__name__ == "Mine"
+
+
+# --- wrapping another task encoder -----------------------------------------------------------------------------------
+
+
+def test_what_augments_keeps_what_it_says_itself() -> None:
+    @en.stateless
+    def shouted(sample: Any) -> Any:
+        return en.TextSample(**en.basic_sample_keys(sample), text=sample["txt"].decode().upper())
+
+    class Shouts(en.AugmentTaskEncoder):
+        cookers = (en.Cooker(shouted),)
+        decoder = None
+
+    class Strict(Texts):
+        __default_failure_tolerance__ = 3
+
+    augmented = Shouts(Strict())
+    assert _texts(_train(augmented))[0].startswith("TEXT-A ")
+    assert augmented.__default_failure_tolerance__ == 3
+    assert en.AugmentTaskEncoder(Strict()).decoder == Strict.decoder
+
+
+def test_a_cache_reaches_the_encoder_inside() -> None:
+    class Asks(Texts):
+        def encode_sample(self, sample: Any) -> Any:
+            assert self.cache is pool
+            return sample
+
+    pool = en.NoCachePool()
+    inner = Asks()
+    ld = en.get_loader(_train(en.AugmentTaskEncoder(inner)), cache_pool=pool)
+    next(iter(ld))
+    assert inner.cache is pool
