@@ -54,6 +54,9 @@ class CrudeSample(dict[str, Any]):
     origin: Origin
 
 
+_NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
+
+
 class Crude:
     """A source of `CrudeSample`s: the samples of `source`, decoded, each with what is known of its dataset.
 
@@ -149,7 +152,7 @@ class Crude:
         own: dict[str, Any] = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": None}
         if self._decode is not None:
             usual = DecodeOptions()
-            given = {name: getattr(self._decode, name) for name in ("trust", "most_pixels", "most_bytes")}
+            given = {name: getattr(self._decode, name) for name in _NAMED}
             own["decode"] = self._decode.image
             own |= {name: value for name, value in given.items() if value != getattr(usual, name)}
             own |= {} if self._decode_parts else {"decode_parts": False}

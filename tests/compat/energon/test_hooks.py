@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import shutil
+import wave
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,8 +14,9 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.compat import energon as en
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
 
@@ -282,3 +286,63 @@ def test_a_cache_reaches_the_encoder_inside() -> None:
     ld = en.get_loader(_train(en.AugmentTaskEncoder(inner)), cache_pool=pool)
     next(iter(ld))
     assert inner.cache is pool
+
+
+# --- what a decoder says ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> Path:
+    """Samples with a sound and a pickled part, as crude data, and as typed ones by typed.yaml."""
+    with ps.create(tmp_path / "sounds", format="webdataset") as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number}", "wav": _sound(), "pkl": pickle.dumps({"number": number})})
+    meta = tmp_path / "sounds" / ".nv-meta"
+    assert (meta / "split.yaml").exists()
+    head = "__module__: megatron.energon\n"
+    (meta / "dataset.yaml").write_text(head + "__class__: CrudeWebdataset\n")
+    (meta / "typed.yaml").write_text(
+        f"sample_type:\n  {head}  __class__: CaptioningSample\nfield_map:\n  image: wav\n  caption: pkl\n"
+    )
+    return tmp_path / "sounds"
+
+
+def _sound() -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16_000)
+        writer.writeframes(bytes(3200))
+    return file.getvalue()
+
+
+@en.stateless
+def of_sound(sample: Any, primary: Any) -> Any:
+    of_store = primary.get(f"{sample['__key__']}.wav")
+    return {**en.basic_sample_keys(sample), "part": sample["wav"], "store": of_store, "pkl": sample.get("pkl")}
+
+
+class Sounds(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+    cookers = (en.Cooker(en.cooker(need_primary=True)(of_sound)),)
+    decoder = en.SampleDecoder(av_decode="torch", trust=True)
+
+
+def test_a_decoder_s_trust_and_frames_hold_for_parts_and_stores(sounds: Path) -> None:
+    sample = next(iter(en.get_loader(_train(Sounds(), sounds, batch_size=None))))
+    assert sample["pkl"]["number"] in range(4)
+    for found in (sample["part"], sample["store"]):
+        assert isinstance(found, en.AVData)
+        assert len(found.audio_clips) == 1
+    typed = next(iter(en.get_loader(_train(Sounds(), sounds, batch_size=None, dataset_config="typed.yaml"))))
+    assert isinstance(typed.image, en.AVData)
+    assert typed.caption["number"] in range(4)
+
+
+def test_without_trust_pickled_parts_end_the_run(sounds: Path) -> None:
+    class Careful(Sounds):
+        decoder = en.SampleDecoder()
+
+    ld = en.get_loader(_train(Careful(), sounds, batch_size=None))
+    with pytest.raises(UnsafeData):
+        next(iter(ld))

@@ -264,7 +264,11 @@ def _open(
 ) -> Source[Any] | Stream[Any]:
     """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset."""
     decoder = encoder.decoder
-    options = OpenOptions(trust=opening.trust, image="bytes" if decoder is None else decoder.image_decode)
+    options = OpenOptions(
+        trust=opening.trust,
+        image="bytes" if decoder is None else decoder.image_decode,
+        trust_parts=decoder is not None and decoder.trust,
+    )
     how = None if decoder is None else decoder.options
 
     def crude(source: Source[Any], below: Any) -> Crude:

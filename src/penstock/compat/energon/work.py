@@ -97,6 +97,8 @@ class Work:
             self._steps.append(encoder.encode_sample)
         if encoder.is_overridden("postencode_sample") and not packs:
             self._steps.append(encoder.postencode_sample)
+        decoder = encoder.decoder
+        self._finish = decoder.finish if decoder is not None and decoder.av_decode == "torch" else None
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
         self._bound: dict[Any, _Bound] = {}
 
@@ -186,6 +188,9 @@ class Work:
         if not isinstance(sample, CrudeSample):
             return sample  # a joiner made it
         origin, subflavors = sample.origin, sample.get("__subflavors__")
+        if self._finish is not None:
+            for name, value in sample.items():
+                sample[name] = self._finish(value)
         if origin.kind is not None:
             cls = origin.sample_class or TYPES.get(origin.kind)
             return sample if cls is None else typed(sample, cls)
