@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import pickle
 import shutil
+import time
 import wave
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +18,7 @@ import pytest
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.errors import ConfigError, UnsafeData
+from penstock.errors import ConfigError, PenstockError, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
 
@@ -346,3 +348,66 @@ def test_without_trust_pickled_parts_end_the_run(sounds: Path) -> None:
     ld = en.get_loader(_train(Careful(), sounds, batch_size=None))
     with pytest.raises(UnsafeData):
         next(iter(ld))
+
+
+# --- time limits, and what changes nothing ---------------------------------------------------------------------------
+
+
+class Slow(Texts):
+    @en.stateless
+    def encode_sample(self, sample: Any) -> Any:
+        time.sleep(0.05)
+        return sample
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_slow_batch_is_logged_and_waited_for(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=workers)
+    data = en.get_train_dataset(DATA / "ds_a", worker_config=config, batch_size=2, task_encoder=Slow())
+    limits = {"watchdog_timeout_seconds": 0.02, "watchdog_initial_timeout_seconds": 30, "fail_on_timeout": False}
+    batches = iter(en.get_loader(data, prefetch_factor=1, **limits))
+    with caplog.at_level(logging.WARNING):
+        assert len(next(batches).text) == 2
+        assert not caplog.messages  # the first one has a limit of its own
+        assert len([len(next(batches).text) for _ in range(3)]) == 3
+    assert "no batch for 0.02 s" in caplog.text
+    assert "test_hooks.py" in caplog.text  # where the threads are
+
+
+def test_a_slow_batch_of_a_worker_is_an_error_by_default() -> None:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=1)
+    data = en.get_train_dataset(DATA / "ds_a", worker_config=config, batch_size=20, task_encoder=Slow())
+    for fails in ({}, {"fail_on_timeout": True}):
+        with pytest.raises(PenstockError, match="gave nothing in time"):
+            next(iter(en.get_loader(data, watchdog_timeout_seconds=0.02, **fails)))
+    with pytest.raises(ConfigError, match="one time limit"):
+        en.get_loader(data, watchdog_timeout_seconds=60, watchdog_initial_timeout_seconds=300)
+
+
+def test_a_batch_of_the_calling_thread_can_not_be_ended() -> None:
+    for limit in ({}, {"watchdog_timeout_seconds": 60}):
+        with pytest.raises(ConfigError, match="calling thread"):
+            en.get_loader(_train(Texts()), fail_on_timeout=True, **limit)
+
+
+def test_options_without_effect_are_said(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with caplog.at_level(logging.WARNING):
+        en.get_loader(_train(Texts()), checkpoint_every_sec=60, n_checkpoints=None, gc_collect_every_n_steps=10)
+        _train(Texts(), shuffle_buffer_size=None, max_samples_per_sequence=None)
+        en.FileStoreCachePool().close()
+        assert not caplog.messages
+        en.get_loader(_train(Texts()), checkpoint_every_sec=5, n_checkpoints=3, checkpoint_every_min_n_samples=9)
+        en.get_loader(_train(Texts()), gc_collect_every_n_steps=1, gc_freeze_at_start=False)
+        _train(Texts(), shuffle_buffer_size=100, max_samples_per_sequence=50, parallel_shard_iters=4)
+        en.WorkerConfig(
+            rank=0, world_size=1, num_workers=0, worker_debug_path="x", worker_log_level=2,
+            restore_error_handler=en.log_exception,
+        )  # fmt: skip
+        en.FileStoreCachePool(parent_cache_dir=tmp_path, max_cache_count=5, method="pickle", max_cache_size_gbytes=9)
+    for name in (
+        "checkpoint_every_sec=5", "n_checkpoints=3", "checkpoint_every_min_n_samples=9", "gc_collect_every_n_steps=1",
+        "gc_freeze_at_start=False", "shuffle_buffer_size=100", "max_samples_per_sequence=50", "parallel_shard_iters=4",
+        "worker_debug_path='x'", "worker_log_level=2", "restore_error_handler=", "parent_cache_dir=",
+        "max_cache_count=5", "method='pickle'", "max_cache_size_gbytes=9",
+    ):  # fmt: skip
+        assert name in caplog.text

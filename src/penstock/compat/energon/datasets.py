@@ -13,6 +13,7 @@ from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.stages import Encoded, Filled, Lanes
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.honest import say_unused
 from penstock.cook import Crude
 from penstock.errors import ConfigError
 from penstock.formats.webdataset.sample_types import SampleType
@@ -111,7 +112,7 @@ def get_train_dataset(
     """The training data of a prepared WebDataset, a JSONL, or a metadataset.
 
     Samples come in an order of Penstock's: all of a dataset are permuted anew each epoch, whatever the number of
-    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` are taken, and change nothing.
+    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` change nothing, which is logged.
 
     Args:
         path: folder, file or URL.
@@ -130,13 +131,14 @@ def get_train_dataset(
             so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`; `parallel_shard_iters` is not
-            needed.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`; `parallel_shard_iters`
+            changes nothing, which is logged.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
     """
-    del shuffle_buffer_size, max_samples_per_sequence
+    asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
+    say_unused("get_train_dataset", "all samples of a dataset are permuted anew each epoch", asked, {})
     given, opening = _opened_by(path, options, split_part)
     work = Work(_encoder(task_encoder), worker_config, packing_buffer_size is not None)
     workers = worker_config.world_size * max(1, worker_config.num_workers)
@@ -246,7 +248,8 @@ _OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_t
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
     """Path, and how it is opened."""
     given = {**path.options, **options} if isinstance(path, DatasetLoader) else dict(options)
-    given.pop("parallel_shard_iters", None)  # every sample is addressed by itself
+    iters = {"parallel_shard_iters": given.pop("parallel_shard_iters", None)}
+    say_unused("the dataset", "every sample is addressed by itself", iters, {})
     for name in given:
         if name not in _OPTIONS:
             hint = _ELSEWHERE.get(name)
