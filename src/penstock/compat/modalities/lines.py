@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._index import as_index
+from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.bases import Dataset
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
@@ -41,6 +42,8 @@ class LargeFileLinesReader:
         encoding: str | None = "utf-8",
         use_sample_length_from_index: bool = True,
     ) -> None:
+        hint = "Override __getitem__"
+        refuse_overrides(type(self), LargeFileLinesReader, ("_read_from_raw_file",), hint)
         self.raw_data_path = Path(raw_data_path)
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding
