@@ -7,6 +7,8 @@ originals call on a subclass is called here, too, or refused when the object is 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import json
 import logging
 import shutil
@@ -358,3 +360,36 @@ def test_subclasses_without_such_methods_are_made(tmp_path: Path) -> None:
             (tmp_path / name).mkdir()
             make(type("Own", (base,), {"helper": lambda self: None}), tmp_path / name)
             shutil.rmtree(tmp_path / name)
+
+
+# --- command lines ---------------------------------------------------------------------------------------------------
+
+CLI = COMPAT.parent / "cli"
+VERBS = ("energon", "modalities", "prepare", "prepare_media", "dataset_info", "lint", "preview", "mount")
+UNREAD_OPTIONS = {
+    "cmd_mount.py:command:allow_slow": "allows what needs no permission here",
+}
+"""`file:function:parameter` → why it changes nothing."""
+
+
+def test_every_option_of_the_facades_is_read_or_stands_in_the_table() -> None:
+    trees = {verb: ast.parse((CLI / f"cmd_{verb}.py").read_text()) for verb in VERBS}
+    found = {f"cmd_{verb}.py:{name}" for verb, tree in trees.items() for name in _unread(tree)}
+    assert {one for one in found if not one.endswith(":ctx")} == set(UNREAD_OPTIONS)
+
+
+@pytest.mark.parametrize("verb", ["prepare", "prepare_media"])
+def test_every_option_that_comes_by_a_dict_is_asked_for_by_its_name(verb: str) -> None:
+    """What the others get as `**options` they hand on whole."""
+    command = importlib.import_module(f"penstock.cli.cmd_{verb}").command
+    files = [ast.parse((CLI / name).read_text()) for name in (f"cmd_{verb}.py", "_energon.py")]
+    taken = [
+        one.slice.value if isinstance(one, ast.Subscript) else one.args[0].value
+        for file in files
+        for one in ast.walk(file)
+        if (isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant))
+        or ((isinstance(one, ast.Call) and getattr(one.func, "attr", "") == "pop" and one.args)
+        and isinstance(one.args[0], ast.Constant))
+    ]  # fmt: skip
+    by_name = inspect.signature(command.callback).parameters
+    assert {one.name for one in command.params} <= {*by_name, *taken}
