@@ -20,15 +20,13 @@ def command(context: click.Context, path: str, split_config: str | None, dataset
     """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
-    from penstock.formats.webdataset.details import dataset_details
+    from penstock.formats.webdataset.source import raw_details
     from penstock.store.resolve import resolve
 
     store, root = resolve(path)
     chosen = sniff(store, root)
     if chosen.name == "webdataset":
-        found = dataset_details(
-            store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config
-        )
+        found = raw_details(store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config)
     else:
         refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}

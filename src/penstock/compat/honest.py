@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from inspect import getattr_static
 from typing import Any
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 def say_unused(owner: str, because: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

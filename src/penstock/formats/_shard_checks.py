@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
-from penstock.errors import MissingExtra, NotFound, PenstockError
+from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats._problems import Problem
 from penstock.formats._shard_codecs import CODECS
@@ -183,6 +184,8 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth == "full":
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
+        if broken and isinstance(folder.store, SupportsCopies):
+            return  # which gives no bytes that their hashes contradict
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
     except MissingExtra:
@@ -256,7 +259,9 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
             data, _ = read_whole(folder, shard, raw, zipped)
         except MissingExtra:
             raise
-        except PenstockError:
+        except PenstockError as error:
+            if zipped is None and isinstance(folder.store, SupportsCopies):
+                yield _problem("shards.hash", error, folder.place(raw), _RESTORE)
             continue  # opening the shard says it
         yield from _digests(number, folder.place(raw), raw, data)
 
@@ -285,6 +290,9 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
         else:
             data, path = _head_of(folder, shard, opened, offset_bytes), stored
         found = json.loads(data) if data else None
+    except FormatError as error:
+        yield _problem("shards.shard", error, stored, _RESTORE)
+        return
     except (ValueError, RecursionError) as error:
         what = f"shard {number}: the options embedded in it are damaged"
         yield Problem("shards.config", PenstockError, path, what, _RESTORE, offset_bytes, str(error))  # pyright: ignore
@@ -340,10 +348,11 @@ def _check_side_file(check: _Check) -> Iterator[Problem]:
         for name, digests in manifest.block_digests.items():
             if not store.exists(f"{path}/{name}"):
                 continue
-            for one in check_block_digests(store, f"{path}/{name}", "shards", digests, _RESTORE):
-                yield Problem(
-                    one.code, PenstockError, one.path, "a block differs", _RESTORE, one.offset_bytes, one.found
-                )
+            with contextlib.suppress(FormatError):  # a copy that its hashes contradict, which is said above
+                for one in check_block_digests(store, f"{path}/{name}", "shards", digests, _RESTORE):
+                    yield Problem(
+                        one.code, PenstockError, one.path, "a block differs", _RESTORE, one.offset_bytes, one.found
+                    )
 
 
 # --- problems ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ whether this is such a process.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import os
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from penstock._optional import require
 from penstock.abc import Buffer
@@ -39,10 +41,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a remote file without its bytes: size, and a name of this version of it, or `""`."""
+    """What is known of a remote file without its bytes.
+
+    Attributes:
+        size_bytes: its size.
+        version: the name of this version of it (ETag), without the mark of a weak one; `""` where unknown.
+        modified: when it was changed last, as text; `""` where unknown.
+    """
 
     size_bytes: int
     version: str
+    modified: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What tells this version from others; `""` where nothing does."""
+        return self.version or self.modified
+
+    def contradicts(self, other: Head) -> bool:
+        """Whether these can't be of one version; what is unknown contradicts nothing."""
+        if self.size_bytes != other.size_bytes:
+            return True
+        if self.version and other.version:
+            return self.version != other.version
+        return bool(self.modified and other.modified) and self.modified != other.modified
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +301,13 @@ def _first_lines(error: Exception) -> str:
 
 
 def _head(meta: Any) -> Head:
-    version = meta["e_tag"] or (meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else "")
-    return Head(meta["size"], version)
+    modified = meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else ""
+    return Head(meta["size"], strong(meta["e_tag"] or ""), modified)
+
+
+def strong(etag: str) -> str:
+    """An ETag without the mark of a weak one: servers send one file's with it and without."""
+    return etag.removeprefix("W/")
 
 
 def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
@@ -302,10 +329,21 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
             return store.GCSStore(place, **common)
         if scheme in ("az", "azure"):
             return store.AzureStore(place, **_azure_settings(), **common)
+        base, headers = _without_auth(base)
+        common["client_options"]["default_headers"] = headers
         return store.HTTPStore(base, **common)
     except Exception as error:
         what = "no such store, or its settings are wrong"
         raise ConfigError(what, path=base, found=_first_lines(error)) from None
+
+
+def _without_auth(base: str) -> tuple[str, dict[str, str]]:
+    """The URL of a web server without user and password, and the header that gives them."""
+    scheme, _, place = base.partition("://")
+    auth, at, host = place.rpartition("@")
+    if not at:
+        return base, {}
+    return f"{scheme}://{host}", {"authorization": f"Basic {base64.b64encode(unquote_to_bytes(auth)).decode()}"}
 
 
 def _azure_settings() -> dict[str, str]:

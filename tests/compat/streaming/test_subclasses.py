@@ -250,7 +250,6 @@ def test_arguments_without_effect_are_said(small: Path, caplog: pytest.LogCaptur
         assert not caplog.messages
         StreamingDataset(
             local=str(small / "a"), download_retry=5, download_timeout=9, keep_zip=True, cache_limit="1gb",
-            validate_hash="sha1",
         )  # fmt: skip
         dataset.get_item(0, retry=3)
         dataset.get_item(1, retry=3)
@@ -260,24 +259,6 @@ def test_arguments_without_effect_are_said(small: Path, caplog: pytest.LogCaptur
         "download_timeout=9",
         "keep_zip=True",
         "cache_limit='1gb'",
-        "validate_hash='sha1'",
     ):
         assert name in said
     assert said.count("retry=3") == 1
-
-
-def test_hashes_of_remote_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    with FileServer() as server:
-        for name, more in (("raw", {}), ("zip", {"compression": "zstd"})):
-            columns = {"id": "int"}
-            with ps.create(tmp_path / name, format="mds", columns=columns, hashes=["sha1"], **more) as writer:
-                writer.write({"id": 1})
-            server.files.update({f"{name}/{file.name}": file.read_bytes() for file in (tmp_path / name).iterdir()})
-        assert StreamingDataset(remote=f"{server.url}/zip", validate_hash="sha1")[0] == {"id": 1}
-        with pytest.raises(ConfigError, match=r"no such hash.*md5"):
-            StreamingDataset(remote=f"{server.url}/zip", validate_hash="md5")
-        with pytest.raises(ConfigError, match="fetched by ranges"):
-            StreamingDataset(streams=[Stream(remote=f"{server.url}/raw", validate_hash="sha1")])
-        with pytest.raises(ConfigError, match="crc"):
-            StreamingDataset(remote=f"{server.url}/zip", validate_hash="crc")

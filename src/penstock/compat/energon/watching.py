@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
-import logging
 import tempfile
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-_log = logging.getLogger("penstock.energon")
+from penstock._secrets import logger
+
+_log = logger("penstock.energon")
 
 T = TypeVar("T")
 

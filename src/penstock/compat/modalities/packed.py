@@ -26,6 +26,7 @@ from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
 
 _NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
@@ -54,7 +55,7 @@ class EmbeddedStreamData:
     HEADER_SIZE_IN_BYTES = DATA_SECTION_LENGTH_IN_BYTES + TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES
 
     def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
-        store, path = LocalStore(), os.fspath(data_path)
+        store, path = LocalStore(), local_path(data_path, "a packed file of Modalities")
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
             raise geometry.error(path)
@@ -103,7 +104,7 @@ class PackedMemMapDatasetBase(Dataset):
         refuse_overrides(type(self), PackedMemMapDatasetBase, _NEVER_CALLED, hint)
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
-        source = open_pbin(LocalStore(), os.fspath(raw_data_path), OpenOptions())
+        source = open_pbin(LocalStore(), local_path(raw_data_path, "a packed file of Modalities"), OpenOptions())
         self.token_size_in_bytes = source.dtype.itemsize
         self._dtype = IN_RAM[self.token_size_in_bytes]
         self._rows: Any = self._make_rows(source, bool(load_index))

@@ -65,7 +65,7 @@ class StreamingDataset(IterableDataset):
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
         stream_name: `"stream"`: there is one kind of stream.
-        validate_hash: as in `Stream`.
+        validate_hash: of streams that name none; see `Stream`.
         download_retry, download_timeout, keep_zip, cache_limit: change nothing, which is logged: stores try again by
             themselves, and all datasets share one cache folder with one budget.
 
@@ -114,16 +114,9 @@ class StreamingDataset(IterableDataset):
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_overrides(type(self), StreamingDataset, _NEVER_CALLED, _INSTEAD)
-        if stream_name != "stream":
-            hint = "Pass streams=[…], or remote= and local="
-            raise ConfigError("there is one kind of stream", found=f"stream_name={stream_name!r}", hint=hint)
-        if streams and (remote or local or stream_config):
-            raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
-        say_unused_fetching(
-            "StreamingDataset",
-            {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip},
-            cache_limit=cache_limit,
-        )
+        _check_streams(stream_name, bool(streams), bool(remote or local or stream_config))
+        fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
+        say_unused_fetching("StreamingDataset", fetching, cache_limit=cache_limit)
         given = stream_config or {}
         self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **given)])
         self.batch_size = batch_size
@@ -142,9 +135,7 @@ class StreamingDataset(IterableDataset):
         self._epochs, self._rounds = Epochs(), dict[int, int]()
         self._at_hand: dict[int, Sample] = {}
         self._retry_said = False
-        self._sources = [
-            stream.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for stream in self.streams
-        ]
+        self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
@@ -297,6 +288,15 @@ class StreamingDataset(IterableDataset):
 
 
 _OURS = (StreamingDataset.__getitem__, StreamingDataset.get_item)
+
+
+def _check_streams(name: str, several: bool, one: bool) -> None:
+    """Refuse another kind of stream, and streams that are given in two ways."""
+    if name != "stream":
+        hint = "Pass streams=[…], or remote= and local="
+        raise ConfigError("there is one kind of stream", found=f"stream_name={name!r}", hint=hint)
+    if several and one:
+        raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
 
 
 def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from penstock.codec.hashes import ALGORITHMS
+from penstock._secrets import logger, redact
 from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.store.resolve import local_path
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
@@ -37,8 +37,8 @@ class Stream:
         split: folder inside both.
         proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
         download_retry, download_timeout, keep_zip: change nothing, which is logged: the store and its cache decide.
-        validate_hash: an algorithm that the index must have a hash of for each file. Files that are fetched whole, as
-            compressed ones are, are always checked; it is refused where samples are fetched by ranges.
+        validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
+            that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
 
     Raises:
         ConfigError: several weights, a negative one, neither `remote` nor `local`, or a subclass that overrides what
@@ -86,20 +86,20 @@ class Stream:
 
         Raises:
             NotFound: there is no index.
-            ConfigError: it is no dataset of shards, or `validate_hash` can't be done.
+            ConfigError: it is no dataset of shards, or has no such hashes.
         """
         name = self.split or split or None
-        local = None if self.local is None else os.path.expanduser(self.local)
+        local = self.local
+        if local is not None and self.remote is not None:
+            local = local_path(local, "the local folder of a stream")
         if self.remote is None or (local is not None and _is_whole(local, name, trust)):
             where = local or self.remote
         else:
             where = self.remote
-        source: Any = open_source(str(where), split=name, trust=trust)
+        validate = self.validate_hash or validate_hash or None
+        source: Any = open_source(str(where), split=name, trust=trust, validate_hash=validate)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
-        algorithm = self.validate_hash or validate_hash
-        if algorithm is not None:
-            _require_hashes(source.shards, algorithm, str(where))
         return source
 
     @property
@@ -109,30 +109,13 @@ class Stream:
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
-        return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+        return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
 
 
 def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
     """Log arguments that say how to fetch, where they ask for something."""
     say_unused(owner, "the store tries again by itself, and its cache keeps files as they are", given, _FETCHING)
     say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
-
-
-def _require_hashes(shards: Sequence[Any], algorithm: str, path: str) -> None:
-    """Refuse an algorithm that nothing would be checked by; raises `ConfigError`."""
-    if algorithm not in ALGORITHMS:
-        raise ConfigError("no such hash", found=f"validate_hash={algorithm!r}", expected=", ".join(ALGORITHMS))
-    if not _is_url(path):
-        because = "files of this machine are mapped, not fetched; `penstock verify` checks them"
-        say_unused(path, because, {"validate_hash": algorithm}, {})
-        return
-    for shard in shards:
-        if shard.zip_data is None:
-            hint = "Leave it out, and check all files once: penstock verify"
-            raise ConfigError("samples are fetched by ranges, which have no hash", path=path, hint=hint)
-        if algorithm not in shard.zip_data.hashes:
-            known = ", ".join(sorted(shard.zip_data.hashes)) or "none"
-            raise ConfigError("files have no such hash", path=path, found=algorithm, expected=known)
 
 
 def _is_url(path: str) -> bool:
