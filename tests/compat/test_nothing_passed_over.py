@@ -4,6 +4,8 @@ Each parameter is read by the function that takes it, or stands in a table with 
 originals call on a subclass is called here, too, or refused when the object is made.
 """
 
+# pyright: reportUnknownLambdaType=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import ast
