@@ -15,6 +15,9 @@ Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "whole", "corru
 """What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
 for `hang_s`; the whole file for a range; one byte changed; nothing."""
 
+Etags = Literal["all", "none", "whole", "weak"]
+"""Which answers name a version (ETag): all; none; those of whole files and of HEAD; all, a weak one to HEAD."""
+
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _STATUSES = ("503", "429", "403")
 
@@ -31,6 +34,7 @@ class FileServer:
         always: the fault of every GET that has none of its own.
         delay_s: before each answer.
         hang_s: how long `"hang"` keeps silent.
+        etags: which answers name the version of their file.
         log: (method, path, range or None) of each request.
     """
 
@@ -40,6 +44,7 @@ class FileServer:
         self.always: Fault = ""
         self.delay_s = 0.0
         self.hang_s = 5.0
+        self.etags: Etags = "all"
         self.log: list[tuple[str, str, tuple[int, int] | None]] = []
         self.released = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -113,13 +118,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             body = bytes([body[0] ^ 1]) + body[1:]
         half = fault in ("drop", "truncate")
         sent = body[: len(body) // 2] if half else body
-        headers = {"ETag": f'"{hash(data):x}"'}  # which Python computes once
+        headers = self._etag(data, place is not None)
         if place is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
         self._head(200 if place is None else 206, len(sent if fault == "truncate" else body), headers)
         if self.command == "GET":
             self.wfile.write(sent)
         self.close_connection = self.close_connection or half
+
+    def _etag(self, data: bytes, is_range: bool) -> dict[str, str]:
+        server: Any = self.server
+        etags: Etags = server.owner.etags
+        if etags == "none" or (etags == "whole" and is_range):
+            return {}
+        weak = "W/" if etags == "weak" and self.command == "HEAD" else ""
+        return {"ETag": f'{weak}"{hash(data):x}"'}  # which Python computes once
 
     def _head(self, status: int, length_bytes: int, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
