@@ -11,7 +11,10 @@ from penstock.store._credentials import s3_settings
 from penstock.store._objects import Objects
 from penstock.store._remote_options import RemoteOptions
 
-NAMES = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "S3_ENDPOINT_URL")
+NAMES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_ENDPOINT_URL", "S3_ENDPOINT_URL", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from penstock import __version__, errors
+from penstock._secrets import redact
 
 COMMANDS: dict[str, str] = {
     "demo": "The main job on real input that every machine has.",
@@ -92,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         status = 2
     except click.ClickException as error:
+        error.message = redact(error.message)
         error.show()
         status = error.exit_code
     except click.Abort:
@@ -110,5 +112,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(f"penstock: {message}", err=True)
+    click.echo(redact(f"penstock: {message}"), err=True)
     return status

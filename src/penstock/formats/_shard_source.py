@@ -21,6 +21,7 @@ import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsExpectedReads, SupportsMmap
 from penstock.codec.hashes import hasher
@@ -249,7 +250,7 @@ class ShardSource:
         options |= {"raw": True} if self._options.raw else {}
         options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        return {"kind": "open", "format": self._name, "path": self._folder.path, **options}
+        return {"kind": "open", "format": self._name, "path": redact(self._folder.path), **options}
 
     def summary(self) -> str:
         """One line: path, samples and shards."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from penstock._secrets import logger
 from penstock.abc import LaneStream, Source, Stream, is_lane_stream
 from penstock.errors import ConfigError
 from penstock.load import history as runs
@@ -26,7 +26,7 @@ from penstock.load.read import OnError, ReadTask
 from penstock.load.workers import NoWorkers, Producer, ThreadWorkers, WorkerKind, Workers, WorkersFactory
 from penstock.types import IntArray
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _LONGEST_WAIT_S = 1e6
 

@@ -9,6 +9,7 @@ whether this is such a process.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import os
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from penstock._optional import require
 from penstock.abc import Buffer
@@ -327,10 +329,21 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
             return store.GCSStore(place, **common)
         if scheme in ("az", "azure"):
             return store.AzureStore(place, **_azure_settings(), **common)
+        base, headers = _without_auth(base)
+        common["client_options"]["default_headers"] = headers
         return store.HTTPStore(base, **common)
     except Exception as error:
         what = "no such store, or its settings are wrong"
         raise ConfigError(what, path=base, found=_first_lines(error)) from None
+
+
+def _without_auth(base: str) -> tuple[str, dict[str, str]]:
+    """The URL of a web server without user and password, and the header that gives them."""
+    scheme, _, place = base.partition("://")
+    auth, at, host = place.rpartition("@")
+    if not at:
+        return base, {}
+    return f"{scheme}://{host}", {"authorization": f"Basic {base64.b64encode(unquote_to_bytes(auth)).decode()}"}
 
 
 def _azure_settings() -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import re
 from collections.abc import Callable
@@ -20,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock._secrets import logger
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
 from penstock.store._published import DIGEST, open_published, write_record
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 
-_log = logging.getLogger("penstock")
+_log = logger()
 Put = Callable[[NDArray[Any]], None]
 """Takes any[k]: the next run of an array."""
 

@@ -195,4 +195,4 @@ class FsspecStore:
             raise NotFound("no such file or folder", path=path, hint="Check the URL") from None
         except Exception as error:
             what = f"{self.scheme}:// does not answer as it should"
-            raise Unreachable(what, path=path, found=f"{type(error).__name__}: {error}") from error
+            raise Unreachable(what, path=path, found=f"{type(error).__name__}: {error}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.types import Manifest
@@ -19,7 +20,8 @@ _MOST_BYTES = 1 << 28
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a side file."""
-    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+    data = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+    return redact(data.decode()).encode() if b"://" in data else data
 
 
 def decode_manifest(data: bytes) -> Manifest | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from typing import Any
 
+from penstock._secrets import logger, redact
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.store.resolve import local_path
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
@@ -77,7 +78,9 @@ class Stream:
             ConfigError: it is no dataset of shards, or has no such hashes.
         """
         name = self.split or split or None
-        local = None if self.local is None else os.path.expanduser(self.local)
+        local = self.local
+        if local is not None and self.remote is not None:
+            local = local_path(local, "the local folder of a stream")
         if self.remote is None or (local is not None and _is_whole(local, name, trust)):
             where = local or self.remote
         else:
@@ -95,7 +98,7 @@ class Stream:
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
-        return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+        return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
 
 
 def _is_whole(local: str, split: str | None, trust: bool) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
@@ -191,7 +192,7 @@ class PbinSource:
         """Format, path and options."""
         given = {"layout": self._options.layout, "eos_id": self._options.eos_id}
         known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": "pbin", "path": self._path, **known}
+        return {"kind": "open", "format": "pbin", "path": redact(self._path), **known}
 
     def summary(self) -> str:
         """One line: path, tokens, width."""
