@@ -32,6 +32,7 @@ LAYERS: dict[str, int] = {
     "_stages": 0,
     "_resolved": 0,
     "_ending": 0,
+    "_pool": 0,
     "store": 1,
     "codec": 1,
     "formats": 2,

@@ -17,22 +17,40 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 _WAIT_S = 10.0
 
 _ended = threading.Event()
+_opened: WeakSet[_Closes] = WeakSet()
 
 
 def sleep(seconds: float) -> bool:
     """Sleep for so many seconds, or until the process ends; true then, as nothing is wanted any more."""
     return _ended.wait(seconds)
+
+
+def has_ended() -> bool:
+    """Whether the process ends: threads are stopped, and were waited for."""
+    return _ended.is_set()
+
+
+def close_at_end(opened: _Closes) -> None:
+    """Have something closed when the process ends, if it is still in use then."""
+    _prepare()
+    _opened.add(opened)
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
 
 
 class Worker(threading.Thread):
@@ -55,15 +73,14 @@ class Worker(threading.Thread):
 
 
 class _Ended(SystemExit):
-    """Raised in a thread that is to end: `threading` takes it without a word."""
+    """Raised in a thread, or in an exit handler, that is to end."""
 
 
 @functools.cache
 def _prepare() -> None:
     """Have the workers end with the process."""
-    import concurrent.futures.thread  # noqa: F401  what is registered last runs first
-
-    # Before `concurrent.futures` and `threading` wait for their threads, which may wait for ours.
+    # What is registered last runs first: before `concurrent.futures` waits for its threads, which may wait for ours.
+    importlib.import_module("concurrent.futures.thread")
     register: Callable[[Callable[[], object]], object] = getattr(threading, "_register_atexit", atexit.register)
     register(_end)
 
@@ -71,6 +88,8 @@ def _prepare() -> None:
 def _end() -> None:
     """Stop all workers, and see that the process ends well."""
     _ended.set()
+    for opened in list(_opened):
+        opened.close()
     workers = [one for one in threading.enumerate() if isinstance(one, Worker)]
     if not workers:
         return
@@ -95,14 +114,18 @@ def _raise_in(thread: threading.Thread) -> None:
 
 
 def _hush() -> None:
-    """Let nobody report `_Ended`, where it was raised in a finalizer."""
-    report = sys.unraisablehook
+    """Let nobody report `_Ended`, wherever it was raised."""
+    report, report_unraisable = threading.excepthook, sys.unraisablehook
 
-    def quiet(unraisable: Any, /) -> None:
-        if unraisable.exc_type is not _Ended:
-            report(unraisable)
+    def quiet(raised: Any, /) -> None:
+        if raised.exc_type is not _Ended:
+            report(raised)
 
-    sys.unraisablehook = quiet
+    def quiet_unraisable(raised: Any, /) -> None:
+        if raised.exc_type is not _Ended:
+            report_unraisable(raised)
+
+    threading.excepthook, sys.unraisablehook = quiet, quiet_unraisable
 
 
 def _where(worker: Worker) -> str:

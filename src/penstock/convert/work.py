@@ -64,7 +64,7 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
     with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
         if not had:
             raise ConfigError("another run is writing this output", path=target, hint="Wait for it")
-        path, data = os.path.join(folder, _PLAN), msgspec.json.encode(plan, order="sorted")
+        path, data = os.path.join(folder, _PLAN), _encode(plan)
         try:
             known = store.get(path)
         except NotFound:
@@ -107,6 +107,23 @@ def remove_work(store: LocalStore, target: str) -> None:
             _clear(store, folder)
             store.delete(os.path.join(folder, _LOCK))
             store.remove_folder(folder)
+
+
+def sweep_work(store: LocalStore, target: str, plan: dict[str, Any]) -> None:
+    """Remove what a run left that was killed when its output was complete: work of the same plan, or of none."""
+    folder = work_folder(target)
+    if not store.is_folder(folder):
+        return
+    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+        known = b""
+        with contextlib.suppress(NotFound):
+            known = store.get(os.path.join(folder, _PLAN))
+        if had and known in (b"", _encode(plan)):
+            remove_work(store, target)
+
+
+def _encode(plan: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(plan, order="sorted")
 
 
 def _clear(store: LocalStore, folder: str) -> None:

@@ -26,6 +26,7 @@ from penstock.formats._shard_files import Folder
 from penstock.formats._shard_names import numeric_order
 from penstock.formats._shard_output import Output, open_output
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.resolve import resolve
 from penstock.store.side_file import EDGE_BYTES, edge_binding
@@ -73,6 +74,7 @@ def merge_index(
     except Corrupt as error:
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
     if store.exists(where):
+        sweep_output(store, where)
         if store.get(where) == data:
             return len(shards)
         if not overwrite:

@@ -11,7 +11,6 @@ import operator
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from time import monotonic
 from typing import Any, cast
@@ -21,6 +20,7 @@ import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
+from penstock._pool import Pool
 from penstock._secrets import logger, redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
@@ -325,7 +325,7 @@ class ShardSource:
             yield map
             return
         zipped = any(layout.compression for layout in self._codecs)  # each of these is a shard in memory
-        with ThreadPoolExecutor(min(_UNPACKERS if zipped else _FETCHERS, shards)) as pool:
+        with Pool(min(_UNPACKERS if zipped else _FETCHERS, shards), "penstock-shards") as pool:
             yield pool.map
 
     def _refuse(self, indices: IntArray) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol, TypeAlias
 
-from penstock._ending import Worker
+from penstock._ending import Worker, has_ended
 from penstock.errors import PenstockError
 from penstock.load.lead import Lead
 from penstock.load.sizes import size_bytes
@@ -134,10 +134,12 @@ class ThreadWorkers:
         """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""
         for lead in self._leads:
             lead.stop()
+        for results in self._results:  # another thread may wait for one
+            results.put((None, PenstockError("the loader's threads are stopped"), 0))
         deadline = time.monotonic() + _CLOSE_WAIT_S
         for thread in self._threads:
-            # The garbage collector may run this in one of the workers.
-            if thread is not threading.current_thread():
+            # The garbage collector may run this in one of the workers; when the process ends they were waited for.
+            if thread is not threading.current_thread() and not has_ended():
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
 

@@ -38,9 +38,9 @@ def is_staged_name(name: str) -> bool:
     return name.startswith(".") and name.endswith(STAGED_SUFFIX)
 
 
-def staged_name(name: str) -> str:
-    """A hidden name for a file that will be called `name`."""
-    return f"{_start(name)}{secrets.token_hex(4)}{STAGED_SUFFIX}"
+def staged_name(name: str, token: str | None = None) -> str:
+    """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
+    return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
 
 
 def take_leftovers(
@@ -81,6 +81,21 @@ def take_leftovers(
                 if fd >= 0:
                     os_module.close(fd)
     return taken
+
+
+def drop_second_names(os_module: Any, path: str) -> None:
+    """Remove the hidden names of a visible file: what a writer leaves that is killed between its last two calls."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with contextlib.suppress(OSError):
+        visible = os.stat(path)
+        if visible.st_nlink == 1:
+            return
+        for entry in os.listdir(folder):
+            hidden = os.path.join(folder, entry)
+            if entry.startswith(_start(name)) and is_staged_name(entry):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.lstat(hidden), visible):
+                        os_module.unlink(hidden)
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:

@@ -18,16 +18,17 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from penstock._ending import sleep
 from penstock._optional import require
+from penstock._pool import Pool
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
-from penstock.store._credentials import s3_settings
+from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 
@@ -146,7 +147,7 @@ class Objects:
         self._base = base
         self._options = options
         self._store = _open(base, options)
-        self._threads = ThreadPoolExecutor(options.requests, "penstock-remote")
+        self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
         """Size and version; raises `NotFound`."""
@@ -179,7 +180,7 @@ class Objects:
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
         # Parts of a large file are tried again one by one; a conditional request must be counted here.
-        store = self._store if create else _open(self._base, self._options, retries=self._options.tries)
+        store = self._store if create else self._retrying
 
         def upload() -> None:
             with open(local_path, "rb") as file:
@@ -200,6 +201,10 @@ class Objects:
         """Remove a key."""
         with contextlib.suppress(NotFound):
             self._try(key, lambda: self._obstore.delete(self._store, key))
+
+    @functools.cached_property
+    def _retrying(self) -> Any:
+        return _open(self._base, self._options, retries=self._options.tries)
 
     def _read_one(self, key: str, place: Range | None) -> tuple[Buffer, Head, int]:
         options = {} if place is None else {"range": place}
@@ -248,7 +253,8 @@ class Objects:
                 wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
                 if number == options.tries or time.monotonic() + wait_s > end_s:
                     raise self._typed(key, error, number) from None
-            time.sleep(wait_s)
+            if sleep(wait_s):  # the process ends
+                raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
 
     def _url(self, key: str) -> str:
@@ -322,9 +328,11 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
         },
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=options.deadline_s)},
     }
+    settings = s3_settings(place) if scheme == "s3" else {}
+    require_credentials(scheme, base, settings)
     try:
         if scheme == "s3":
-            return store.S3Store(place, **s3_settings(place), **common)
+            return store.S3Store(place, **settings, **common)
         if scheme == "gs":
             return store.GCSStore(place, **common)
         if scheme in ("az", "azure"):

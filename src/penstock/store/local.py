@@ -39,6 +39,7 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import (
     Kept,
+    drop_second_names,
     is_staged_name,
     remove_others,
     staged_name,
@@ -134,6 +135,7 @@ class LocalStore:
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
         """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         if not overwrite and os.path.lexists(path):
+            self.sweep(path)
             raise output_exists(path)
         return LocalStaged(self._os, path, overwrite=overwrite, kept=self._kept)
 
@@ -156,6 +158,10 @@ class LocalStore:
             self._os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
+
+    def sweep(self, path: str) -> None:
+        """Remove what a writer of a visible file left that was killed just before its end."""
+        drop_second_names(self._os, path)
 
     def link(self, path: str, name: str) -> bool:
         """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
@@ -365,7 +371,8 @@ class LocalStaged:
                 raise output_exists(self.path) from None
             self._os.rename(self._temp, self.path)
             return
-        self._os.unlink(self._temp)
+        with contextlib.suppress(FileNotFoundError):  # whoever is refused meanwhile takes it for that of a dead writer
+            self._os.unlink(self._temp)
 
     def _flush(self) -> None:
         if self._pending:

@@ -195,19 +195,18 @@ def _require_free(target: str) -> None:
 
 
 def _copy(folder: str, target: str) -> None:
-    """Copy the files of a finished dataset into another store, the index last."""
+    """Copy the files of a finished dataset into another store, one after another, the index last."""
     store, root = resolve(target)
     names = sorted(os.listdir(folder), key=lambda name: (name == INDEX_NAME, name))
-    staged = [store.stage(f"{root}/{name}", overwrite=True) for name in names]
-    try:
-        for name, one in zip(names, staged, strict=True):
+    for name in names:
+        staged = store.stage(f"{root}/{name}", overwrite=True)
+        try:
             with open(os.path.join(folder, name), "rb") as file:
                 while chunk := file.read(_COPY_BYTES):
-                    one.write(chunk)
-        store.commit(staged)
-    finally:
-        for one in staged:
-            one.abort()
+                    staged.write(chunk)
+            staged.commit()
+        finally:
+            staged.abort()
 
 
 __all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "Writer", "XSVWriter"]

@@ -29,6 +29,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Trunc
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import token_fingerprint, way_to_read
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
+from penstock.store.backup import back_up
 from penstock.types import (
     Action,
     Batch,
@@ -440,14 +441,11 @@ def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, writ
     index_path = energon_index_path(path)
     if write:
         starts = scan_energon(store, path)
-        backup = store.stage(f"{index_path}.bak", overwrite=True)
+        back_up(store, index_path)
         made = store.stage(index_path, overwrite=True)
         try:
-            backup.write(store.get(index_path))
             made.write(encode_energon_index(starts))
-            store.commit([backup, made])
-        except BaseException:
-            backup.abort()
+            made.commit()
+        finally:
             made.abort()
-            raise
     return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]

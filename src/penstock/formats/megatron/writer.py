@@ -34,6 +34,7 @@ from penstock.formats.megatron.layout import (
 )
 from penstock.formats.megatron.manifest import INDEX, joint_binding
 from penstock.formats.megatron.publish import may_write, publish
+from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore, output_exists
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -72,6 +73,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     width = own.get("token_bytes") or min(kind.itemsize, 4)
     limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
     if not overwrite and not may_write(store, prefix):
+        sweep_output(store, idx_path(prefix))
         raise output_exists(idx_path(prefix) if store.exists(idx_path(prefix)) else bin_path(prefix))
     return MegatronWriter(
         store, prefix, kind, limit, dtype_for(width, "<"), modes, TokenOptions(**given), overwrite=overwrite
