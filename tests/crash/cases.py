@@ -297,6 +297,22 @@ def broken_tars(folder: Path) -> None:
     next((folder / "set").rglob("*.tar.idx")).unlink()
 
 
+def broken_index(name: str, index: str) -> Setup:
+    """A JSONL file whose index is damaged."""
+
+    def setup(folder: Path) -> None:
+        lines(name)(folder, False)
+        (folder / index).write_bytes((folder / index).read_bytes()[:-3])
+
+    return setup
+
+
+def broken_pair(folder: Path) -> None:
+    """A pair whose index is cut."""
+    tokens("out", format="megatron")(folder, False)
+    (folder / "out.idx").write_bytes((folder / "out.idx").read_bytes()[:60])
+
+
 def two_pbin(folder: Path) -> None:
     tokens("a.pbin", format="pbin")(folder, False)
     tokens("b.pbin", OLD_DOCUMENTS, format="pbin")(folder, False)
@@ -410,6 +426,7 @@ VERBS = [
             ("pbin", "out.pbin", OLD_PBIN),
             ("flat-tokens", "out.zarr", OLD_GROUP),
             ("megatron", "out", OLD_PAIR),
+            ("mds", "out", OLD_MDS),
         )
     ),
     Case(
@@ -448,6 +465,8 @@ VERBS = [
         repaired("set", format="mds"),
         mended("set/index.json", BROKEN_INDEX),
     ),
+    Case("repair jsonl", broken_index("a.jsonl", "a.idx"), repaired("a.jsonl"), tried("a.jsonl")),
+    Case("repair megatron", broken_pair, repaired("out", format="megatron", layout="uint16", eos_id=0), tried("out")),
     Case("repair webdataset", broken_tars, repaired("set"), tried("set", raw=True)),
     Case(
         "verify --write-manifest",

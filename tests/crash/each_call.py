@@ -176,6 +176,11 @@ class Round:
         self.worker_calls = max(others, key=len, default=[])
         self.after, self.final = self.seen(), self.tree()
 
+    def some(self, most: int, seed: object) -> list[Kill]:
+        """At most so many of the kills, by chance."""
+        kills = list(self.kills())
+        return sorted(random.Random(f"{seed} {self.name}").sample(kills, min(most, len(kills))), key=lambda one: one.at)
+
     def kills(self) -> Iterator[Kill]:
         """All that there are to try."""
         victims: Sequence[hook.Victim] = ("main", "worker", "all") if self.case.workers else ("main",)
@@ -344,22 +349,12 @@ def in_child(work: Callable[[], object]) -> tuple[int, str]:
         return status, (said.read() or b"").decode()
 
 
-def chosen(rounds: Sequence[Round], seed: int, count: int) -> list[tuple[Round, Kill]]:
-    """`count` kills, as many of each round as of the others."""
-    rng = random.Random(seed)
-    left = [(one, rng.sample(kills, len(kills))) for one in rounds if (kills := list(one.kills()))]
-    found: list[tuple[Round, Kill]] = []
-    while left and len(found) < count:
-        found += [(one, kills.pop()) for one, kills in left]
-        left = [(one, kills) for one, kills in left if kills]
-    return found[:count]
-
-
 def _import(names: Iterable[str]) -> None:
-    """Have what a child loaded: the next ones need not. What does not outlive a fork is left out."""
+    """Have what a child loaded: the next ones need not. obstore does not outlive a fork."""
     for name in names:
-        if name not in sys.modules and name.startswith("penstock."):
-            importlib.import_module(name)
+        if name not in sys.modules and name.partition(".")[0] != "obstore":
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
 
 def _lives(pid: int) -> bool:

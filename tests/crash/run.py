@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import logging
 import multiprocessing
@@ -56,8 +57,8 @@ class Killed:
     findings: tuple[str, ...] = ()
 
 
-def kill_case(number: int) -> Killed:
-    """All kills of a case, without and with an old result; what went wrong, once with the kills that it came of."""
+def kill_case(number: int, most: int, seed: int) -> Killed:
+    """The kills of a case, without and with an old result; what went wrong, once with the kills that it came of."""
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
     case, started = CASES[number], time.monotonic()
     calls = tried = states = failed = 0
@@ -73,7 +74,7 @@ def kill_case(number: int) -> Killed:
             except RuntimeError as error:
                 found[str(error)] = ["without a kill"]
                 continue
-            for kill in one.kills():
+            for kill in one.some(most, seed):
                 problems = one.kill(kill)
                 tried, failed = tried + 1, failed + bool(problems)
                 for problem in problems:
@@ -94,13 +95,15 @@ def bucket_for(case: each_call.Case) -> Generator[each_call.Bucket]:
         yield bucket
 
 
-def crash_calls(only: str) -> int:
-    """All kills of all cases, two cases at a time; returns the number of findings."""
+def crash_calls(only: str, most: int, seed: int) -> int:
+    """The kills of all cases, two cases at a time; returns the number of findings."""
     chosen = [number for number, case in enumerate(CASES) if only in case.name]
     started, total = time.monotonic(), Killed()
     print(f"crash: {'case':<36} {'calls':>6} {'kills':>6} {'states':>6} {'failed':>6} {'kills/s':>8}")
     with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
-        for number, one in zip(chosen, pool.imap(kill_case, chosen), strict=True):
+        for number, one in zip(
+            chosen, pool.imap(functools.partial(kill_case, most=most, seed=seed), chosen), strict=True
+        ):
             print_row(CASES[number].name, one, one.seconds)
             for finding in one.findings:
                 print(f"  {finding}", flush=True)
@@ -169,11 +172,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("CRASH_ROUNDS", "20")))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CRASH_SEED", "1")))
     parser.add_argument("--only", default="", help="only cases and scenarios with this in their name, no kills of pack")
+    most = int(os.environ.get("CRASH_KILLS", str(sys.maxsize)))
+    parser.add_argument("--kills", type=int, default=most, help="at most so many kills at calls, a case and start")
     parser.add_argument("--calls", action="store_true", help="only the kills at each call")
     given = parser.parse_args(arguments)
     started = time.monotonic()
     print(f"crash: seed {given.seed}, {given.rounds} rounds")
-    found = crash_calls(given.only)
+    found = crash_calls(given.only, given.kills, given.seed)
     if not given.calls:
         found += crash_operations(given.only)
     if not given.only and not given.calls:

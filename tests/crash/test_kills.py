@@ -51,11 +51,10 @@ def test_killed(name: str, folder: Path, bucket: each_call.Bucket) -> None:
     rng = random.Random(f"{SEED} {name}")
     one = each_call.Round(case, folder / "round", case.old is not None and rng.random() < 0.5, bucket)
     one.begin()
-    kills = list(one.kills())
-    assert len(kills) >= 8
+    assert len(list(one.kills())) >= 8
     problems = {
         f"{kill}: {problem}"
-        for kill in rng.sample(kills, 3 if case.workers or case.remote else KILLS)
+        for kill in one.some(3 if case.workers or case.remote else KILLS, SEED)
         for problem in one.kill(kill)
     }
     assert not problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ class Open(CountingStore):
         super().__init__(MemoryStore(files))
         self.staged: list[Staged] = []
         self.most_open = 0
+        self._lock = threading.Lock()
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        self.staged = [one for one in self.staged if getattr(one, "_data", None) is not None]
-        self.staged.append(super().stage(path, overwrite=overwrite))
-        self.most_open = max(self.most_open, len(self.staged))
-        return self.staged[-1]
+        made = super().stage(path, overwrite=overwrite)
+        with self._lock:
+            self.staged = [made, *(one for one in self.staged if getattr(one, "_data", None) is not None)]
+            self.most_open = max(self.most_open, len(self.staged))
+        return made
 
 
 def writer(store: Any, rows: int, text: str = "text", **options: Any) -> Any:
