@@ -9,7 +9,7 @@
 | `ten tb` | list of arrays |
 | `mp msg` | MessagePack |
 | images, in any case | as `DecodeOptions.image` says |
-| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later |
+| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
 | `pkl pickle pyd pth` | refused without `trust`: they run code |
 | `gz` behind one of these | unpacked first |
 
@@ -78,12 +78,16 @@ class DecodeOptions:
         most_pixels: larger images are refused.
         most_bytes: of a part that is unpacked; left as it is, also at most 64 times its stored bytes
             (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
+        frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
+        sound: with `frames`, the sound of videos, too.
     """
 
     image: str = "pil"
     trust: bool = False
     most_pixels: int = MOST_PIXELS
     most_bytes: int = MOST_UNPACKED_BYTES
+    frames: bool = False
+    sound: bool = False
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
@@ -123,7 +127,9 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         lowered = suffix.lower()
         if lowered in IMAGE_SUFFIXES:
             return decode_image(data, how)
-        return AVDecoder(data) if lowered in AV_SUFFIXES else data
+        if lowered not in AV_SUFFIXES:
+            return data
+        return AVDecoder(data).get_frames(how.sound) if how.frames else AVDecoder(data)
     except PenstockError:
         raise
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
