@@ -8,6 +8,7 @@ from typing import Any, get_args
 from penstock.abc import Format, Store, SupportsManifest
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import get_format, sniff
+from penstock.store.cache import CachedStore
 from penstock.store.resolve import resolve
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -34,6 +35,8 @@ def verify(
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     store, root, chosen = find_format(path, format)
+    if depth == "full" and isinstance(store, CachedStore):
+        store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
     return list(chosen.check(store, root, open_options(options), depth))
 
 

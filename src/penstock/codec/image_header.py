@@ -154,7 +154,7 @@ def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
         place += 6 << (flags & 7)
         colored = _is_colored(head[13:place] if place <= len(head) else media.need(13, place - 13))
     if head[place : place + 1] != b",":
-        place = _gif_picture(_Window(media), place)
+        place = _gif_picture(_Window(media, head), place)
     stop = place + 10
     picture = _picture(head, place + 1) if stop <= len(head) else _picture(media.need(place + 1, 9))
     left, top, wide, high, flags = picture
@@ -170,12 +170,13 @@ def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
 class _Window:
     """Single bytes of a file, read in blocks, and counted: what comes before a picture has so many pieces at most."""
 
-    __slots__ = ("_data", "_media", "_start_bytes", "left")
+    __slots__ = ("_data", "_media", "_start_bytes", "_step_bytes", "left")
 
-    def __init__(self, media: MediaBytes) -> None:
+    def __init__(self, media: MediaBytes, head: bytes) -> None:
         self._media = media
-        self._data = b""
+        self._data = head
         self._start_bytes = 0
+        self._step_bytes = _FIRST_BYTES
         self.left = _MOST_GIF_BLOCKS
 
     def at(self, place: int) -> int:
@@ -185,7 +186,8 @@ class _Window:
             raise _refused(self._media, "GIF")
         if not 0 <= place - self._start_bytes < len(self._data):
             self._media.need(place, 1)
-            self._start_bytes, self._data = place, self._media.read(place, _WINDOW_BYTES)
+            self._step_bytes = min(2 * self._step_bytes, _WINDOW_BYTES)
+            self._start_bytes, self._data = place, self._media.read(place, self._step_bytes)
         return self._data[place - self._start_bytes]
 
 

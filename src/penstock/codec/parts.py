@@ -9,7 +9,7 @@
 | `ten tb` | list of arrays |
 | `mp msg` | MessagePack |
 | images, in any case | as `DecodeOptions.image` says |
-| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later |
+| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
 | `pkl pickle pyd pth` | refused without `trust`: they run code |
 | `gz` behind one of these | unpacked first |
 
@@ -76,14 +76,26 @@ class DecodeOptions:
             [0, 1]; `torchl8 …`: the same as tensors [channels, height, width]; `pill pil pilrgb pilrgba`: Pillow's.
         trust: let pickles run their code.
         most_pixels: larger images are refused.
+<<<<<<< HEAD
         most_bytes: of a part that is unpacked; left as it is, also at most 64 times its stored bytes
             (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
+=======
+        most_bytes: of a part that is unpacked.
+        frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
+        sound: with `frames`, the sound of videos, too.
+>>>>>>> main
     """
 
     image: str = "pil"
     trust: bool = False
     most_pixels: int = MOST_PIXELS
+<<<<<<< HEAD
     most_bytes: int = MOST_UNPACKED_BYTES
+=======
+    most_bytes: int = 1 << 31
+    frames: bool = False
+    sound: bool = False
+>>>>>>> main
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
@@ -123,7 +135,9 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         lowered = suffix.lower()
         if lowered in IMAGE_SUFFIXES:
             return decode_image(data, how)
-        return AVDecoder(data) if lowered in AV_SUFFIXES else data
+        if lowered not in AV_SUFFIXES:
+            return data
+        return AVDecoder(data).get_frames(how.sound) if how.frames else AVDecoder(data)
     except PenstockError:
         raise
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -21,9 +21,9 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._pool import Pool
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock._tree import line, tree
-from penstock.abc import Source, Store, SupportsExpectedReads, SupportsMmap
+from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
@@ -47,6 +47,7 @@ _FETCHERS = 16
 _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
 _UNREAD: Any = object()
+_log = logger()
 
 
 class ShardSource:
@@ -88,6 +89,8 @@ class ShardSource:
         mapped = way_to_read(store, path, options.read) == "mmap"
         self._folder = Folder(store, path, mapped, options.trust, options.validate_hash)
         _require_hashes(index.shards, options.validate_hash, path)
+        if options.validate_hash is None and isinstance(store, SupportsCopies):
+            _say_unchecked(index.shards, path)
         self._codecs = _codecs(index.shards, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
@@ -360,6 +363,12 @@ def _require_hashes(shards: Sequence[Shard], algorithm: str | None, path: str) -
                     found=", ".join(sorted(file.hashes)) or "no hashes",
                     hint="Name an algorithm that the index has, or leave validate_hash out",
                 )
+
+
+def _say_unchecked(shards: Sequence[Shard], path: str) -> None:
+    if any(shard.raw_data.hashes and shard.zip_data is None for shard in shards):
+        what = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
+        _log.info(what, path)
 
 
 def _codecs(

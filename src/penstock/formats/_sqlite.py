@@ -16,6 +16,7 @@ from urllib.parse import quote
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock._regular import require_regular_path
 from penstock.abc import Store, SupportsCopies
+from penstock.store._copies import NoCopy
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
 
@@ -47,6 +48,7 @@ class _Bounded(sqlite3.Connection):
 
 
 def connect(store: Store, path: str) -> sqlite3.Connection:
+<<<<<<< HEAD
     """A read-only connection to a database of any store; a remote one is read whole.
 
     Raises:
@@ -109,3 +111,32 @@ def _is_computed(connection: sqlite3.Connection, table: str) -> bool:
     """Whether a table has a column that is no value but an expression."""
     columns = connection.execute("SELECT hidden FROM pragma_table_xinfo(?)", (table,))
     return any(hidden for (hidden,) in columns)
+=======
+    """A read-only connection to a database of any store; a remote one is read whole."""
+    local = path
+    if not isinstance(store, LocalStore):
+        copy = _copy(store, path)
+        if not isinstance(copy, str):
+            return _in_memory(copy)
+        local = copy
+    uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16)
+
+
+def _copy(store: Store, path: str) -> str | bytearray:
+    """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
+    if not isinstance(store, SupportsCopies):
+        return bytearray(store.get(path))
+    try:
+        return store.local_copy(path)
+    except NoCopy:
+        return bytearray(store.mapped_copy(path))
+
+
+def _in_memory(data: bytearray) -> sqlite3.Connection:
+    # One in memory has no write-ahead log beside it, whatever its header says.
+    data[_FORMAT_BYTES] = _NOT_A_WAL
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.deserialize(bytes(data))
+    return connection
+>>>>>>> main

@@ -234,8 +234,8 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
 def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
     if not found.is_decoded or options.image == "bytes":
         return None
-    image = options.image or found.image_decode
-    return DecodeOptions(trust=options.trust) if image is None else DecodeOptions(image, options.trust)
+    image, trust = options.image or found.image_decode, options.trust or options.trust_parts
+    return DecodeOptions(trust=trust) if image is None else DecodeOptions(image, trust)
 
 
 def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:
