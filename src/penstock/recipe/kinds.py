@@ -293,7 +293,7 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _metadataset(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("split", "mode", "seed", "lanes") if node.get(key) is not None}
-    return context.open_file(context.beside(node["path"]), own)
+    return context.open_file(context.beside(node["path"]), own, context.deep)
 
 
 def number_of(value: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock._buffers import byte_view
 from penstock._optional import require
+from penstock._regular import read_regular
 from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, PenstockError, TooLarge
@@ -79,8 +80,7 @@ def encode_jpeg(value: Any) -> bytes:
     filename = getattr(image, "filename", None) if isinstance(image, opened) else None
     if filename:
         try:
-            with open(filename, "rb") as file:
-                return file.read()
+            return read_regular(filename)
         except FileNotFoundError:
             pass
     return _saved("jpeg", image)

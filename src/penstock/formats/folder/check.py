@@ -16,7 +16,7 @@ from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._media_index import MediaRow, read_rows
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, connect_to_write
 from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, list_files
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
@@ -161,10 +161,12 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
             shutil.copyfile(index, local)
-            with closing(sqlite3.connect(local)) as connection, connection:
+            with closing(connect_to_write(local)) as connection:
+                connection.execute("BEGIN")
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]
                 connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
+                connection.execute("COMMIT")
             back_up(store, index)
             mended = store.stage(index, overwrite=True)
             try:

@@ -30,6 +30,7 @@ from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path
 from penstock.formats.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type
 from penstock.formats.webdataset.source import WebdatasetSource
 from penstock.formats.webdataset.typed import TypedSource, Typing
+from penstock.store.limited import read_document
 from penstock.types import OpenOptions
 
 CRUDE = "CrudeWebdataset"
@@ -86,7 +87,7 @@ def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> Data
         ConfigError: it contradicts itself, or has a key that does not exist.
     """
     path = meta_path(root, name)
-    return parse_dataset_yaml(energon_yaml.load(store.get(path), path), path)
+    return parse_dataset_yaml(energon_yaml.load(read_document(store, path), path), path)
 
 
 def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
