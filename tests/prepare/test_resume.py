@@ -391,3 +391,7 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_overwrite_replaces_a_group_of_flat_tokens(packed: Pack, tmp_path: Path) -> None:
+    pass

@@ -42,6 +42,8 @@ from penstock.types import Manifest
 OnError = Literal["raise", "skip"]
 
 _PRELOAD = ("penstock.prepare.tokenize", "gigatoken")
+_FOLDERS = ("flat-tokens", "mds")
+"""Formats whose datasets are folders, so that one may stand where another comes."""
 
 
 def pack(
@@ -183,7 +185,7 @@ def _pack(request: _Request) -> PackReport:
     if request.store.exists(request.output) and not request.overwrite:
         _forget_complete_work(request)
         raise output_exists(request.output)
-    if request.store.is_folder(request.output) and request.to != "mds":
+    if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
     if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
