@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
@@ -58,12 +58,12 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
     """The locked work folder. It stays for the same command where a run is interrupted, not where it is refused.
 
     Raises:
-        ConfigError: another run writes this output.
+        PrepareError: another run writes this output.
     """
     folder = work_folder(target)
     with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
         if not had:
-            raise ConfigError("another run is writing this output", path=target, hint="Wait for it")
+            raise PrepareError("another run is writing this output", path=target, hint="Wait for it")
         path, data = os.path.join(folder, _PLAN), _encode(plan)
         try:
             known = store.get(path)

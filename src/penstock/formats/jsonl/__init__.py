@@ -25,6 +25,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import NotFound
+from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import check_jsonl
 from penstock.formats.jsonl.energon import EnergonJsonlSource, check_energon, repair_energon
 from penstock.formats.jsonl.repair import repair_jsonl, write_jsonl_manifest
@@ -70,6 +71,10 @@ class _Jsonl:
         except (ValueError, RecursionError):
             is_object = False
         return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
+
+    def files_at(self, path: str, /) -> tuple[str, ...]:
+        """The file that `path` names, and its index."""
+        return path, index_path_for(path)
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
         """See `source.open_jsonl`."""
