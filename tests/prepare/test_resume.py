@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.prepare.conftest import TEXTS, names_in, write_lines
 
+import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, inputs, journal, pack
 from penstock.prepare.journal import open_journal, work_folder
@@ -391,3 +392,13 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_overwrite_replaces_a_group_of_flat_tokens(tmp_path: Path, corpus: Path, made: Pack) -> None:
+    made(corpus, tmp_path / "out.zarr", to="flat-tokens", task_bytes=TASK_BYTES)
+    before = ps.open(tmp_path / "out.zarr")
+    short = write_lines(tmp_path / "short.jsonl", [{"text": "the only one"}])
+    made(short, tmp_path / "out.zarr", to="flat-tokens", overwrite=True)
+    assert len(ps.open(tmp_path / "out.zarr")) == 1 < len(before)
+    with pytest.raises(ConfigError, match="is a folder"):
+        made(corpus, tmp_path / "out.zarr", to="pbin", overwrite=True)

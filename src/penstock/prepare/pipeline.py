@@ -43,6 +43,8 @@ from penstock.types import Manifest
 OnError = Literal["raise", "skip"]
 
 _PRELOAD = ("penstock.prepare.tokenize", "gigatoken")
+_FOLDERS = ("flat-tokens", "mds")
+"""Formats whose datasets are folders, so that one may stand where another comes."""
 
 
 def pack(
@@ -186,7 +188,7 @@ def _pack(request: _Request) -> PackReport:
             claim(request.store, path).release()  # refused where somebody writes it; what a killed one left goes
         _forget_complete_work(request)
         raise output_exists(request.output)
-    if request.store.is_folder(request.output) and request.to != "mds":
+    if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
     require_other(paths, request.output, *files_at(request.to, request.output))

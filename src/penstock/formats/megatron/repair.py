@@ -74,6 +74,8 @@ def repair_megatron(
     """
     prefix = named_prefix(store, path)
     kept = _mend_kept(store, prefix, write=write)
+    if write:
+        store.stage(side_file_path(prefix), overwrite=True).abort()  # what a killed repair left of it goes
     if not any(one.severity == "error" and one.code != KEPT for one in findings):
         return kept
     if is_half_replaced(store, prefix):
