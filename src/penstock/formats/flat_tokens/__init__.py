@@ -86,9 +86,9 @@ class _FlatTokens:
         """See `repair.repair_flat_tokens`."""
         return repair_flat_tokens(store, path, options, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `manifest.write_flat_manifest`."""
-        return write_flat_manifest(store, path, options)
+        return write_flat_manifest(store, path, options, replace=replace)
 
 
 def _head(store: Store, path: str) -> bytes:

@@ -72,7 +72,7 @@ class _Folder:
         """See `check.repair_folder`."""
         return repair_folder(store, path, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """Digest all files, and write what is found beside them."""
         root = require_folder(store, path)
         names = list_files(store, root)

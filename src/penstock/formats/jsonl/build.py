@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +17,14 @@ from penstock._digest import digest
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._tokens import DATA
+from penstock.formats._tokens import DATA, side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -122,6 +124,13 @@ def index_path_for(path: str) -> str:
     if index_path == path:
         raise ConfigError("this is the name of an index, not of a JSONL file", path=path)
     return index_path
+
+
+def current_index(store: Store, path: str, index_path: str) -> str:
+    """The index of what a file holds now: `.next`, where a writer was killed right after it had replaced the file."""
+    waiting = store.exists(index_path + NEXT)
+    facts = functools.partial(file_facts, store, path, "jsonl")
+    return index_path + NEXT if waiting and is_next(store, side_path(path), facts) else index_path
 
 
 def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
