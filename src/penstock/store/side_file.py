@@ -171,10 +171,7 @@ def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | N
 
 
 def _fits(manifest: Manifest, facts: Callable[[], Facts]) -> bool:
-    try:
-        return contradiction(manifest, facts()) is None
-    except NotFound:
-        return False
+    return _is_true(lambda: contradiction(manifest, facts()) is None)
 
 
 def _part(manifest: Manifest | None, part: str | None) -> Manifest | None:
@@ -209,7 +206,7 @@ def publish_beside(
         store: where all are.
         beside: made by `stage_beside`, the side file last.
         publish: makes the data visible; they are durable already.
-        landed: whether the data are visible, asked where something failed.
+        landed: whether these data are visible, asked where something failed; `NotFound` is a no.
     """
     try:
         for staged in beside:
@@ -223,13 +220,20 @@ def publish_beside(
         for staged in beside:
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
-            if not landed():
+            if not _is_true(landed):
                 for staged in reversed(beside):
                     _drop(store, staged.path)
         raise
     for staged in beside:
         if staged.path.endswith(NEXT):
             promote(store, staged.path)
+
+
+def _is_true(answer: Callable[[], bool]) -> bool:
+    try:
+        return answer()
+    except NotFound:
+        return False
 
 
 def promote(store: Store, next_path: str) -> None:
