@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import msgspec
 import xxhash
 
-from penstock.abc import Staged, Store, SupportsLinks
+from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.store.local import LocalStore
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
@@ -211,7 +212,7 @@ def publish_beside(
     try:
         for staged in beside:
             staged.sync()
-        for staged in beside:
+        for staged in reversed(beside):  # the side file first: by it the rest is known as ours
             if not staged.path.endswith(NEXT):
                 _drop(store, staged.path + NEXT)
             staged.commit()
@@ -221,7 +222,7 @@ def publish_beside(
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
             if not _is_true(landed):
-                for staged in reversed(beside):
+                for staged in beside:
                     _drop(store, staged.path)
         raise
     for staged in beside:
@@ -237,17 +238,19 @@ def _is_true(answer: Callable[[], bool]) -> bool:
 
 
 def promote(store: Store, next_path: str) -> None:
-    """Give a file that ends in `.next` its final name: killed in between, both are there and the same."""
+    """Give a file that ends in `.next` its final name; in a store without renames both are there for a moment."""
     path = next_path.removesuffix(NEXT)
-    if not (isinstance(store, SupportsLinks) and store.link(next_path, path)):
-        copy = store.stage(path, overwrite=True)
-        try:
-            for start_bytes in range(0, store.size(next_path), _COPY_BYTES):
-                copy.write(store.get(next_path, start_bytes, _COPY_BYTES))
-            copy.commit()
-        except BaseException:
-            copy.abort()
-            raise
+    if isinstance(store, LocalStore):
+        store.rename(next_path, path)
+        return
+    copy = store.stage(path, overwrite=True)
+    try:
+        for start_bytes in range(0, store.size(next_path), _COPY_BYTES):
+            copy.write(store.get(next_path, start_bytes, _COPY_BYTES))
+        copy.commit()
+    except BaseException:
+        copy.abort()
+        raise
     store.delete(next_path)
 
 

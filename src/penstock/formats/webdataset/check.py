@@ -403,7 +403,7 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth) -> Itera
             pairs = enumerate(zip(found, expected, strict=False))
             block = next((n for n, pair in pairs if pair[0] != pair[1]), min(len(found), len(expected)))
             what = f"the bytes of block {block} are not those that were written"
-            yield Problem("webdataset.changed", Corrupt, path, what, _FETCH, block << 26)
+            yield Problem("webdataset.changed", Corrupt, path, what, RESTORE, block << 26)
 
 
 def _limited(problems: Iterator[Problem]) -> Iterator[Problem]:
