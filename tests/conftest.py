@@ -8,6 +8,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("penstock", deadline=None)  # a timing is never a test
+settings.load_profile("penstock")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -25,6 +29,30 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         os.environ["PENSTOCK_CACHE"] = before
 
 
+# Whatever a client asks of another machine goes to a port that nobody listens on, and fails at once.
+_NOWHERE = "http://127.0.0.1:9"
+_OFFLINE = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+    "AWS_ENDPOINT_URL": _NOWHERE,
+    "AWS_ACCESS_KEY_ID": "a",
+    "AWS_SECRET_ACCESS_KEY": "b",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline() -> Iterator[None]:
+    """No test reaches a host but this one, nor uses anybody's keys; child processes inherit the settings."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _OFFLINE.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """Files that the original tools made; see the README in each folder. Read only."""
@@ -32,22 +60,15 @@ def golden() -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
+def s3_server(offline: None) -> Iterator[str]:
     """URL of an S3 server of this machine, which the environment names too; it has the bucket `bucket`."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     url = "http://{}:{}".format(*server.get_host_and_port())
-    settings = {
-        "S3_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1",
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
+        patch.setenv("S3_ENDPOINT_URL", url)
         connection = HTTPConnection(url.removeprefix("http://"))
         scope = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
         connection.request("PUT", "/bucket", headers={"Authorization": scope})

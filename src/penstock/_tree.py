@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from penstock._secrets import redact
+
 MOST_CHILDREN = 16
 MOST_LINES = 24
 
@@ -49,7 +51,7 @@ def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -
 
 
 def _value(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else redact(str(value))
 
 
 def _lines(node: Any, label: str, depth: int, most: int) -> Iterator[str]:

@@ -18,13 +18,15 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 └── PrepareError              a preparation could not go on; what it finished is kept
 ```
 
-A message says what, where, found and expected, and what to do.
+A message says what, where, found and expected, and what to do. Secrets of URLs are in none of them.
 """
 
 from __future__ import annotations
 
 import os
 from typing import ClassVar
+
+from penstock._secrets import redact
 
 
 class PenstockError(Exception):
@@ -53,7 +55,7 @@ class PenstockError(Exception):
         expected: object = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(what)
+        super().__init__(redact(what))
         self.what = what
         self.path = None if path is None else os.fspath(path)
         self.offset_bytes = offset_bytes
@@ -72,7 +74,13 @@ class PenstockError(Exception):
         text = f"{where}{self.what}{place}"
         if details:
             text += ": " + ", ".join(details)
-        return text if self.hint is None else f"{text}. {self.hint}"
+        return redact(text if self.hint is None else f"{text}. {self.hint}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # No field holds the secrets of a URL, whoever sets it; neither does what another library says.
+        if name == "found" and isinstance(value, Exception):
+            value = str(value)
+        super().__setattr__(name, redact(value) if isinstance(value, str) else value)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders in preparations: keyword fields must survive pickling.

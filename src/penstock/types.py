@@ -231,7 +231,10 @@ class Sniff:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a format can do; the README's table is generated from these."""
+    """What a format can do; the README's table is generated from these.
+
+    `hashes` says that its index may hold digests of its files, which `validate_hash` checks.
+    """
 
     write: bool = False
     tokens: bool = False
@@ -240,6 +243,7 @@ class Traits:
     remote: bool = False
     verify: bool = False
     repair: bool = False
+    hashes: bool = False
     suffixes: tuple[str, ...] = ()
     made_by: str = ""
 
@@ -262,3 +266,4 @@ class OpenOptions:
     columns: tuple[str, ...] | None = None
     read: ReadMode = "auto"
     image: str | None = None
+    validate_hash: str | None = None

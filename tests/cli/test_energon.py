@@ -151,6 +151,25 @@ def test_info(folder: Path, run: Run) -> None:
     assert (found["sample_type"], found["shards"], found["energon_version"]) == ("CrudeWebdataset", 4, "7.4.1")
 
 
+def test_info_counts_no_sample_that_is_excluded(folder: Path, run: Run) -> None:
+    run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CrudeWebdataset")
+    whole = {name: ps.open(folder, split=name, raw=True) for name in ("train", "val")}
+    config = folder / ".nv-meta" / "split.yaml"
+    gone = [
+        f"{source[i]['__sources__'][0].shard_name}/{source[i]['__key__']}" for source in whole.values() for i in (0, 3)
+    ]
+    config.write_text(
+        config.read_text().replace("exclude: []", f"exclude: {json.dumps([*gone, 'shard_000.tar/nobody'])}")
+    )
+    found = json.loads(run("info", folder, "--json", "--split", "train"))
+    assert found["samples"] == len(ps.open(folder, split="train", raw=True)) == 18
+    details = json.loads(run("energon", "info", folder, "--json"))
+    assert details["splits"]["train"] == "50.0%, 18 samples, 2 shards, 2 more excluded in split.yaml"
+    assert details["splits"]["val"] == "22.2%, 8 samples, 1 shards, 2 more excluded in split.yaml"
+    assert details["samples_of_all_splits"] == "36"
+    assert found["details"]["splits"] == details["splits"]
+
+
 def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     with tarfile.open(folder / "zz.tar", "w") as tar:
         for name, content in (("ok.jpg", b"x"), ("ok.json", b'{"caption": 1}'), ("bad.jpg", b"x"), ("bad.json", b"{")):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.main import COMMANDS, exit_codes
+from penstock.cli.main import COMMANDS, exit_codes, main
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -104,3 +104,42 @@ def test_a_reader_that_goes_away_is_no_error(packed: Path) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+class _PanicException(BaseException):
+    """As Rust's bindings raise it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (RuntimeError("deep\ninside"), 70, "a fault of Penstock 0"),
+        (KeyError("name"), 70, "KeyError: 'name'"),
+        (RecursionError("too deep"), 70, "RecursionError"),
+        (_PanicException("index out of range"), 70, "index out of range"),
+        (MemoryError(), 18, "not enough memory"),
+        (OSError(28, "No space left on device", "/some/where"), 18, "/some/where: No space left on device"),
+        (OSError("nothing known"), 18, "nothing known"),
+    ],
+)
+def test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own(
+    packed: Path,
+    error: BaseException,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("penstock.check.summarise", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["info", str(packed)])
+    told = capsys.readouterr()
+    assert ended.value.code == status
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert said in told.err
+    if status == 70:
+        with pytest.raises(type(error)):
+            main(["--debug", "info", str(packed)])

@@ -84,7 +84,7 @@ def test_filter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["dropped"] == 9
     run(capsys, "filter", "a.jsonl", "-o", "d.jsonl", "--match", "[12]", "--field", "text", "--invert")
     assert len(lines_in("d.jsonl")) == 8
-    _, said = run(capsys, "filter", "a.jsonl", "-o", "e.jsonl", "--where", "len(x)", status=14)
+    _, said = run(capsys, "filter", "a.jsonl", "-o", "e.jsonl", "--where", "len(id)", status=14)
     assert "line at index 0" in said
 
 

@@ -73,6 +73,15 @@ def test_sound_by_samples_and_by_time() -> None:
     assert AVDecoder(wav(100, 2)).get_frames().audio_clips[0].shape == (2, 100)
 
 
+@pytest.mark.parametrize("duration", [0.1, 0.25, 1 / 3, 0.050_03, 0.000_2])
+def test_clips_of_one_duration_are_of_one_length(duration: float) -> None:
+    decoder = AVDecoder(wav(3 * RATE))
+    ranges = [(start, start + duration) for start in (0.0, 0.1, 0.2, 0.7, 1.1, 1 / 3, 1.234_567, 0.1 + 0.2, 2.5)]
+    data = decoder.get_clips(None, ranges)
+    assert {clip.shape[1] for clip in data.audio_clips} == {round(duration * RATE)}
+    assert {round((end - start) * RATE) for start, end in data.audio_timestamps} == {round(duration * RATE)}
+
+
 def test_film_with_sound() -> None:
     decoder = AVDecoder(films()["va.mkv"])
     data = decoder.get_frames(video_decode_audio=True)

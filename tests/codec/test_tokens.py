@@ -78,3 +78,18 @@ def test_negative_ids_are_refused() -> None:
     with pytest.raises(TooLarge, match="document 0") as caught:
         check_ids(np.array([1, -1]), np.array([2]), 10)
     assert caught.value.found == -1
+
+
+@pytest.mark.parametrize(
+    ("limit", "hint"),
+    [
+        (256, "wider token_bytes"),
+        (1 << 16, "wider token_bytes"),
+        (1 << 31, "pbin with token_bytes=4"),
+        (50_257, "Token"),
+    ],
+)
+def test_the_hint_fits_the_limit(limit: int, hint: str) -> None:
+    with pytest.raises(TooLarge, match=hint) as caught:
+        check_ids(np.array([limit]), np.array([1]), limit)
+    assert ("token_bytes" in str(caught.value)) == (hint != "Token")

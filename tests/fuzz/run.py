@@ -52,7 +52,7 @@ ADDRESS_SPACE_BYTES = 2 << 30
 HANG_S = 30
 CLEAN_EVERY = 50
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
-LAYOUTS = (None, None, None, "h4", "h8", "h12be", "h12le-abs", "h12le")
+LAYOUTS = (None, None, None, "h4", "h8", "h8le", "h12be", "h12le-abs", "h12le")
 
 
 Files = dict[str, bytes]

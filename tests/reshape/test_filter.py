@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.reshape.datasets import DOCUMENTS, documents_in, lines_in, sound, write_lines, write_tokens
 
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.formats import create
 from penstock.reshape.filter import filter
 
 ROWS: list[Any] = [
@@ -133,3 +134,38 @@ def test_nan_and_bom_and_surrogates_stay_as_they_are(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join(rows))
     filter(path, tmp_path / "b.jsonl", where="text != 'c'")
     assert lines_in(tmp_path / "b.jsonl") == [rows[0], rows[2]]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "missing", "nearest"),
+    [
+        ({"where": 'langg == "en"'}, "langg", "lang"),
+        ({"where": 'langg != "en"'}, "langg", "lang"),
+        ({"where": "len(text) > 2 and meta.m == 1"}, "meta.m", "meta.n"),
+        ({"where": "lang == 'en' or lower(meta['a long one']) == 'a'"}, "meta.a long one", None),
+        ({"match": "a", "field": "txt"}, "txt", "text"),
+        ({"match": "a", "field": "txt", "invert": True}, "txt", "text"),
+    ],
+)
+def test_a_field_that_no_line_has(
+    lines: Path, tmp_path: Path, conditions: dict[str, Any], missing: str, nearest: str | None
+) -> None:
+    with pytest.raises(ConfigError, match="no sample has this field") as caught:
+        filter(lines, tmp_path / "b.jsonl", **conditions)
+    assert caught.value.found == repr(missing)
+    assert caught.value.hint == (f"Did you mean {nearest!r}?" if nearest else None)
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+def test_a_field_of_one_line_among_many(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"id": i} | ({"rare": 1} if i == 701 else {})) + "\n" for i in range(2000)))
+    filter(path, tmp_path / "b.jsonl", where="rare == 1")
+    assert lines_in(tmp_path / "b.jsonl") == [b'{"id": 701, "rare": 1}']
+
+
+def test_a_column_that_shards_lack(tmp_path: Path) -> None:
+    with create(tmp_path / "a", format="mds", columns={"text": "str"}) as writer:
+        writer.write({"text": "a"})
+    with pytest.raises(ConfigError, match=r"'txt', expected one of text\. Did you mean 'text'"):
+        filter(tmp_path / "a", tmp_path / "b", where="txt == 'a'")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock._secrets import redact
 from penstock.errors import ConfigError
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
@@ -58,7 +59,7 @@ def test_remote(url: str, base: str) -> None:
 def test_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(url)
-    assert caught.value.path == url
+    assert caught.value.path == redact(url)
     assert url.partition(":")[0] in str(caught.value)
 
 

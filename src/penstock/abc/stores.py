@@ -132,6 +132,10 @@ class SupportsCopies(Protocol):
         """
         ...
 
+    def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
+        """Say what an index states of a file: whatever copy of it is used or made later is checked by it."""
+        ...
+
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
         """Local path of the copy, for libraries that open files by name; it may be evicted after that."""
         ...

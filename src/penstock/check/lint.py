@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.abc import Source, Store
@@ -29,7 +29,7 @@ class LintReport:
     Attributes:
         path: of the dataset.
         samples: split → samples that were read; the name is "" where there are no splits.
-        findings: what is wrong, in the order of the samples.
+        findings: what is wrong, in the order of the samples; what is wrong with many alike, once.
     """
 
     path: str
@@ -73,14 +73,18 @@ def lint(
         opened = chosen.open(store, root, open_options({"trust": trust, **flavor}))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     total, done = sum(map(len, sources.values())), 0
+    causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many there are
     for split, source in sources.items():
         for index in range(len(source)):
-            finding = _lint_one(source, index, split, chosen.name)
-            if finding is not None:
-                findings.append(finding)
+            told = _fault_of(source, index)
+            if told is not None:
+                if told not in causes:
+                    causes[told] = [_finding(source, index, split, chosen.name, told), 0]
+                causes[told][1] += 1
             done += 1
             if progress is not None and (done % _STEP == 0 or done == total):
                 progress(done, total)
+    findings += [_of_all(first, count) for first, count in causes.values()]
     return LintReport(os.fspath(path), {split: len(source) for split, source in sources.items()}, tuple(findings))
 
 
@@ -110,18 +114,26 @@ def _open_split(
     return raw
 
 
-def _lint_one(source: Any, index: int, split: str, format: str) -> Finding | None:
+def _fault_of(source: Any, index: int) -> str | None:
     try:
         source[index]
     except Exception as error:  # the dataset's own code, where it is trusted, may raise anything
-        told = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-        path, offset_bytes = _place(source, index)
-        where = f"sample {index}" + (f" of {split}" if split else "") + "".join(_key(source, index))
-        return Finding(
-            f"{format}.sample", "error", path, offset_bytes, f"{where}: {told}",
-            fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
-        )  # fmt: skip
+        return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     return None
+
+
+def _finding(source: Any, index: int, split: str, format: str, told: str) -> Finding:
+    path, offset_bytes = _place(source, index)
+    where = f"sample {index}" + (f" of {split}" if split else "") + "".join(_key(source, index))
+    return Finding(
+        f"{format}.sample", "error", path, offset_bytes, f"{where}: {told}",
+        fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
+    )  # fmt: skip
+
+
+def _of_all(first: Finding, count: int) -> Finding:
+    more = f"; the same in {count - 1:,} more samples" if count > 1 else ""
+    return replace(first, found=f"{first.found}{more}")
 
 
 def _place(source: Any, index: int) -> tuple[str, int | None]:

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import click
+
+from penstock._secrets import redact
 
 _PATIENCE_SECONDS = 1.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
 
+class LocalPath(click.Path):
+    """A path of this machine, `file://` too; handed on as a `pathlib.Path`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; raises `ConfigError` for a URL of another store."""
+        from penstock.store.resolve import local_path
+
+        name = "this" if param is None else param.human_readable_name
+        return Path(os.fsdecode(super().convert(local_path(value, name), param, ctx)))
+
+
 def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
     """Print `data` as one JSON document, or `text`."""
     if as_json:
-        click.echo(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+        click.echo(redact(json.dumps(data, indent=1, ensure_ascii=False, default=str)))
     else:
-        click.echo(text if isinstance(text, str) else text())
+        click.echo(redact(text if isinstance(text, str) else text()))
 
 
 def note(message: str) -> None:
     """A line for people, on standard error."""
-    click.echo(message, err=True)
+    click.echo(redact(message), err=True)
 
 
 def human_bytes(size_bytes: float) -> str:

@@ -18,15 +18,13 @@ def command(path: str, split_config: str | None, dataset_config: str, as_json: b
     """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
-    from penstock.formats.webdataset.details import dataset_details
+    from penstock.formats.webdataset.source import raw_details
     from penstock.store.resolve import resolve
 
     store, root = resolve(path)
     chosen = sniff(store, root)
     if chosen.name == "webdataset":
-        found = dataset_details(
-            store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config
-        )
+        found = raw_details(store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config)
     else:
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         told = summarise(path, format=chosen.name, **options)

@@ -40,7 +40,9 @@ def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -
     JSONL → index → tokenizer trained → packed → verified → shuffled windows → batches → stopped and resumed.
     """
     from penstock.errors import ConfigError
+    from penstock.store.resolve import local_path
 
+    folder = local_path(folder, "the folder of the demo")
     if os.path.isdir(folder) and os.listdir(folder) and not overwrite:
         raise ConfigError("the folder is not empty", path=folder, hint="Name another one, or pass --overwrite")
     text_path, tokenizer_path, packed_path = (

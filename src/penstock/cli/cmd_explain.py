@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option, table
+from penstock.cli._output import LocalPath, emit, json_option, table
 from penstock.cli._recipes import open_run, recipe_options
 
 
@@ -15,7 +15,7 @@ from penstock.cli._recipes import open_run, recipe_options
 @click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
 @click.option(
-    "--state", type=click.Path(dir_okay=False), help="State of the run (JSON): its shapes, held against RECIPE."
+    "--state", type=LocalPath(dir_okay=False), help="State of the run (JSON): its shapes, held against RECIPE."
 )
 @click.option("--document", help="The inverse: where the sample of this key, or document of this number, came.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import emit, json_option, note, progress
+from penstock.cli._output import LocalPath, emit, json_option, note, progress
 
 if TYPE_CHECKING:
     from penstock.compat.modalities_data import Done
@@ -34,9 +34,9 @@ def chunk_options(command: Command) -> Command:
         policy_option,
         click.option("--num_chunks", type=int, required=True, help="How many chunks there are."),
         click.option("--chunk_id", type=int, required=True, help="Which chunk, from 0."),
-        click.option("--output_chunk_file_path", type=Path, required=True, help="Where the chunk goes."),
-        click.option("--input_data_root_path", type=Path, required=True, help="Folder that the list's paths start at."),
-        click.option("--input_file_list_path", type=Path, required=True, help="List of files, one path a line."),
+        click.option("--output_chunk_file_path", type=LocalPath(), required=True, help="Where the chunk goes."),
+        click.option("--input_data_root_path", type=LocalPath(), required=True, help="Folder where its paths start."),
+        click.option("--input_file_list_path", type=LocalPath(), required=True, help="List of files, one path a line."),
     ):
         command = option(command)
     return command
@@ -53,8 +53,8 @@ def data() -> None:
 
 
 @data.command("create_raw_index")
-@click.argument("src_path", type=Path)
-@click.option("--index_path", type=Path, default=None, help="Where the index goes, instead of beside the file.")
+@click.argument("src_path", type=LocalPath())
+@click.option("--index_path", type=LocalPath(), default=None, help="Where the index goes, instead of beside the file.")
 @policy_option
 @json_option
 def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str, as_json: bool) -> int:
@@ -69,7 +69,7 @@ def create_raw_index(src_path: Path, index_path: Path | None, file_existence_pol
 
 
 @data.command("pack_encoded_data")
-@click.argument("config_path", type=Path)
+@click.argument("config_path", type=LocalPath())
 @policy_option
 @json_option
 def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bool) -> int:
@@ -85,8 +85,8 @@ def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bo
 
 
 @data.command("merge_packed_data")
-@click.argument("src_paths", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
-@click.argument("target_path", type=click.Path(path_type=Path))
+@click.argument("src_paths", type=LocalPath(exists=True), nargs=-1, required=True)
+@click.argument("target_path", type=LocalPath())
 @json_option
 def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: bool) -> int:
     """Join packed files, and all in the folders given, into one."""
@@ -102,8 +102,8 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: b
 
 
 @data.command("shuffle_tokenized_data")
-@click.option("--input_data_path", type=click.Path(exists=True, path_type=Path), required=True, help="A packed file.")
-@click.option("--output_data_path", type=Path, required=True, help="Where the shuffled file goes.")
+@click.option("--input_data_path", type=LocalPath(exists=True), required=True, help="A packed file.")
+@click.option("--output_data_path", type=LocalPath(), required=True, help="Where the shuffled file goes.")
 @click.option("--batch_size", type=int, default=100, show_default=True, help="Has no influence on the result.")
 @policy_option
 @click.option("--seed", type=int, default=None, help="Decides the order.")
@@ -120,8 +120,8 @@ def shuffle_tokenized_data(as_json: bool, **options: Any) -> int:
 
 
 @data.command("shuffle_jsonl_data")
-@click.option("--input_data_path", type=click.Path(exists=True, path_type=Path), required=True, help="A JSONL file.")
-@click.option("--output_data_path", type=Path, required=True, help="Where the shuffled file goes.")
+@click.option("--input_data_path", type=LocalPath(exists=True), required=True, help="A JSONL file.")
+@click.option("--output_data_path", type=LocalPath(), required=True, help="Where the shuffled file goes.")
 @policy_option
 @click.option("--seed", type=int, default=None, help="Decides the order.")
 @json_option
@@ -173,7 +173,7 @@ def create_shuffled_jsonl_chunk(
 
 
 @data.command("prepare_instruction_tuning_data")
-@click.option("--config_file_path", type=click.Path(exists=True, path_type=Path), required=True, help="A YAML file.")
+@click.option("--config_file_path", type=LocalPath(exists=True), required=True, help="A YAML file.")
 @json_option
 def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> int:
     """Render conversations by a chat template, split, index and pack them, as a YAML file says."""

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from penstock import __version__, errors
+from penstock._secrets import redact
 
 COMMANDS: dict[str, str] = {
     "demo": "The main job on real input that every machine has.",
@@ -37,7 +38,9 @@ COMMANDS: dict[str, str] = {
     "energon": "The commands of Energon: same options, same files.",
 }
 _SYSTEM = 18
+_OUR_FAULT = 70
 _INTERRUPTED = 130
+_MOST_CHARACTERS = 300
 
 
 class LazyCommands(click.Group):
@@ -63,14 +66,15 @@ class LazyCommands(click.Group):
 def exit_codes() -> Iterator[tuple[int, str]]:
     """Every exit status with its meaning."""
     yield 0, "done, or clean"
-    yield 1, "verify found an error"
+    yield 1, "verify or lint found an error"
     yield 2, "wrong usage"
     kinds = [errors.PenstockError]
     while kinds:
         kind = kinds.pop(0)
         yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}"
         kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
-    yield _SYSTEM, "the system refused: rights, disk full, input or output"
+    yield _SYSTEM, "the system refused: rights, disk full, memory, input or output"
+    yield _OUR_FAULT, "a fault of Penstock: something that nobody thought of"
     yield _INTERRUPTED, "interrupted"
 
 
@@ -92,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         status = 2
     except click.ClickException as error:
+        vars(error)["message"] = redact(error.message)
         error.show()
         status = error.exit_code
     except click.Abort:
@@ -104,11 +109,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         status = _fail("interrupted", _INTERRUPTED)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
+    except MemoryError as error:
+        status = _fail(f"not enough memory{f': {error}' if str(error) else ''}", _SYSTEM)
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        status = _fail(_our_fault(error), _OUR_FAULT)
     sys.exit(status if isinstance(status, int) else 0)
 
 
+def _our_fault(error: BaseException) -> str:
+    """One line about an error that nothing was written to raise."""
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    hint = "Please report it, with what `penstock --debug …` prints for the same command"
+    return f"a fault of Penstock {__version__}: {told[:_MOST_CHARACTERS]}. {hint}"
+
+
 def _fail(message: str, status: int) -> int:
-    click.echo(f"penstock: {message}", err=True)
+    click.echo(redact(f"penstock: {message}"), err=True)
     return status

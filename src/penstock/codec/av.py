@@ -214,8 +214,7 @@ class AVDecoder:
             rate = stream.codec_context.sample_rate
             left_bytes = self._most_bytes
             for start, end in audio_clip_ranges:
-                first = round(start * rate) if audio_unit == "seconds" else int(start)
-                stop = end if end == float("inf") else round(end * rate) if audio_unit == "seconds" else int(end)
+                first, stop = _sample_range(start, end, rate if audio_unit == "seconds" else None)
                 pieces = _decode_sound(container, stream, first, stop, left_bytes, self._most_bytes)
                 if pieces:
                     clip = np.concatenate([samples for _, samples in pieces], axis=1)
@@ -314,6 +313,17 @@ def _pixels(frame: Any, size: tuple[int, int] | None) -> NDArray[np.uint8]:
 
 
 # --- sound -------------------------------------------------------------------------------------------------------
+
+
+def _sample_range(start: float, end: float, rate: int | None) -> tuple[int, float]:
+    """First sample, and the one behind the last, of a range in samples, or in seconds with `rate`."""
+    if rate is None:
+        return int(start), end if end == float("inf") else int(end)
+    first = round(start * rate)
+    if end == float("inf"):
+        return first, end
+    # Of the duration, not of both ends: clips of one duration are of one length. Its float errors go first.
+    return first, first + round(round((end - start) * rate, 3))
 
 
 def _decode_sound(

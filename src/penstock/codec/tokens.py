@@ -96,5 +96,15 @@ def check_ids(
         path=path,
         found=int(tokens[place]),
         expected=f"0 to {vocab_size - 1}",
-        hint="Choose a wider token_bytes, or tokenise with the tokenizer that the vocabulary belongs to",
+        hint=_hint_for(vocab_size),
     )
+
+
+def _hint_for(vocab_size: int) -> str:
+    """What to do about an id that is `vocab_size` or more: the limit is that of a width, or of a vocabulary."""
+    tokenizer = "tokenise with the tokenizer that the vocabulary belongs to"
+    if vocab_size in (1 << 8, 1 << 16):
+        return f"Choose a wider token_bytes, or {tokenizer}"
+    if vocab_size == 1 << 31:
+        return f"Signed ids go no further: write pbin with token_bytes=4, or {tokenizer}"
+    return tokenizer.capitalize()

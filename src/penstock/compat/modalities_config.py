@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
+from penstock.store.resolve import local_path
 
 Key = str | int
 
@@ -55,7 +56,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: no YAML, no mapping, or an interpolation that leads nowhere.
         UnsafeData: it grows without end as its parts are put in.
     """
-    where = Path(path)
+    where = Path(local_path(path, "a configuration"))
     try:
         with where.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

@@ -24,15 +24,17 @@ from penstock.order.compat_modalities import numpy_list_shuffle, python_shuffle
 from penstock.prepare.raw import build_index
 from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.merge import merge
-from penstock.reshape.reorder import TableOrder, reordered
+from penstock.reshape.reorder import TableOrder, reordered, scratch_folder
 from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
 
 POLICIES = ("skip", "error", "override")
 
+_MODALITIES = "what Modalities reads and writes"
 _MAX_SEED = (1 << 32) - 1
 
 
@@ -69,7 +71,7 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
     """
     if policy not in POLICIES:
         raise ConfigError("no such file existence policy", found=policy, expected=" | ".join(POLICIES))
-    if policy == "override" or not os.path.lexists(path):
+    if policy == "override" or not os.path.lexists(local_path(path, _MODALITIES)):
         return None
     if policy == "error":
         raise ConfigError(
@@ -95,12 +97,12 @@ def require_sound_pbin(path: Path) -> None:
 
 
 def _refuse_same(source: Path, target: Path) -> None:
-    if os.path.realpath(source) == os.path.realpath(target):
+    if same_file(local_path(source, _MODALITIES), local_path(target, _MODALITIES)):
         raise ConfigError("input and output must be different files", path=target)
 
 
 def _require_file(path: Path) -> None:
-    if not path.is_file():
+    if not os.path.isfile(local_path(path, _MODALITIES)):
         raise NotFound("no such file", path=path, hint="Check the path")
 
 
@@ -156,6 +158,8 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
         ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
         FormatError: a file is damaged.
     """
+    for path in (*src_paths, target_path):
+        local_path(path, _MODALITIES)
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
@@ -254,8 +258,7 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
     counter = Counter(len(rows), progress)
     staged = LocalStore().stage(str(target), overwrite=policy == "override")
     try:
-        folder = os.path.dirname(os.path.abspath(target))
-        for data, lengths in reordered(rows, TableOrder(table), scratch_folder=folder):
+        for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(str(target))):
             staged.write(data)
             counter.add(len(lengths))
         staged.commit()

@@ -19,7 +19,7 @@ from penstock._optional import require
 from penstock.abc import Staged
 from penstock.compat.modalities_config import load_config, parse_yaml, resolve_config
 from penstock.compat.modalities_data import Done, create_raw_data_index
-from penstock.compat.modalities_pack import existing_file, pack_encoded_data, section, text_of
+from penstock.compat.modalities_pack import existing_file, pack_encoded_data, path_of, section, text_of
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.reshape.rewrite import Progress
 from penstock.store.local import LocalStore
@@ -103,7 +103,7 @@ def read_chat_settings(config: Mapping[str, Any]) -> ChatSettings:
     roles = section(section(config, "instruction_data_transformation"), "role_mapping")
     return ChatSettings(
         src_path=existing_file(given, "src_path"),
-        dst_path=Path(text_of(given, "dst_path")),
+        dst_path=path_of(given, "dst_path"),
         messages_key=text_of(given, "messages_key"),
         shares=percents,
         seed=_whole(split, "seed"),

@@ -25,6 +25,7 @@ from penstock.prepare.load_tokenizer import load_tokenizer
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 from penstock.types import IntArray
 
 _SHOWN = 5
@@ -112,7 +113,7 @@ def read_settings(config: Mapping[str, Any]) -> PackSettings:
     index_path = given.get("index_path")
     return PackSettings(
         src_path=src_path,
-        dst_path=src_path.with_name(f"{src_path.stem}.pbin") if dst_path is None else Path(text_of(given, "dst_path")),
+        dst_path=src_path.with_name(f"{src_path.stem}.pbin") if dst_path is None else path_of(given, "dst_path"),
         index_path=existing_file({"index_path": index_path or index_path_for(str(src_path))}, "index_path"),
         jq_pattern=text_of(given, "jq_pattern"),
         num_cpus=_positive(given, "num_cpus") if "num_cpus" in given else os.cpu_count() or 1,
@@ -141,9 +142,14 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
     return str(value)
 
 
+def path_of(given: Mapping[str, Any], name: str) -> Path:
+    """A setting that is a path of this machine; raises `ConfigError`."""
+    return Path(local_path(text_of(given, name), f"the setting {name!r}"))
+
+
 def existing_file(given: Mapping[str, Any], name: str) -> Path:
     """A setting that names a file; raises `ConfigError` or `NotFound`."""
-    path = Path(text_of(given, name))
+    path = path_of(given, name)
     if not path.is_file():
         hint = "Make it: penstock modalities data create_raw_index" if name == "index_path" else "Check the path"
         raise NotFound(f"{name}: no such file", path=path, hint=hint)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._secrets import redact
 from penstock.abc import Format, Source, Store, TokenSource, is_token_source
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.eos import EosRule
@@ -14,7 +15,7 @@ from penstock.convert.samples import GROUPED
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import formats_of_name, get_format, sniff
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 from penstock.types import Manifest, OpenOptions, Sample
 
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "eos_id", "columns", "read")
@@ -126,7 +127,7 @@ def _token_options(source: TokenSource, path: str, rule: EosRule, given: Mapping
         "eos_id": rule.known_after(source.eos_id),
         "tokenizer": None if manifest is None else manifest.tokenizer,
         "tokenizer_digest": None if manifest is None else manifest.tokenizer_digest,
-        "inputs": {os.path.basename(os.path.abspath(path)): source.fingerprint},
+        "inputs": {os.path.basename(redact(absolute(path))): source.fingerprint},
         # A format of one width for all ids remembers the source's, so that the way back leads to the same bytes.
         "options": {"command": "convert", "token_bytes": token_bytes, **how},
     }

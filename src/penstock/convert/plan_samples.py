@@ -19,7 +19,7 @@ from penstock.formats._shard_merge import common_layout
 from penstock.formats._shard_source import ShardSource
 from penstock.formats._shard_writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 from penstock.types import Manifest, OpenOptions, Sample
 
 TABLES = (".csv", ".tsv")
@@ -106,7 +106,10 @@ def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[
 
 def is_table(source: Any, format: str | None) -> bool:
     """Whether a source is a file of comma- or tab-separated values, which is no dataset of ours."""
-    return format in (None, "table") and str(source).endswith(TABLES) and os.path.isfile(source)
+    if format not in (None, "table") or not str(source).endswith(TABLES):
+        return False
+    store, path = resolve(source)
+    return isinstance(store, LocalStore) and os.path.isfile(path)
 
 
 # --- the source ----------------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def _input(source: Any, asked: Asked) -> tuple[Input, str, list[Sample]]:
         _require_samples(first)
         return Input("samples", None, None, itertools.chain(first, run)), "value", first
     if is_table(source, asked.format):
-        path = os.path.abspath(source)
+        path = absolute(resolve(source)[1])
         place = Place(LocalStore(), path, "table", OpenOptions())
         return Input(path, place, place.open()), "value", _first(TableRows(path))
     store, path = resolve(cast(str, source))

@@ -17,6 +17,7 @@ import msgspec
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.resolve import absolute
 
 _PLAN = "plan.json"
 _LOCK = "lock"
@@ -43,7 +44,7 @@ class Done:
 
 def work_folder(target: str) -> str:
     """The work folder of an output."""
-    folder, name = os.path.split(os.path.abspath(target))
+    folder, name = os.path.split(absolute(target))
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.convert")
 
 

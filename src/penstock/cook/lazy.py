@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock._pool import Pool
 from penstock.codec.parts import decode_part
 from penstock.cook.stores import FileStore, add_source
 
@@ -61,7 +62,7 @@ class Prefetch:
 
     def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
         self._given = (threads, most_bytes)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         # The garbage collector may drop a handle, which is counted, while this thread holds the lock.
         self._lock = threading.RLock()
         self._held_bytes = 0
@@ -75,7 +76,7 @@ class Prefetch:
             return Lazy(store, name)
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._given[0], thread_name_prefix="penstock-prefetch")
+                self._pool = Pool(self._given[0], "penstock-prefetch")
             pool = self._pool
         # Not with the lock held: to submit takes one of all pools, under which others may drop a handle.
         fetch = _Fetch(self)
@@ -101,7 +102,7 @@ class Prefetch:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.close()
 
 
 class _Fetch:
@@ -116,7 +117,7 @@ class _Fetch:
         self._wanted = True
         self._future: Future[None] | None = None
 
-    def begin(self, pool: ThreadPoolExecutor, store: FileStore, name: str) -> None:
+    def begin(self, pool: Pool, store: FileStore, name: str) -> None:
         """Start it."""
         with contextlib.suppress(RuntimeError):  # closed meanwhile: it is fetched when it is asked for
             self._future = pool.submit(_run, self, store, name)

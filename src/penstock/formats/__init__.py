@@ -125,6 +125,7 @@ def open_source(
     eos_id: int | None = None,
     columns: list[str] | tuple[str, ...] | None = None,
     read: ReadMode = "auto",
+    validate_hash: str | None = None,
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
@@ -142,10 +143,13 @@ def open_source(
         eos_id: id that ends each document, where the data do not say.
         columns: decode only these fields.
         read: `"mmap"`, `"pread"`, or `"auto"`: mmap on local disks, pread on network file systems.
+        validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
+            whole copies of remote shards are checked by all digests there are, ranges of them by none.
 
     Raises:
         NotFound: nothing is at `path`.
         FormatError: the data are not what their format says.
+        ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
     """
     store, root = resolve(path)
     options = OpenOptions(
@@ -158,8 +162,13 @@ def open_source(
         eos_id=eos_id,
         columns=None if columns is None else tuple(columns),
         read=read,
+        validate_hash=validate_hash,
     )
-    return (get_format(format) if format else sniff(store, root)).open(store, root, options)
+    chosen = get_format(format) if format else sniff(store, root)
+    if validate_hash is not None and not chosen.traits.hashes:
+        what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
+        raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
+    return chosen.open(store, root, options)
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:

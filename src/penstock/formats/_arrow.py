@@ -17,6 +17,7 @@ from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._optional import require
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
@@ -190,7 +191,7 @@ class ArrowSource:
         given = self._options
         options: dict[str, Any] = {} if given.split is None else {"split": given.split}
         options |= {} if given.columns is None else {"columns": list(given.columns)}
-        return {"kind": "open", "format": self._name, "path": self.path, **options}
+        return {"kind": "open", "format": self._name, "path": redact(self.path), **options}
 
     def summary(self) -> str:
         """One line: path and files, and the rows where they are known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import logger, redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
@@ -23,7 +23,7 @@ from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Sample, 
 _STARTS_VERSION = "run-starts-1"
 _SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take
 _SCAN_TOKENS = 1 << 22
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 class Borders(Protocol):
@@ -273,7 +273,7 @@ class RunSource:
         """Format, path and options."""
         one = self._opening
         known = {} if one.options.eos_id is None else {"eos_id": one.options.eos_id}
-        return {"kind": "open", "format": one.format, "path": one.path, **dict(one.params), **known}
+        return {"kind": "open", "format": one.format, "path": redact(one.path), **dict(one.params), **known}
 
     def summary(self) -> str:
         """One line: path, tokens, width."""

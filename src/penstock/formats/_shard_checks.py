@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
-from penstock.errors import MissingExtra, NotFound, PenstockError, UnsafeData
+from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats._problems import Problem
 from penstock.formats._shard_codecs import CODECS
@@ -187,6 +187,8 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth == "full":
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
+        if broken and isinstance(folder.store, SupportsCopies):
+            return  # which gives no bytes that their hashes contradict
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
     except MissingExtra:
@@ -260,7 +262,9 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
             data, _ = read_whole(folder, shard, raw, zipped)
         except MissingExtra:
             raise
-        except PenstockError:
+        except PenstockError as error:
+            if zipped is None and isinstance(folder.store, SupportsCopies):
+                yield _problem("shards.hash", error, folder.place(raw), _RESTORE)
             continue  # opening the shard says it
         yield from _digests(number, folder.place(raw), raw, data)
 
@@ -289,6 +293,9 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
         else:
             data, path = _head_of(folder, shard, opened, offset_bytes), stored
         found = json.loads(data) if data else None
+    except FormatError as error:
+        yield _problem("shards.shard", error, stored, _RESTORE)
+        return
     except (ValueError, RecursionError) as error:
         what = f"shard {number}: the options embedded in it are damaged"
         yield Problem("shards.config", PenstockError, path, what, _RESTORE, offset_bytes, str(error))  # pyright: ignore
@@ -339,7 +346,8 @@ def _check_side_file(check: _Check) -> Iterator[Problem]:
     if check.depth == "full" and manifest is not None:
         for file in (file for shard in check.index.shards for file in shard.files()):
             digests = manifest.block_digests.get(file.basename)
-            with contextlib.suppress(UnsafeData, NotFound):  # what is no file of this folder is said already
+            # What is no file of this folder, or a copy that its hashes contradict, is said already.
+            with contextlib.suppress(UnsafeData, NotFound, FormatError):
                 if digests is not None:
                     findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE)
     for one in findings:

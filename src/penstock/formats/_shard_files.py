@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias
@@ -16,13 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsCopies, SupportsMmap
+from penstock.abc import Buffer, Store, SupportsCopies, SupportsMmap
 from penstock.codec.compress import FAMILIES, decompress
+from penstock.codec.hashes import ALGORITHMS, hasher
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated, UnsafeData
 from penstock.formats._index_json import Shard, ShardFile
 from penstock.store.local import LocalStore
 from penstock.types import Batch, Extent, Field, IntArray, Sample
 
+_PIECE_BYTES = 1 << 24
 _LARGEST_BYTES = 1 << 32  # places have 32 bits, whatever size an index states
 
 HEAD_BYTES = 1 << 16
@@ -67,12 +69,14 @@ class Folder:
         path: the folder of the index.
         mapped: files are mapped.
         trust: files may be links to outside the folder.
+        validate_hash: algorithm by whose digest in the index each file is checked, whole, before it is read.
     """
 
     store: Store
     path: str
     mapped: bool
     trust: bool
+    validate_hash: str | None = None
 
     def place(self, file: ShardFile) -> str:
         """Path of a file in the store.
@@ -248,14 +252,34 @@ def open_shard(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> Op
 
 
 def is_ranged(folder: Folder, shard: Shard) -> bool:
-    """Whether only ranges of the shard's data file are read: where files are not mapped, unless it is compressed."""
-    return not folder.mapped and shard.zip_data is None
+    """Whether only ranges of the shard's data file are read: where files are not mapped, unless they are needed whole.
+
+    They are where the shard is compressed, and where a store with copies has to check them.
+    """
+    checked_whole = folder.validate_hash is not None and isinstance(folder.store, SupportsCopies)
+    return not folder.mapped and shard.zip_data is None and not checked_whole
+
+
+def expect_hashes(folder: Folder, file: ShardFile, path: str) -> None:
+    """Tell a store with copies what the index states of a file, so that no whole copy of it goes unchecked."""
+    hashes = checkable(file)
+    if hashes and isinstance(folder.store, SupportsCopies):
+        folder.store.expect_hashes(path, hashes)
+
+
+def checkable(file: ShardFile) -> dict[str, str]:
+    """The digests of a file whose algorithms are known; `verify` names the others."""
+    return {name: value for name, value in file.hashes.items() if name in ALGORITHMS}
 
 
 def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> RangedShard:
     path, size_bytes = folder.place(shard.raw_data), shard.raw_data.size_bytes
     if isinstance(folder.store, SupportsMmap):  # a cheap question there
         _require_size(folder.store.size(path), shard.raw_data, path)
+    expect_hashes(folder, shard.raw_data, path)
+    if folder.validate_hash is not None:
+        pieces = range(0, size_bytes, _PIECE_BYTES)
+        _require_hash(folder, shard.raw_data, path, (folder.store.get(path, at, _PIECE_BYTES) for at in pieces))
     floor_bytes, head_bytes = codec.floor_bytes(shard.samples), 4 * (shard.samples + 2)
     table = None
     if shard.raw_meta is not None:
@@ -374,13 +398,27 @@ def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
     """All bytes of one file, of the size that the index states."""
     store: Any = folder.store
     if isinstance(folder.store, SupportsCopies):
-        data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=file.hashes)
+        data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=checkable(file))
     elif folder.mapped:
         data = store.mmap(path)
     else:
         data = np.frombuffer(store.get(path), np.uint8)
     _require_size(len(data), file, path)
+    if folder.validate_hash is not None and not isinstance(folder.store, SupportsCopies):
+        _require_hash(folder, file, path, (data,))
     return data
+
+
+def _require_hash(folder: Folder, file: ShardFile, path: str, pieces: Iterable[Buffer]) -> None:
+    algorithm = str(folder.validate_hash)
+    digest = hasher(algorithm)
+    for piece in pieces:
+        digest.update(piece)
+    found, expected = digest.hexdigest(), file.hashes[algorithm]
+    if found != expected:
+        what = f"the {algorithm} hash is not the one that the index states"
+        hint = "The file is damaged, or does not belong to this index"
+        raise Corrupt(what, path=path, found=found, expected=expected, hint=hint)
 
 
 def _require_count(head: NDArray[np.uint8], samples: int, path: str) -> None:

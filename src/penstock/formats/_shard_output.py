@@ -8,11 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Staged, StagedFolder, Store, SupportsFolders
+from penstock.abc import Buffer, StagedFolder, Store, SupportsFolders
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
+from penstock.formats._shard_upload import FilesOutput
 from penstock.store.local import output_exists
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
@@ -50,8 +51,7 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
         raise output_exists(path)
-    store.stage(f"{path}/{side_name}").abort()  # a store that is only read says so now, not at the first shard
-    return _FilesOutput(store, path, side_name)
+    return FilesOutput(store, path, side_name, overwrite=overwrite)
 
 
 class _FolderOutput:
@@ -79,36 +79,6 @@ class _FolderOutput:
 
     def abort(self) -> None:
         self._folder.abort()
-
-
-class _FilesOutput:
-    """Staged files, made visible one after another."""
-
-    __slots__ = ("_path", "_side_name", "_staged", "_store")
-
-    def __init__(self, store: Store, path: str, side_name: str) -> None:
-        self._store = store
-        self._path = path
-        self._side_name = side_name
-        self._staged: list[Staged] = []
-
-    def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
-        staged = self._store.stage(f"{self._path}/{name}")
-        self._staged.append(staged)
-        for chunk in chunks:
-            staged.write(chunk)
-        staged.sync()
-
-    def publish(self, index: bytes, manifest: Manifest, /) -> None:
-        self.add(self._side_name, [encode_manifest(manifest)])
-        self.add(INDEX_NAME, [index])
-        self._store.commit(self._staged)
-        self._staged = []
-
-    def abort(self) -> None:
-        for staged in self._staged:
-            staged.abort()
-        self._staged = []
 
 
 class ShardWork:

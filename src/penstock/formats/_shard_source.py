@@ -12,7 +12,6 @@ import operator
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from time import monotonic
 from typing import Any, cast
@@ -22,8 +21,11 @@ import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
+from penstock._pool import Pool
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsExpectedReads, SupportsMmap
+from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats._shard_cache import ShardCache
@@ -85,7 +87,8 @@ class ShardSource:
         self._first: list[int] = index.starts.tolist()
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
-        self._folder = Folder(store, path, mapped, options.trust)
+        self._folder = Folder(store, path, mapped, options.trust, options.validate_hash)
+        _require_hashes(index.shards, options.validate_hash, path)
         self._codecs = _codecs(index.shards, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
@@ -247,8 +250,9 @@ class ShardSource:
         """Format, path and options."""
         options: dict[str, Any] = {"trust": True} if self._options.trust else {}
         options |= {"raw": True} if self._options.raw else {}
+        options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        return {"kind": "open", "format": self._name, "path": self._folder.path, **options}
+        return {"kind": "open", "format": self._name, "path": redact(self._folder.path), **options}
 
     def summary(self) -> str:
         """One line: path, samples and shards."""
@@ -320,7 +324,7 @@ class ShardSource:
             yield map
             return
         zipped = any(layout.compression for layout in self._codecs)  # each of these is a shard in memory
-        with ThreadPoolExecutor(min(_UNPACKERS if zipped else _FETCHERS, shards)) as pool:
+        with Pool(min(_UNPACKERS if zipped else _FETCHERS, shards), "penstock-shards") as pool:
             yield pool.map
 
     def _refuse(self, indices: IntArray) -> None:
@@ -343,6 +347,21 @@ class ShardSource:
                 path = self._folder.place(raw)
             found.append((name, path))
         return found
+
+
+def _require_hashes(shards: Sequence[Shard], algorithm: str | None, path: str) -> None:
+    if algorithm is None:
+        return
+    hasher(algorithm)  # refuses a name that is none
+    for number, shard in enumerate(shards):
+        for file in shard.files():
+            if algorithm not in file.hashes:
+                raise ConfigError(
+                    f"shard {number}: no {algorithm} hash that validate_hash could check",
+                    path=f"{path}/{INDEX_NAME}",
+                    found=", ".join(sorted(file.hashes)) or "no hashes",
+                    hint="Name an algorithm that the index has, or leave validate_hash out",
+                )
 
 
 def _codecs(

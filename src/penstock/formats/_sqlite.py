@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from urllib.parse import quote
 
 from penstock.abc import Store, SupportsCopies
 from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute
 
 _FORMAT_BYTES = slice(18, 20)
 _NOT_A_WAL = b"\1\1"
@@ -26,5 +26,5 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", check_same_thread=False)
         connection.deserialize(bytes(data))
         return connection
-    uri = f"file:{quote(os.path.abspath(local))}?mode=ro&immutable=1"
+    uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16)

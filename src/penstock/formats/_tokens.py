@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
+from penstock._secrets import logger
 from penstock.abc import Store, SupportsMmap, TokenSource
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.store.fingerprint import sample_fingerprint
@@ -26,7 +26,7 @@ DATA = "data"
 RUN_TOKENS = 1 << 24
 """Tokens that are read at once where a whole dataset is read."""
 
-_log = logging.getLogger("penstock")
+_log = logger()
 _ROWS = 256
 
 

@@ -114,7 +114,9 @@ def _encode_line(columns: list[tuple[str, type, FieldCodec]], newline: bytes, sa
 FORMAT = ShardFormat(
     name="json-shards",
     stored="json",
-    traits=Traits(write=True, splits=True, remote=True, verify=True, repair=True, made_by="MosaicML Streaming"),
+    traits=Traits(
+        write=True, splits=True, remote=True, verify=True, repair=True, hashes=True, made_by="MosaicML Streaming"
+    ),
     codec=json_codec,
     encoder=json_encoder,
     options=("newline",),

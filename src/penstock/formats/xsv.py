@@ -131,7 +131,9 @@ def _format(name: str, *options: str) -> ShardFormat:
     return ShardFormat(
         name=name,
         stored=name,
-        traits=Traits(write=True, splits=True, remote=True, verify=True, repair=True, made_by="MosaicML Streaming"),
+        traits=Traits(
+            write=True, splits=True, remote=True, verify=True, repair=True, hashes=True, made_by="MosaicML Streaming"
+        ),
         codec=xsv_codec,
         encoder=partial(xsv_encoder, name),
         options=("newline", *options),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
+from penstock.errors import ConfigError
 from penstock.load import lanes
 from penstock.load.lanes import LaneTask
 from penstock.load.prefetch import Pipeline, PipelineFactory
@@ -25,6 +27,7 @@ class Cursor:
         task: what is read since the loader was last moved; another object after each move.
         number: of the next batch in it.
         ended: an iterator has come to the end of the pass.
+        closed: nothing is read any more.
         places: where the rank's lanes are at batch `number`; None for what has positions.
         step_places: where they were when the last whole step had been handed out.
         running: what reads ahead now.
@@ -33,6 +36,7 @@ class Cursor:
     task: ReadTask | LaneTask
     number: int = 0
     ended: bool = False
+    closed: bool = False
     places: lanes.Places | None = field(init=False)
     step_places: lanes.Places | None = field(init=False)
     running: Pipeline | None = None
@@ -44,6 +48,12 @@ class Cursor:
         """Begin a task."""
         self.task, self.number, self.ended = task, 0, False
         self.places = self.step_places = task.places if isinstance(task, LaneTask) else None
+
+    def copy(self) -> Cursor:
+        """The same place, where nothing is read ahead yet."""
+        made = copy.copy(self)
+        made.running = None
+        return made
 
     def rest(self) -> ReadTask | LaneTask:
         """The task as it is read from batch `number` on."""
@@ -81,6 +91,8 @@ class Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         cursor = self._cursor
+        if cursor.closed:
+            raise closed()
         task = cursor.task
         if task.num_batches is not None and cursor.number >= task.num_batches:
             self.close()
@@ -101,6 +113,8 @@ class Batches(Iterator[Any]):
             # The loader stays where it is, so that the same batch can be asked for again.
             cursor.number, cursor.places, cursor.step_places = before
             self.close()
+            if cursor.closed:  # by another thread, while this one waited
+                raise closed() from None
             raise
         self._number = cursor.number
         return made
@@ -122,3 +136,11 @@ class Batches(Iterator[Any]):
         self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
         self._running = self._cursor.running = self._factory(self._cursor.rest(), self._number)
         return self._running
+
+
+def closed() -> ConfigError:
+    """The error of a loader that is read after `close`."""
+    return ConfigError(
+        "the loader is closed",
+        hint="Make another one; load_state_dict(closed.state_dict()) goes on where this one stopped",
+    )

@@ -6,7 +6,8 @@ Token ids become int32, which jax computes with by default. Everything else keep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -96,6 +97,18 @@ class JaxLoader:
 
     def __repr__(self) -> str:
         return repr(self._loader).replace("<Loader", "<JaxLoader", 1)
+
+    def close(self) -> None:
+        """End the workers; see `Loader.close`."""
+        self._loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
 
     def seek(self, step: int) -> None:
         """Go on with `step`."""

@@ -97,6 +97,11 @@ class LaneShares:
             yield part
             number += 1
 
+    def place(self, worker: int, made: int, /) -> str:
+        """The batch that worker number `worker` makes after so many, and the lanes that it walks."""
+        own = sorted(self.task.places)[worker :: self.workers]
+        return f"batch {self.first + made}, lanes {_listed(own)}"
+
 
 class LaneBatches:
     """Batches in order, each with the lanes' places after it.

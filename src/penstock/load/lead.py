@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
+import contextlib
+import time
+from queue import Empty, SimpleQueue
 
 AHEAD_BYTES = 1 << 18
 """Small results may be made ahead up to here."""
@@ -43,6 +45,19 @@ class Lead:
                 self._wakes.get()
             self._asleep = False
         return False
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleeps for so many seconds, or until nothing is wanted any more: true then."""
+        end_s = time.monotonic() + seconds
+        while not self._stopped and (left_s := end_s - time.monotonic()) > 0:
+            with contextlib.suppress(Empty):
+                self._wakes.get(timeout=left_s)
+        return self._stopped
+
+    @property
+    def num_made(self) -> int:
+        """Results made so far."""
+        return self._made
 
     def made(self, result_bytes: int) -> int:
         """A result was made; the bytes that it counts."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 
+from penstock._secrets import logger
 from penstock.abc import LaneStream, Source, Stream, is_lane_stream
 from penstock.errors import ConfigError
 from penstock.load import history as runs
 from penstock.load import lanes
 from penstock.load import state as states
-from penstock.load.batches import Batches, Cursor
+from penstock.load.batches import Batches, Cursor, closed
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
 from penstock.load.lanes import LaneBatches, LaneTask
@@ -26,7 +29,7 @@ from penstock.load.read import OnError, ReadTask
 from penstock.load.workers import NoWorkers, Producer, ThreadWorkers, WorkerKind, Workers, WorkersFactory
 from penstock.types import IntArray
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _LONGEST_WAIT_S = 1e6
 
@@ -39,7 +42,8 @@ class Loader:
     all of them, and its batch size, when it resumes. Nothing is replayed: starting anywhere costs the same.
 
     Iterators go on from the loader's place: a second `iter(loader)` continues where the first one stopped. After a
-    pass has come to its end, the next one begins anew. An iterator's threads end with it.
+    pass has come to its end, the next one begins anew. An iterator's threads end with it, at the latest with the
+    program. `close()`, or the end of a `with` over the loader, ends them at once, and reading with them.
 
     A lane stream (packing on the fly) has no positions to begin at: its state holds a place for each of the rank's
     lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
@@ -112,6 +116,7 @@ class Loader:
             substitute_limit=substitute_limit,
         )
         self._pipeline = _read_ahead(workers, prefetch, worker_kind, timeout_seconds)
+        self._iterators: WeakSet[Batches] = WeakSet()
         self._num_workers = operator.index(workers)
         self._finish = finish
         self._meter = Meter()
@@ -182,7 +187,37 @@ class Loader:
     def __iter__(self) -> Batches:
         if self._cursor.ended:
             self._begin(runs.begin(0, self.global_batch, self.world), 0)
-        return Batches(self._cursor, self._pipeline, self._hand_out)
+        if self._cursor.closed:
+            raise closed()
+        batches = Batches(self._cursor, self._pipeline, self._hand_out)
+        self._iterators.add(batches)
+        return batches
+
+    def close(self) -> None:
+        """End the workers, and let go of what they have read ahead; a second call does nothing.
+
+        To read on is an error then, for running iterators and new ones. Everything else stays as it is: `state_dict`,
+        `metrics`, `positions`.
+        """
+        self._cursor.closed = True
+        for batches in list(self._iterators):
+            batches.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what runs: a copy goes on from the same place, and measures anew."""
+        return {**self.__dict__, "_cursor": self._cursor.copy(), "_meter": Meter(), "_iterators": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._iterators = WeakSet()
 
     def __repr__(self) -> str:
         return (
@@ -346,14 +381,27 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
         timeout_seconds = None  # longer than the system's calls can count
     if kind not in ("threads", "processes"):
         raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
-    start = _starter(kind, prefetch, timeout_seconds) if workers else _in_the_calling_thread
+    return _ReadAhead(workers, prefetch, kind, timeout_seconds)
 
-    def begin(task: ReadTask | LaneTask, first: int) -> Pipeline:
-        if isinstance(task, LaneTask):
-            return LaneBatches(task, first, max(1, workers), start)
-        return ReadAhead(task, first, max(1, workers), start)
 
-    return begin
+@dataclass(frozen=True, slots=True)
+class _ReadAhead:
+    """A `PipelineFactory`."""
+
+    workers: int
+    prefetch: int
+    kind: WorkerKind
+    timeout_seconds: float | None
+
+    def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
+        """A pipeline whose first batch has the number `first`."""
+        workers = max(1, self.workers)
+        start = _starter(self.kind, self.prefetch, self.timeout_seconds) if self.workers else _in_the_calling_thread
+        return (
+            LaneBatches(task, first, workers, start)
+            if isinstance(task, LaneTask)
+            else ReadAhead(task, first, workers, start)
+        )
 
 
 def _starter(kind: WorkerKind, prefetch: int, timeout_seconds: float | None) -> WorkersFactory:

@@ -50,6 +50,13 @@ class Shares:
             yield batch, dict(seconds), None
             seconds.clear()
 
+    def place(self, worker: int, made: int, /) -> str:
+        """The batch that worker number `worker` makes after so many, and its positions."""
+        task, number = self.task, self.first + worker + made * self.workers
+        first = task.first_position + task.stride * number * task.batch_size
+        last = first + task.stride * (task.batch_size - 1)
+        return f"positions {first} to {last}" + (f" in steps of {task.stride}" if task.stride > 1 else "")
+
 
 class ReadAhead:
     """Takes whole batches from the workers in turn, so order needs no sorting.

@@ -20,6 +20,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from penstock._ending import close_at_end
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
 from penstock.load.messages import NO_SIGNAL, Inbox, send
@@ -31,6 +32,11 @@ _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
 # What a worker is told of its results: that so many more were taken, and their bytes.
 _TAKEN = struct.Struct("=IQ")
+
+_WHY = {
+    "signal SIGKILL": "Mostly the kernel was out of memory: use fewer workers or less prefetch",
+    "signal SIGBUS": "A mapped file was cut while it was read, or its disk fails: see `penstock verify`",
+}
 
 
 class ProcessWorkers:
@@ -57,6 +63,7 @@ class ProcessWorkers:
         if getattr(mp.current_process(), "_inheriting", False):
             raise _no_main_guard()
         pickled = _pickled(producer)
+        close_at_end(self)
         context = mp.get_context("forkserver")
         try:
             for worker in range(workers):
@@ -204,11 +211,11 @@ def _died(worker: int, process: Any, starting: bool) -> PenstockError:
     how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
     if starting:
         return _never_began(how)
+    why = _WHY.get(how, "Look at the functions of the stream, and at what they call")
     return PenstockError(
         f"the loader's process {worker} (pid {process.pid}) is dead",
         found=how,
-        hint="SIGKILL is mostly the kernel out of memory: use fewer workers or less prefetch. "
-        "The loader's place is kept: the next batch starts new processes",
+        hint=f"{why}. The loader's place is kept: the next batch starts new processes",
     )
 
 

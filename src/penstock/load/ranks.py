@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 def data_parallel(

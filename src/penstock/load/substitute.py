@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import logger
 from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError, FormatError
 from penstock.types import Batch, IntArray
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _ATTEMPTS = 64
 _PROBES, _RUN = 256, 16

@@ -10,7 +10,6 @@ keep their type, such as int32 `cu_seqlens`, which attention kernels ask for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast, overload
@@ -19,6 +18,7 @@ import numpy as np
 
 from penstock._index import as_index, as_indices
 from penstock._optional import require
+from penstock._secrets import logger
 from penstock.abc import LaneStream, Source, Stream, SupportsResolve, is_stream
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate, Then, collate_columns
@@ -29,7 +29,7 @@ from penstock.types import Batch, IntArray, Sample
 
 torch: Any = require("torch", extra="torch")
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 # What a dataset over an endless stream gives as its length: samplers that walk it never come to the end.
 ENDLESS = 1 << 62

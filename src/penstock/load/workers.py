@@ -6,12 +6,14 @@ ahead of its consumer, and further where they are small: see `Lead`.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol, TypeAlias
 
+from penstock._ending import Worker, has_ended
 from penstock.errors import PenstockError
 from penstock.load.lead import Lead
 from penstock.load.sizes import size_bytes
@@ -32,6 +34,10 @@ class Producer(Protocol):
 
     def __call__(self, worker: int, wait: Wait, /) -> Generator[Any]:
         """The results of worker number `worker`."""
+        ...
+
+    def place(self, worker: int, made: int, /) -> str:
+        """What worker number `worker` makes after so many results, for a message: such as "batch 7"."""
         ...
 
 
@@ -95,16 +101,17 @@ class ThreadWorkers:
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
         self._timeout_seconds = timeout_seconds
-        self._stopped = threading.Event()
         self._leads = [Lead(prefetch) for _ in range(workers)]
         self._results: list[_Results] = [SimpleQueue() for _ in range(workers)]
         self._threads: list[threading.Thread] = []
-        for worker in range(workers):
-            made = producer(worker, self._stopped.wait)
-            own = (made, self._leads[worker], self._results[worker])
-            # Daemons, so that an iterator that nobody closed can't keep the interpreter from ending.
-            name = f"penstock-load-{worker}"
-            thread = threading.Thread(target=_work, args=own, name=name, daemon=True)
+        for worker, lead in enumerate(self._leads):
+            made = producer(worker, lead.sleep)
+            thread = Worker(
+                functools.partial(_work, made, lead, self._results[worker]),
+                f"penstock-load-{worker}",
+                stop=lead.stop,
+                doing=functools.partial(_doing, producer, worker, lead),
+            )
             self._threads.append(thread)
             thread.start()
 
@@ -125,13 +132,14 @@ class ThreadWorkers:
 
     def close(self) -> None:
         """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""
-        self._stopped.set()
         for lead in self._leads:
             lead.stop()
+        for results in self._results:  # another thread may wait for one
+            results.put((None, PenstockError("the loader's threads are stopped"), 0))
         deadline = time.monotonic() + _CLOSE_WAIT_S
         for thread in self._threads:
-            # The garbage collector may run this in one of the workers.
-            if thread is not threading.current_thread():
+            # The garbage collector may run this in one of the workers; when the process ends they were waited for.
+            if thread is not threading.current_thread() and not has_ended():
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
 
@@ -143,6 +151,10 @@ def too_slow(who: str, timeout_seconds: float | None) -> PenstockError:
         found=f"no batch for {timeout_seconds:g} s",
         hint="Look at the store and at the functions of the stream; raise timeout_seconds where batches take that long",
     )
+
+
+def _doing(producer: Producer, worker: int, lead: Lead) -> str:
+    return producer.place(worker, lead.num_made)
 
 
 def _work(made: Iterator[Any], lead: Lead, results: _Results) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound
-from penstock.store.resolve import resolve
+from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -24,7 +25,7 @@ def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
         Corrupt: it can't be read.
         MissingExtra: its library is not installed.
     """
-    store, path = resolve(tokenizer)
+    store, path = LocalStore(), local_path(tokenizer, "a tokenizer")
     if store.is_folder(path):
         path = os.path.join(path, "tokenizer.json")
     if not store.exists(path):

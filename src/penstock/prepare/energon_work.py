@@ -24,6 +24,7 @@ from penstock.prepare.media_rows import MediaProblem
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
 
 WORK_FOLDER = ".nv-meta.work"
@@ -167,7 +168,7 @@ class Work:
 def work_folder(store: Store, root: str) -> str:
     """Where the work on a dataset is kept: in its folder, for one that is not local in the cache folder."""
     if isinstance(store, LocalStore):
-        return os.path.join(os.path.abspath(root), WORK_FOLDER)
+        return os.path.join(absolute(root), WORK_FOLDER)
     return os.path.join(cache_folder(), "prepare", hashlib.blake2b(root.encode(), digest_size=16).hexdigest())
 
 

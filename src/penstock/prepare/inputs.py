@@ -22,7 +22,7 @@ import xxhash
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 
 Compression = Literal["none", "gzip", "zstd"]
 InputFormat = Literal["auto", "jsonl", "text", "parquet"]
@@ -105,9 +105,7 @@ def find_paths(given: Sequence[str | os.PathLike[str]], input_format: InputForma
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
     """
-    paths = sorted(
-        (os.path.abspath(path) for one in given for path in _expand(os.fspath(one), input_format)), key=os.fsencode
-    )
+    paths = sorted((absolute(path) for one in given for path in _expand(os.fspath(one), input_format)), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
@@ -155,9 +153,7 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
 
 
 def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
-    store, path = resolve(given)
-    if not isinstance(store, LocalStore):
-        raise ConfigError("pack reads files of this machine", path=given, hint="Copy them here first, or mount them")
+    path = local_path(given, "what pack reads")
     if os.path.isdir(path):
         above = (os.path.realpath(path),)
         found = list(_walk(path, above, SUFFIXES_OF[input_format]))

@@ -20,6 +20,7 @@ from penstock.prepare.inputs import InputFile
 from penstock.prepare.parts import SUFFIX
 from penstock.store.local import LocalStore, is_staged_name
 from penstock.store.lock import hold_lock
+from penstock.store.resolve import absolute
 
 VERSION = 1
 """Of the cut into tasks and of the parts: work of another version is not gone on with."""
@@ -105,7 +106,7 @@ class Journal:
 
 def work_folder(output: str) -> str:
     """The work folder of an output."""
-    folder, name = os.path.split(os.path.abspath(output))
+    folder, name = os.path.split(absolute(output))
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.work")
 
 

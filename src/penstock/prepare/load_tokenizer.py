@@ -10,7 +10,7 @@ from penstock.prepare.sp_model import sentencepiece_spec
 from penstock.prepare.tiktoken_ranks import is_rank_file, tiktoken_spec
 from penstock.prepare.tokenizer import TokenizerSpec, load_spec, read_config
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
 _SUFFIXES = (".model", ".tiktoken")
@@ -39,7 +39,7 @@ def load_tokenizer(
         ConfigError: an option does not fit the tokenizer, or no EOS is known.
         MissingExtra: its library is not installed.
     """
-    path = os.path.abspath(resolve(given)[1])
+    path = absolute(local_path(given, "a tokenizer"))
     file = _model_in(store, path) if store.is_folder(path) else path
     data = store.get(file) if file is not None else b"{"
     is_ranks = is_rank_file(data)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.engines import (
     Encoded,
@@ -24,7 +24,7 @@ from penstock.prepare.tokenizer import TokenizerSpec
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 def choose_engine(

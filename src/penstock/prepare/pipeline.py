@@ -34,7 +34,7 @@ from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 from penstock.types import Manifest, OpenOptions
 
 OnError = Literal["raise", "skip"]
@@ -116,7 +116,7 @@ def pack(
     selection = select(field, join, jq, text_per if input_format == "text" else "json")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
-    path = os.path.abspath(resolve(output)[1])
+    path = absolute(local_path(output, "what pack writes"))
     request = _Request(
         given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
         output=path,

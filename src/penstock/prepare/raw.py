@@ -18,7 +18,7 @@ from penstock.formats.jsonl.energon import energon_index_path, write_energon_ind
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.prepare.executors.processes import ProcessExecutor
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 
 OnError = Literal["raise", "skip"]
 
@@ -83,8 +83,8 @@ def build_index(
     store, root = resolve(path)
     require_flavor(root, flavor)
     default = energon_index_path if flavor == "energon" else index_path_for
-    target = default(root) if index_path is None else resolve(index_path)[1]
-    if os.path.abspath(target) == os.path.abspath(root):
+    target_store, target = (store, default(root)) if index_path is None else resolve(index_path)
+    if absolute(target) == absolute(root):
         raise ConfigError("the index would replace its own file", path=root)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
@@ -92,24 +92,31 @@ def build_index(
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
     if flavor == "energon":
-        return _index_for_energon(store, root, target, on_error, overwrite, progress)
+        return _index_for_energon(store, root, target_store, target, on_error, overwrite, progress)
     if workers is None:
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     with _workers(workers, threads=not validate) as run:
         lines = IndexedLines(
             store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
         )
-        index_bytes = write_index(lines, target, overwrite=overwrite)
+        index_bytes = write_index(lines, target_store, target, overwrite=overwrite)
     dropped = tuple(lines.dropped)
     return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
 
 
 def _index_for_energon(
-    store: Store, root: str, target: str, on_error: OnError, overwrite: bool, progress: Callable[[int], None] | None
+    store: Store,
+    root: str,
+    target_store: Store,
+    target: str,
+    on_error: OnError,
+    overwrite: bool,
+    progress: Callable[[int], None] | None,
 ) -> IndexReport:
     if on_error == "skip":
         raise ConfigError("Energon's index leaves no line out", path=root, hint="Mend the lines, or filter them out")
-    starts = write_energon_index(store, root, target, overwrite=overwrite, progress=progress)
+    staged = target_store.stage(target, overwrite=overwrite)
+    starts = write_energon_index(store, root, staged, progress=progress)
     return IndexReport(root, target, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
 
 

@@ -21,7 +21,7 @@ from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, local_path
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
@@ -101,7 +101,7 @@ def load_spec(
         ConfigError: no EOS is known, or it is not in the vocabulary.
         MissingExtra: `tokenizers` is not installed.
     """
-    path = os.path.abspath(resolve(given)[1])
+    path = absolute(local_path(given, "a tokenizer"))
     is_folder = store.is_folder(path)
     file = os.path.join(path, "tokenizer.json") if is_folder else path
     if is_folder and not store.exists(file):

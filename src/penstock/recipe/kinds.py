@@ -82,7 +82,8 @@ def item(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None)
 _OPEN = {
     "format": TEXT, "split": MAYBE_TEXT, "flavor": TEXT, "raw": FLAG, "trust": FLAG, "layout": MAYBE_TEXT,
     "vocab_size": MAYBE_INT, "eos_id": MAYBE_INT, "columns": {"type": ["array", "null"], "items": TEXT},
-    "read": {"enum": ["auto", "mmap", "pread"]}, "dataset_config": TEXT, "split_config": TEXT,
+    "read": {"enum": ["auto", "mmap", "pread"]}, "validate_hash": MAYBE_TEXT, "dataset_config": TEXT,
+    "split_config": TEXT,
 }  # fmt: skip
 
 

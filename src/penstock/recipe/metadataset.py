@@ -27,7 +27,7 @@ from penstock.recipe.code import joiner_name, make_code
 from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.places import aux_place, beside
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 from penstock.types import OpenOptions
 
 V1, V2 = "Metadataset", "MetadatasetV2"
@@ -78,9 +78,7 @@ def read_metadataset(path: str | os.PathLike[str], split: str) -> Node:
         FormatError: no YAML.
         ConfigError: an unknown key, a value that can't be, or no such split.
     """
-    file = os.fspath(path)
-    file = file if "://" in file else os.path.abspath(os.path.expanduser(file))
-    return _file(_Above(file, split, {}, (), 1, ()))
+    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, ()))
 
 
 def open_metadataset(

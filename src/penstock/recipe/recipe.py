@@ -25,7 +25,7 @@ from penstock.recipe.kinds import KINDS, Kind
 from penstock.recipe.metadataset import is_metadataset, open_metadataset
 from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 
 _DEEPEST = 64
 
@@ -83,9 +83,8 @@ def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
     """Read a recipe without opening what it names; see `open_recipe`."""
     if isinstance(recipe, Mapping):
         return _split(dict(recipe), None)
-    given = os.fspath(recipe)
-    file = given if "://" in given else os.path.abspath(os.path.expanduser(given))
-    store, root = resolve(file)
+    store, root = resolve(recipe)
+    file = absolute(root)
     if not store.exists(root) or store.is_folder(root):
         raise NotFound("no such recipe", path=file, hint="Check the path")
     data = store.get(root)

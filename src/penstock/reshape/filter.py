@@ -16,10 +16,11 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
+from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
-from penstock.reshape.rows import AnyRows, LineRows, TokenRows, open_rows, read_run, runs
-from penstock.store.resolve import resolve
+from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
+from penstock.store.resolve import local_path, resolve
 from penstock.types import IntArray
 
 Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
@@ -86,7 +87,7 @@ def filter(
         options: what `penstock.open` takes for the source.
 
     Raises:
-        ConfigError: no condition, one that can't be, one for the other kind of source, or an output that exists.
+        ConfigError: no condition, one that can't be, a field that no sample has, or an output that exists.
         PrepareError: the expression fails on a line; it names the line.
         FormatError: the source is damaged.
     """
@@ -155,20 +156,28 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
             hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
         )
     conditions: list[Fits] = []
+    names: set[tuple[str, ...]] = set()
     if match is not None:
-        conditions.append(_field_matches(compile_pattern(match), tuple(field.split("."))))
+        keys = tuple(field.split("."))
+        conditions.append(_field_matches(compile_pattern(match), keys))
+        names.add(keys)
     if where is not None:
         conditions.append(compile_expression(where))
+        names |= names_in(where)
+    require_fields(
+        names,
+        lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
+        len(rows),
+        rows.path,
+        columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
+    )
 
     def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
         start = 0
         for row, end in enumerate(np.cumsum(lengths).tolist()):
-            if isinstance(rows, LineRows):
-                fields = _fields_of(bytes(view[start : end - 1]), rows.path, first + row)
-            else:
-                fields = rows.decode(view[start:end])
+            fields = _fields_at(rows, view[start:end], first + row)
             fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
             start = end
         return fits
@@ -184,6 +193,10 @@ def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
         return isinstance(value, str) and pattern.search(value) is not None
 
     return fits
+
+
+def _fields_at(rows: LineRows | SampleRows, row: memoryview, index: int) -> Mapping[str, Any]:
+    return _fields_of(bytes(row[:-1]), rows.path, index) if isinstance(rows, LineRows) else rows.decode(row)
 
 
 def _fields_of(line: bytes, path: str, index: int) -> Mapping[str, Any]:
@@ -221,7 +234,8 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     return lambda first, stop, data, lengths: wanted[first:stop]
 
 
-def _read_indices(path: str) -> NDArray[Any]:
+def _read_indices(given: str) -> NDArray[Any]:
+    path = local_path(given, "the file of indices")
     try:
         if path.endswith(".npy"):
             return np.load(path, allow_pickle=False)

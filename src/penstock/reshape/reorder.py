@@ -24,6 +24,8 @@ from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
+from penstock.store.derived import cache_folder
+from penstock.store.resolve import absolute, is_url
 from penstock.types import IntArray
 
 MEMORY_BYTES = 7 << 24
@@ -130,6 +132,15 @@ def reordered(
     windows = _windows(rows, order, max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS))
     with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
         yield from ahead(_through_buckets(rows, order, windows, scratch.fileno()))
+
+
+def scratch_folder(path: str) -> str:
+    """Where a scratch file for an output goes: beside it, as large; for a URL into the folder of uploads."""
+    if not is_url(path):
+        return os.path.dirname(absolute(path))
+    folder = os.path.join(cache_folder(), "upload")
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import (
     Store,
     SupportsDocumentRuns,
@@ -22,7 +23,7 @@ from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import formats_of_name, get_format
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
 from penstock.reshape.samples import SampleRows
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve, same_file
 from penstock.types import IntArray, Manifest
 
 Path = str | os.PathLike[str]
@@ -128,7 +129,7 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
 
 def require_other_path(inputs: Sequence[str], path: str) -> None:
     """Refuse an output that is one of the inputs; raises `ConfigError`."""
-    if any(_same_file(one, path) for one in inputs):
+    if any(same_file(one, path) for one in inputs):
         raise ConfigError("the output would replace an input", path=path, hint="Name another output")
 
 
@@ -229,10 +230,11 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
 
 def _names(sources: Sequence[TokenRows]) -> list[str]:
     """Names of the inputs: the last part of each path, or more where that does not tell them apart."""
-    names = [os.path.basename(os.path.abspath(rows.path)) for rows in sources]
+    names = [os.path.basename(redact(absolute(rows.path))) for rows in sources]
     if len(set(names)) == len(names):
         return names
-    paths = [os.path.abspath(rows.path) for rows in sources]
+    # A URL is told apart by its host or bucket too.
+    paths = ["/" + redact(absolute(rows.path)).replace("://", "/", 1).lstrip("/") for rows in sources]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [os.path.relpath(path, root) for path in paths]
 
@@ -274,9 +276,3 @@ def _width(sources: Sequence[TokenRows], output: Output) -> int:
 def _manifest_of(rows: TokenRows) -> Manifest | None:
     manifest = getattr(rows.source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
-
-
-def _same_file(first: str, second: str) -> bool:
-    if os.path.exists(first) and os.path.exists(second):
-        return os.path.samefile(first, second)
-    return os.path.abspath(first) == os.path.abspath(second)

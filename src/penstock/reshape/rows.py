@@ -83,16 +83,23 @@ class Rows(Protocol):
 
 
 class TokenRows:
-    """The documents of a token source."""
+    """The documents of a token source.
+
+    Args:
+        source: the dataset.
+        path: where it is.
+        format: its format.
+        local: its files are on this machine.
+    """
 
     __slots__ = ("_map", "_run", "dtype", "format", "path", "source")
 
-    def __init__(self, source: TokenSource, path: str, format: str) -> None:
+    def __init__(self, source: TokenSource, path: str, format: str, *, local: bool = True) -> None:
         self.source = source
         self.path = path
         self.format = format
         self.dtype = source.dtype
-        self._run = source.token_run() if isinstance(source, SupportsTokenRun) else None
+        self._run = source.token_run() if local and isinstance(source, SupportsTokenRun) else None
         self._map: MappedFile | None = None
 
     def __len__(self) -> int:
@@ -284,7 +291,7 @@ def open_rows(
     given = OpenOptions(read="pread", **options)
     source = chosen.open(store, root, given)
     if is_token_source(source):
-        return TokenRows(source, root, chosen.name)
+        return TokenRows(source, root, chosen.name, local=isinstance(store, LocalStore))
     if isinstance(source, SupportsLines):
         return LineRows(source.line_ranges(), store, root, chosen.name)
     if isinstance(source, ShardSource):

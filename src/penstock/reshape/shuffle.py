@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
+from penstock.reshape.reorder import RowOrder, SeededOrder, reordered, scratch_folder
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, tar_verbs
 from penstock.store.resolve import resolve
@@ -93,8 +92,7 @@ def write_in_order(
     counter = Counter(len(rows), progress)
     with open_writer(output, sources, made_by) as writer:
         if order is not None:
-            folder = os.path.dirname(os.path.abspath(path))
-            for data, lengths in reordered(rows, order, scratch_folder=folder, memory_bytes=memory_bytes):
+            for data, lengths in reordered(rows, order, scratch_folder=scratch_folder(path), memory_bytes=memory_bytes):
                 write_rows(writer, data, lengths, rows.path)
                 counter.add(len(lengths))
         manifest = writer.commit()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats import get_format
@@ -30,7 +31,7 @@ from penstock.reshape.rows import (
     tar_verbs,
     total_units,
 )
-from penstock.store.resolve import resolve
+from penstock.store.resolve import absolute, resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest
 
@@ -51,7 +52,7 @@ class _Mark:
     def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: AnyRows) -> None:
         self._store = store
         self._path = path
-        source = {"source": os.path.abspath(rows.path), "rows": len(rows), "units": total_units(rows)}
+        source = {"source": redact(absolute(rows.path)), "rows": len(rows), "units": total_units(rows)}
         self._what = made_by | source
 
     def is_there(self) -> bool:
@@ -152,7 +153,7 @@ def _split_tars(
         return np.concatenate(found)
 
     target = resolve(folder)[1]
-    stem = os.path.basename(os.path.abspath(resolve(source)[1]))
+    stem = os.path.basename(absolute(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
     return tar_verbs().split_tars(
         source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options

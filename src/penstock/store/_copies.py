@@ -1,8 +1,11 @@
 """The folder of whole local copies: what is in it, who may add to it, and what has to go.
 
-`<cache folder>/remote/` holds, for each copy, `<name>.copy`, `<name>.json` with the hashes that it was checked by, and
-while it is fetched `<name>.lock`, whose length is the size that the copy will have. A name is a digest of URL, version
-and size, so a file that changed is another copy. Nothing but such names is ever removed.
+`<cache folder>/remote/` holds, for each copy, `<name>.copy`, `<name>.json` with its record, whose time is that of its
+last use, and while it is fetched `<name>.lock`, whose length is the size that the copy will have. A name is a digest of
+URL, version and size, so a file that changed is another copy. Nothing but such names is ever removed.
+
+A copy is believed as `penstock.store._published` says. One that is wrong is named, dropped, and fetched again. Users of
+this host may share the folder, also where some of them can't write to it.
 
 Locks are `flock`s: they end with their process. A copy that is used is never waited for: removing is `unlink`, and who
 has it mapped keeps its bytes.
@@ -10,27 +13,40 @@ has it mapped keeps its bytes.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
-import json
+import logging
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from penstock._digest import digest
 from penstock.abc import Buffer
-from penstock.codec.hashes import hex_digest
-from penstock.errors import ConfigError, Corrupt, FormatError, Truncated
+from penstock.codec.hashes import hasher, hex_digest
+from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated
+from penstock.store._published import DIGEST, Published, note_use, open_published, remove_published, write_record
 from penstock.store._sweep import remove_if_dead, sweep
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 
+_log = logging.getLogger("penstock")
 _NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
 _KEPT_FREE = 20
 """Without a budget, one part in so many of the disk stays free."""
+
+RUN = secrets.token_hex(8)
+"""Begins the names of copies that are of no known version: they serve this process, and what is forked from it."""
+_RUN_PROCESS = os.getpid()
+
+
+class NoCopy(ConfigError):
+    """The cache folder takes no copy: its disk is full, or this user can't write to it."""
 
 
 class Copies:
@@ -49,23 +65,34 @@ class Copies:
     def __init__(self, budget_bytes: int | None = None, folder: str | None = None) -> None:
         self.folder = os.path.join(folder or cache_folder(), "remote")
         self.budget_bytes = budget_bytes
+        self._checked: dict[str, tuple[int, ...]] = {}
         _require_local(self.folder)
 
-    def find(self, name: str, size_bytes: int) -> str | None:
-        """Path of a copy, which counts as used now; None where there is none, or one that was cut."""
-        path = self._path(name, "copy")
-        try:
-            if os.stat(path).st_size != size_bytes:
-                return None
-            os.utime(path)
-        except FileNotFoundError:
+    def find(self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], *, whole: bool) -> Published | None:
+        """A copy that is right, which counts as used now; None where there is none. A wrong one is dropped.
+
+        Args:
+            name: of the copy.
+            url: named where it is wrong.
+            size_bytes: that it must have.
+            hashes: algorithm → hex digest that it must have.
+            whole: all of it is going to be read: its digest is checked at the first use here in any case.
+        """
+        found = open_published(self._path(name, "copy"))
+        if found is None:
             return None
-        return path
+        if not self._is_right(found, size_bytes, hashes, whole):
+            if found.about:  # else another process may be about to write its record
+                _log.warning("%s: this copy of %s was changed or damaged; it is dropped", found.path, url)
+                remove_published(found.path)
+            return None
+        note_use(found.path)
+        return found
 
     def make(
         self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
-    ) -> str:
-        """Path of a copy, fetched by one process of this host while others wait, and checked.
+    ) -> Published:
+        """A copy, fetched by one process of this host while others wait, and checked.
 
         Args:
             name: of the copy.
@@ -76,61 +103,98 @@ class Copies:
 
         Raises:
             Truncated, Corrupt: the bytes are wrong the second time too.
+            NoCopy: the folder takes none.
             ConfigError: the copy is larger than the budget.
         """
         sweep(self.folder)
         lock_path = self._path(name, "lock")
-        with hold_lock(lock_path):
-            path = self.find(name, size_bytes)
-            if path is not None and self._is_checked(name, path, hashes):
-                self._remove(lock_path)
-                return path
+        while True:
             try:
-                self._make_room(url, size_bytes, lock_path)
-                return self._fetch(name, url, size_bytes, hashes, fetch)
-            finally:
-                self._remove(lock_path)
+                with hold_lock(lock_path):
+                    try:
+                        found = self.find(name, url, size_bytes, hashes, whole=True)
+                        if found is None:
+                            self._make_room(url, size_bytes, lock_path)
+                            found = self._fetch(name, url, size_bytes, hashes, fetch)
+                        return found
+                    finally:
+                        _remove(lock_path)
+            except PenstockError:
+                raise
+            except FileNotFoundError:
+                continue  # another process removed it for one of its own, before it was mapped
+            except OSError as error:
+                raise self._no_copy(url, size_bytes, error.strerror or str(error)) from error
 
     def _fetch(
         self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
-    ) -> str:
+    ) -> Published:
         path = self._path(name, "copy")
         problem: FormatError | None = None
         for _ in range(2):
             staged = LocalStore().stage(path, overwrite=True)
             try:
+                fed = hasher(DIGEST)
                 for part in fetch():
                     staged.write(part)
+                    fed.update(part)
                 staged.sync()
                 problem = _problem(url, staged.hidden_path, size_bytes, hashes)
                 if problem is None:
                     staged.commit()
-                    self._remember(name, url, hashes)
-                    return path
+                    return self._publish(name, url, hashes, fed.hexdigest())
             finally:
                 staged.abort()
         raise problem or Corrupt("no copy could be made", path=url)
 
-    def _is_checked(self, name: str, path: str, hashes: Mapping[str, str]) -> bool:
-        """Whether a copy is right; removes it where it is not."""
-        known: dict[str, str] = {}
-        with contextlib.suppress(FileNotFoundError, ValueError, AttributeError), open(self._path(name, "json")) as file:
-            known = dict(json.load(file)["hashes"])
-        asked = {algorithm: value.lower() for algorithm, value in hashes.items()}
-        if asked.items() <= known.items():
-            return True
-        if _problem(path, path, os.path.getsize(path), hashes) is not None:
-            self._remove(path)
-            return False
-        self._remember(name, path, {**known, **asked})
-        return True
+    def _publish(self, name: str, url: str, hashes: Mapping[str, str], digest: str) -> Published:
+        path = self._path(name, "copy")
+        if name.startswith(RUN):
+            _drop_at_exit(self.folder)
+        try:
+            write_record(path, {"url": url, "hashes": _lower(hashes)}, digest)
+        except BaseException:
+            _remove(path)
+            raise
+        found = open_published(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        self._checked[name] = found.identity
+        return found
 
-    def _remember(self, name: str, url: str, hashes: Mapping[str, str]) -> None:
-        if hashes:
-            staged = LocalStore().stage(self._path(name, "json"), overwrite=True)
-            text = {"url": url, "hashes": {algorithm: value.lower() for algorithm, value in hashes.items()}}
-            staged.write(json.dumps(text).encode())
-            staged.commit()
+    def _is_right(self, found: Published, size_bytes: int, hashes: Mapping[str, str], whole: bool) -> bool:
+        """Whether a copy is what its record says, and what an index states."""
+        if len(found.data) != size_bytes:
+            return False
+        name = os.path.basename(found.path).partition(".")[0]
+        known: Any = found.about.get("hashes")
+        known = known if isinstance(known, dict) else {}
+        proven = _lower(hashes).items() <= known.items()
+        seen = self._checked.get(name) == found.identity
+        if seen and proven:
+            return True
+        if found.unchanged and proven and not whole:
+            return True
+        if found.about:
+            right = (seen or found.is_right()) and (proven or _wrong_hash(found.data, hashes) is None)
+        else:  # nothing is known of it but what the index states
+            right = bool(hashes) and _wrong_hash(found.data, hashes) is None
+        if right:
+            self._checked[name] = found.identity
+            if found.about and not (found.unchanged and proven):
+                with contextlib.suppress(OSError):  # it may be another user's
+                    about = {"url": found.about.get("url"), "hashes": {**known, **_lower(hashes)}}
+                    write_record(found.path, about, str(found.about["digest"]))
+        return right
+
+    def _no_copy(self, url: str, size_bytes: int, why: str) -> NoCopy:
+        return NoCopy(
+            f"no copy can be kept in {self.folder}",
+            path=url,
+            found=why,
+            expected=f"room for {size_bytes} bytes, and the right to write there",
+            hint="Make room, or set PENSTOCK_CACHE to another folder",
+        )
 
     # --- room ----------------------------------------------------------------------------------------------------
 
@@ -140,6 +204,8 @@ class Copies:
             found = [one for one in self._scan() if one[2] != lock_path]
             used_bytes = sum(size for _, size, _ in found)
             allowed_bytes = self._allowed(used_bytes)
+            if size_bytes > allowed_bytes and self.budget_bytes is None:
+                raise self._no_copy(url, size_bytes, f"{allowed_bytes} bytes for all copies")
             if size_bytes > allowed_bytes:
                 raise ConfigError(
                     "the file is larger than all that the cache may hold",
@@ -154,21 +220,29 @@ class Copies:
                 if path.endswith(".lock"):
                     remove_if_dead(path)
                 else:
-                    self._remove(path)
-                    self._remove(path.removesuffix("copy") + "json")
+                    remove_published(path)
                 used_bytes -= 0 if os.path.exists(path) else one_bytes
-            os.truncate(lock_path, size_bytes)
+            with contextlib.suppress(PermissionError):  # another user's lock holds no place for us
+                os.truncate(lock_path, size_bytes)
 
     def _scan(self) -> list[tuple[float, int, str]]:
         """(last use, size in bytes, path) of each copy, and of each lock of one that is being fetched."""
-        found: list[tuple[float, int, str]] = []
+        found: dict[str, tuple[float, int, str]] = {}
+        used: dict[str, float] = {}
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if _NAME.match(entry.name) and not entry.name.endswith("json"):
-                    with contextlib.suppress(FileNotFoundError):
-                        status = entry.stat(follow_symlinks=False)
-                        found.append((status.st_mtime, status.st_size, entry.path))
-        return found
+                if not _NAME.match(entry.name):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.name.endswith("json"):
+                        used[entry.name[:32]] = status.st_mtime
+                    else:
+                        found[entry.name] = (status.st_mtime, status.st_size, entry.path)
+        return [
+            (used.get(name[:32], when) if name.endswith("copy") else when, size_bytes, path)
+            for name, (when, size_bytes, path) in found.items()
+        ]
 
     def _allowed(self, used_bytes: int) -> int:
         if self.budget_bytes is not None:
@@ -179,39 +253,76 @@ class Copies:
     def _path(self, name: str, kind: str) -> str:
         return os.path.join(self.folder, f"{name}.{kind}")
 
-    def _remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-
 
 def copy_name(url: str, version: str, size_bytes: int) -> str:
-    """The name of the copy of this version of a file."""
-    return digest(url, version, size_bytes)
+    """The name of the copy of this version of a file; without a version, of one that serves this run alone."""
+    name = digest(url, version, size_bytes)
+    return name if version else RUN + name[len(RUN) :]
+
+
+def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:
+    """The error for a copy of another size than its file."""
+    kind = Truncated if found_bytes < size_bytes else Corrupt
+    return kind(
+        "the copy does not have the file's size",
+        path=url,
+        offset_bytes=min(found_bytes, size_bytes),
+        found=f"{found_bytes} bytes",
+        expected=f"{size_bytes} bytes",
+    )
+
+
+def wrong_bytes(url: str, data: Buffer, hashes: Mapping[str, str]) -> Corrupt | None:
+    """The error for bytes that an index contradicts; None where they are right."""
+    wrong = _wrong_hash(data, hashes)
+    if wrong is None:
+        return None
+    algorithm, found = wrong
+    return Corrupt(
+        f"the {algorithm} hash is not the one that the index states",
+        path=url,
+        found=found,
+        expected=hashes[algorithm],
+        hint="The file in the remote store is damaged, or does not belong to this index",
+    )
 
 
 def _problem(url: str, path: str, size_bytes: int, hashes: Mapping[str, str]) -> FormatError | None:
     """What is wrong with the bytes of a file at `path`; errors name `url`."""
     data = LocalStore().mmap(path)
-    if len(data) != size_bytes:
-        kind = Truncated if len(data) < size_bytes else Corrupt
-        return kind(
-            "the copy does not have the file's size",
-            path=url,
-            offset_bytes=min(len(data), size_bytes),
-            found=f"{len(data)} bytes",
-            expected=f"{size_bytes} bytes",
-        )
+    return wrong_size(url, len(data), size_bytes) if len(data) != size_bytes else wrong_bytes(url, data, hashes)
+
+
+def _wrong_hash(data: Buffer, hashes: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first algorithm whose digest is another one, and that digest."""
     for algorithm, expected in hashes.items():
         found = hex_digest(algorithm, data)
         if found != expected.lower():
-            return Corrupt(
-                f"the {algorithm} hash is not the one that the index states",
-                path=url,
-                found=found,
-                expected=expected,
-                hint="The file in the remote store is damaged, or does not belong to this index",
-            )
+            return algorithm, found
     return None
+
+
+def _lower(hashes: Mapping[str, str]) -> dict[str, str]:
+    return {algorithm: value.lower() for algorithm, value in hashes.items()}
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+@functools.cache
+def _drop_at_exit(folder: str) -> None:
+    """Have the copies that serve this run alone removed when it ends."""
+
+    def drop() -> None:
+        if os.getpid() == _RUN_PROCESS:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder):
+                    if name.startswith(RUN) and _NAME.match(name):
+                        _remove(os.path.join(folder, name))
+
+    atexit.register(drop)
 
 
 def _require_local(folder: str) -> None:

@@ -2,13 +2,21 @@
 
 obstore takes `AWS_*` variables, web identities, container and instance roles. Here: the shared credentials and config
 files, and what MosaicML Streaming's users set, `S3_ENDPOINT_URL` and `MOSAICML_STREAMING_AWS_REQUESTER_PAYS`.
+
+Where nothing is set, obstore asks the address at which a machine of the cloud learns its own role. Elsewhere nobody
+answers there, or somebody else does: so that is left to machines whose firmware says whose they are.
 """
 
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from penstock.errors import ConfigError
 
 _SHARED = {
     "aws_access_key_id": "access_key_id",
@@ -22,6 +30,85 @@ _OTHERS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """How a cloud's credentials are found.
+
+    Attributes:
+        variables: any of these is a way to get them.
+        file: the usual file with them, or None.
+        firmware: what it says on the cloud's own machines.
+        hint: what to set.
+    """
+
+    variables: tuple[str, ...]
+    file: str | None
+    firmware: tuple[str, ...]
+    hint: str
+
+
+_CLOUDS = {
+    "s3": _Cloud(
+        (*_OTHERS, "AWS_METADATA_ENDPOINT"),
+        None,
+        ("Amazon EC2", "ec2"),
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; AWS_SKIP_SIGNATURE=true for public buckets",
+    ),
+    "gs": _Cloud(
+        (
+            *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"),
+            *("GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_SKIP_SIGNATURE", "SERVICE_ACCOUNT"),
+        ),
+        "~/.config/gcloud/application_default_credentials.json",
+        ("Google",),
+        "Set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or set "
+        "GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    ),
+    "az": _Cloud(
+        (
+            *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+            *("AZURE_ACCOUNT_ACCESS_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+            *("AZURE_STORAGE_TOKEN", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_ID"),
+            *("AZURE_FEDERATED_TOKEN_FILE", "AZURE_MSI_ENDPOINT", "AZURE_IDENTITY_ENDPOINT", "IDENTITY_ENDPOINT"),
+            *("AZURE_USE_AZURE_CLI", "AZURE_SKIP_SIGNATURE", "AZURE_STORAGE_USE_EMULATOR"),
+        ),
+        None,
+        ("Microsoft Corporation",),
+        "Set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN; or AZURE_SKIP_SIGNATURE=true for public containers",
+    ),
+}
+_CLOUDS["azure"] = _CLOUDS["az"]
+_FIRMWARE = ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag", "/sys/hypervisor/uuid")
+
+
+def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a store for which nothing here says who asks; no address is asked.
+
+    Args:
+        scheme: of the store.
+        url: of the store, for the error.
+        settings: of the client.
+
+    Raises:
+        ConfigError: there are no credentials, and this is no machine of that cloud.
+    """
+    cloud = _CLOUDS.get(scheme)
+    if cloud is None or "access_key_id" in settings or any(os.environ.get(name) for name in cloud.variables):
+        return
+    if cloud.file is not None and os.path.exists(os.path.expanduser(cloud.file)):
+        return
+    is_asked = scheme != "s3" or os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true"
+    if not (is_asked and any(text.startswith(cloud.firmware) for text in _firmware())):
+        raise ConfigError(f"no credentials found for {scheme}://", path=url, hint=cloud.hint)
+
+
+def _firmware() -> Iterator[str]:
+    """Who made this machine, as far as it says."""
+    for path in _FIRMWARE:
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            yield file.read(200).strip()
 
 
 def s3_settings(bucket: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ whether this is such a process.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import os
@@ -17,15 +18,17 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
+from penstock._ending import sleep
 from penstock._optional import require
+from penstock._pool import Pool
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
-from penstock.store._credentials import s3_settings
+from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 
@@ -39,10 +42,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a remote file without its bytes: size, and a name of this version of it, or `""`."""
+    """What is known of a remote file without its bytes.
+
+    Attributes:
+        size_bytes: its size.
+        version: the name of this version of it (ETag), without the mark of a weak one; `""` where unknown.
+        modified: when it was changed last, as text; `""` where unknown.
+    """
 
     size_bytes: int
     version: str
+    modified: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What tells this version from others; `""` where nothing does."""
+        return self.version or self.modified
+
+    def contradicts(self, other: Head) -> bool:
+        """Whether these can't be of one version; what is unknown contradicts nothing."""
+        if self.size_bytes != other.size_bytes:
+            return True
+        if self.version and other.version:
+            return self.version != other.version
+        return bool(self.modified and other.modified) and self.modified != other.modified
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,7 @@ class Objects:
         self._base = base
         self._options = options
         self._store = _open(base, options)
-        self._threads = ThreadPoolExecutor(options.requests, "penstock-remote")
+        self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
         """Size and version; raises `NotFound`."""
@@ -157,7 +180,7 @@ class Objects:
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
         # Parts of a large file are tried again one by one; a conditional request must be counted here.
-        store = self._store if create else _open(self._base, self._options, retries=self._options.tries)
+        store = self._store if create else self._retrying
 
         def upload() -> None:
             with open(local_path, "rb") as file:
@@ -178,6 +201,10 @@ class Objects:
         """Remove a key."""
         with contextlib.suppress(NotFound):
             self._try(key, lambda: self._obstore.delete(self._store, key))
+
+    @functools.cached_property
+    def _retrying(self) -> Any:
+        return _open(self._base, self._options, retries=self._options.tries)
 
     def _read_one(self, key: str, place: Range | None) -> tuple[Buffer, Head, int]:
         options = {} if place is None else {"range": place}
@@ -226,7 +253,8 @@ class Objects:
                 wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
                 if number == options.tries or time.monotonic() + wait_s > end_s:
                     raise self._typed(key, error, number) from None
-            time.sleep(wait_s)
+            if sleep(wait_s):  # the process ends
+                raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
 
     def _url(self, key: str) -> str:
@@ -279,8 +307,13 @@ def _first_lines(error: Exception) -> str:
 
 
 def _head(meta: Any) -> Head:
-    version = meta["e_tag"] or (meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else "")
-    return Head(meta["size"], version)
+    modified = meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else ""
+    return Head(meta["size"], strong(meta["e_tag"] or ""), modified)
+
+
+def strong(etag: str) -> str:
+    """An ETag without the mark of a weak one: servers send one file's with it and without."""
+    return etag.removeprefix("W/")
 
 
 def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
@@ -295,17 +328,30 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
         },
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=options.deadline_s)},
     }
+    settings = s3_settings(place) if scheme == "s3" else {}
+    require_credentials(scheme, base, settings)
     try:
         if scheme == "s3":
-            return store.S3Store(place, **s3_settings(place), **common)
+            return store.S3Store(place, **settings, **common)
         if scheme == "gs":
             return store.GCSStore(place, **common)
         if scheme in ("az", "azure"):
             return store.AzureStore(place, **_azure_settings(), **common)
+        base, headers = _without_auth(base)
+        common["client_options"]["default_headers"] = headers
         return store.HTTPStore(base, **common)
     except Exception as error:
         what = "no such store, or its settings are wrong"
         raise ConfigError(what, path=base, found=_first_lines(error)) from None
+
+
+def _without_auth(base: str) -> tuple[str, dict[str, str]]:
+    """The URL of a web server without user and password, and the header that gives them."""
+    scheme, _, place = base.partition("://")
+    auth, at, host = place.rpartition("@")
+    if not at:
+        return base, {}
+    return f"{scheme}://{host}", {"authorization": f"Basic {base64.b64encode(unquote_to_bytes(auth)).decode()}"}
 
 
 def _azure_settings() -> dict[str, str]:

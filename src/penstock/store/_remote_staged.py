@@ -99,9 +99,13 @@ class RemoteStaged:
             self._close()
 
     def commit(self) -> None:
-        """`sync`, then make visible under the final path."""
+        """`sync`, then make visible under the final path.
+
+        Where a file may be replaced, there is nothing to lose: it goes up under its own name at once.
+        """
         try:
-            self.sync()
+            if not self._overwrite:
+                self.sync()
             if not self._publish():
                 raise output_exists(self.path)
         finally:

@@ -20,7 +20,7 @@ def sweep(folder: str) -> None:
 
 @functools.cache
 def _sweep(folder: str, _pid: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
             if is_staged_name(entry):
                 remove_if_dead(os.path.join(folder, entry))

@@ -8,32 +8,42 @@ read of it later; a small file is fetched whole at its second read. Who knows wh
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
 once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
-error.
+error. Where a server names no version, the hashes of an index are the version, else a copy serves one run.
+
+Where the cache folder takes no copy, ranges go on being read by ranges, and what is needed whole is read into memory.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Buffer, Staged, Store
-from penstock.errors import Corrupt, NotFound, Truncated
-from penstock.store._copies import Copies, copy_name
+from penstock.errors import Corrupt, FormatError, Truncated
+from penstock.store._copies import Copies, NoCopy, copy_name, wrong_bytes, wrong_size
 from penstock.store._objects import Head, RangesIgnored
+from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._traffic import Counters, Traffic
-from penstock.store.local import LocalStore
 
 _MOST_MAPPED = 128
 _MOST_HEADS = 1 << 17
 _AT_ONCE_BYTES = 1 << 26
 _TOUCH_S = 30.0
+_AGAIN_S = 60.0
+"""After so long a cache folder that took no copy is asked again."""
+_IN_MEMORY_BYTES = 1 << 30
+"""What is needed whole, and finds no room in the cache folder, is read into memory up to this size."""
+_log = logging.getLogger("penstock")
 
 
 class Remote(Store, Protocol):
@@ -68,7 +78,10 @@ class CachedStore:
         budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
-    __slots__ = ("_args", "_coming", "_copies", "_heads", "_looked", "_mapped", "_ranges_ignored", "_spent", "remote")
+    __slots__ = (
+        *("_args", "_asked", "_checking", "_coming", "_copies", "_heads", "_looked", "_mapped", "_no_copies"),
+        *("_ranges_ignored", "_spent", "_stated", "remote"),
+    )
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
@@ -77,8 +90,12 @@ class CachedStore:
         self._heads: dict[str, Head] = {}
         self._spent: dict[str, int] = {}
         self._coming: dict[str, int] = {}
+        self._stated: dict[str, Mapping[str, str]] = {}
+        self._asked: set[str] = set()
+        self._checking = False
+        self._no_copies = 0.0
         self._looked: set[str] = set()
-        self._mapped: OrderedDict[str, tuple[NDArray[np.uint8], float]] = OrderedDict()
+        self._mapped: OrderedDict[str, _Known] = OrderedDict()
         self._ranges_ignored = False
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -110,16 +127,18 @@ class CachedStore:
         head = self.head(path)
         require_inside(path, ranges, head.size_bytes)
         copy = self._known_copy(path, head)
-        if copy is None and (self._ranges_ignored or self._is_whole_cheaper(path, head, ranges)):
-            copy = self.mapped_copy(path)
+        if copy is None and self._ranges_ignored:
+            copy = self._copy(path, head, whole=False).data
+        if copy is None and self._is_whole_cheaper(path, head, ranges):
+            copy = self._copy_if_any(path, head)
         if copy is None:
             try:
                 found, now = self.remote.fetch(path, ranges)
             except RangesIgnored:
                 self._ranges_ignored = True
-                copy = self.mapped_copy(path)
+                copy = self._copy(path, head, whole=False).data
             else:
-                _require_same(path, head, now)
+                self._require_same(path, head, now)
                 return found
         view = copy.data
         return [bytes(view[start:stop]) for start, stop in ranges]
@@ -129,26 +148,43 @@ class CachedStore:
     ) -> NDArray[np.uint8]:
         """uint8[size_bytes]: the whole file, fetched once a host and mapped; see `penstock.abc.SupportsCopies`.
 
+        Where the cache folder takes no copy, the file is read into memory, up to 1 GiB.
+
         Raises:
             NotFound: no such file.
             Truncated, Corrupt: it does not have that size, or not these hashes.
-            ConfigError: it is larger than the budget.
+            ConfigError: it is larger than the budget, or than what is read into memory.
         """
+        if hashes:
+            self.expect_hashes(path, hashes)
         head = self._head_of_size(path, size_bytes)
-        known = self._mapped.get(path) if not hashes else None
-        if known is not None:
-            return known[0]
-        while True:
-            try:
-                mapped = LocalStore().mmap(self._copy(path, head, hashes or {}))
-            except NotFound:
-                continue  # another process removed it for one of its own, before it was mapped
-            self._keep(path, mapped)
-            return mapped
+        try:
+            return self._copy(path, head, whole=True).data
+        except NoCopy as error:
+            if head.size_bytes > _IN_MEMORY_BYTES:
+                raise
+            self._note_no_copies(error)
+            return self._in_memory(path, head)
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
         """Local path of the copy; see `penstock.abc.SupportsCopies`. Raises as `mapped_copy`."""
-        return self._copy(path, self._head_of_size(path, size_bytes), hashes or {})
+        if hashes:
+            self.expect_hashes(path, hashes)
+        return self._copy_on_disk(path, self._head_of_size(path, size_bytes), whole=True).path
+
+    def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
+        """What an index states of a file, by which every copy of it is checked; see `penstock.abc.SupportsCopies`."""
+        known = self._stated.get(path, {})
+        if not hashes.items() <= known.items():
+            self._stated[path] = {**known, **hashes}
+            self._mapped.pop(path, None)  # it was not held against these
+            self._looked.discard(path)
+
+    def check_copies(self) -> None:
+        """Hold every copy against its digest before it is used, whatever its record says."""
+        self._checking = True
+        self._mapped.clear()
+        self._looked.clear()
 
     def head(self, path: str) -> Head:
         """Size and version of a file, asked for once; raises `NotFound`."""
@@ -198,9 +234,10 @@ class CachedStore:
 
     def forget(self, path: str) -> None:
         """Ask again for what is known of a file."""
-        for known in (self._heads, self._spent, self._coming, self._mapped):
+        for known in (self._heads, self._spent, self._coming, self._mapped, self._stated):
             known.pop(path, None)
-        self._looked.discard(path)
+        for marked in (self._looked, self._asked):
+            marked.discard(path)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -243,32 +280,31 @@ class CachedStore:
     def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
         """The copy that is mapped here, or that some process made."""
         known = self._mapped.get(path)
-        if known is not None and time.monotonic() - known[1] < _TOUCH_S:
-            return known[0]
-        # Looked for on the disk once a file, and then as often as its use has to be noted.
-        if known is None and path in self._looked:
+        if known is not None:
+            # Its use has to be noted now and then.
+            if time.monotonic() - known.noted > _TOUCH_S:
+                self._keep(path, known.copy, known.whole)
+                note_use(known.copy.path)
+            return known.copy.data
+        if path in self._looked:  # looked for on the disk once a file
             return None
         self._looked.add(path)
-        found = self._folder.find(copy_name(path, head.version, head.size_bytes), head.size_bytes)
-        if found is None:
-            return None if known is None else self._keep(path, known[0])
-        try:
-            return self._keep(path, LocalStore().mmap(found) if known is None else known[0])
-        except NotFound:
-            return None
+        found = self._find(path, self._identified(path, head), whole=False)
+        return None if found is None else found.data
 
-    def _keep(self, path: str, mapped: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _keep(self, path: str, copy: Published, whole: bool) -> Published:
         # A mapping holds a file open, so their number is bounded.
-        self._mapped[path] = (mapped, time.monotonic())
+        self._mapped[path] = _Known(copy, whole, time.monotonic())
         while len(self._mapped) > _MOST_MAPPED:
             dropped, _ = self._mapped.popitem(last=False)
             self._looked.discard(dropped)  # its copy may still be on the disk
-        return mapped
+        return copy
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
         spent_bytes = self._spend(path, ranges)
         budget_bytes = self._folder.budget_bytes
         fits = budget_bytes is None or head.size_bytes <= budget_bytes // 2
+        fits = fits and time.monotonic() >= self._no_copies
         return fits and spent_bytes + self._coming.get(path, 0) >= head.size_bytes + REQUEST_BYTES
 
     def _spend(self, path: str, ranges: Sequence[Range]) -> int:
@@ -285,12 +321,67 @@ class CachedStore:
             for known in (self._heads, self._spent, self._coming):
                 known.clear()
             self._looked.clear()
+            self._asked.clear()
         self._heads[path] = head
 
-    def _copy(self, path: str, head: Head, hashes: Mapping[str, str]) -> str:
-        name = copy_name(path, head.version, head.size_bytes)
-        found = self._folder.find(name, head.size_bytes) if not hashes else None
-        return found or self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
+    def _copy(self, path: str, head: Head, *, whole: bool) -> Published:
+        """The copy of a file, made where there is none; raises `NoCopy` where it can't be."""
+        known = self._mapped.get(path)
+        if known is not None and (known.whole or not whole):
+            return known.copy
+        return self._copy_on_disk(path, head, whole=whole)
+
+    def _copy_on_disk(self, path: str, head: Head, *, whole: bool) -> Published:
+        head = self._identified(path, head)
+        found = self._find(path, head, whole=whole)
+        if found is not None:
+            return found
+        name, hashes = self._name(path, head), self._stated.get(path, {})
+        made = self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
+        return self._keep(path, made, whole=True)
+
+    def _find(self, path: str, head: Head, *, whole: bool) -> Published | None:
+        whole = whole or self._checking
+        hashes = self._stated.get(path, {})
+        found = self._folder.find(self._name(path, head), path, head.size_bytes, hashes, whole=whole)
+        return None if found is None else self._keep(path, found, whole)
+
+    def _name(self, path: str, head: Head) -> str:
+        """The name of a file's copy: of its version, or of the hashes that it must have."""
+        stated = self._stated.get(path)
+        version = head.identity or ("" if stated is None else json.dumps(sorted(stated.items())))
+        return copy_name(path, version, head.size_bytes)
+
+    def _identified(self, path: str, head: Head) -> Head:
+        """`head`, asked for once more where an answer to ranges named no version."""
+        if not head.identity and path not in self._asked:
+            self._asked.add(path)
+            return self._require_same(path, head, self.remote.head(path))
+        return head
+
+    def _copy_if_any(self, path: str, head: Head) -> NDArray[np.uint8] | None:
+        """The copy; None where the cache folder takes none, which it isn't asked for again for a while."""
+        try:
+            return self._copy(path, head, whole=False).data
+        except NoCopy as error:
+            self._note_no_copies(error)
+            return None
+
+    def _note_no_copies(self, error: NoCopy) -> None:
+        if not self._no_copies:
+            _log.warning("%s; reading without copies", error)
+        self._no_copies = time.monotonic() + _AGAIN_S
+
+    def _in_memory(self, path: str, head: Head) -> NDArray[np.uint8]:
+        hashes = self._stated.get(path, {})
+        problem: FormatError | None = None
+        for _ in range(2):
+            data = b"".join(self._parts(path, head))
+            problem = wrong_size(path, len(data), head.size_bytes) if len(data) != head.size_bytes else None
+            problem = problem or wrong_bytes(path, data, hashes)
+            if problem is None:
+                return np.frombuffer(data, np.uint8)
+        raise problem or Corrupt("the file could not be read", path=path)
 
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
         """The bytes of a file in order, some parts at once."""
@@ -304,8 +395,32 @@ class CachedStore:
                 self._ranges_ignored = True
                 yield self.remote.get(path)
                 return
-            _require_same(path, head, now)
+            self._require_same(path, head, now)
             yield found[0]
+
+    def _require_same(self, path: str, head: Head, now: Head) -> Head:
+        """What is known of a file with what an answer says of it; raises `Corrupt` where that is another version."""
+        if head.contradicts(now):
+            raise Corrupt(
+                "the file changed while it was being read",
+                path=path,
+                found=f"{now.size_bytes} bytes, version {now.identity or 'unknown'}",
+                expected=f"{head.size_bytes} bytes, version {head.identity or 'unknown'}",
+                hint="Don't replace a dataset that is being read; open it again",
+            )
+        if now.identity and not head.identity:
+            self._heads[path] = now
+            return now
+        return head
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A copy that is mapped, whether all of it was checked, and when its use was noted."""
+
+    copy: Published
+    whole: bool
+    noted: float
 
 
 class _Forgetting:
@@ -350,14 +465,3 @@ class _Forgetting:
     def abort(self) -> None:
         """Drop it."""
         self.staged.abort()
-
-
-def _require_same(path: str, head: Head, now: Head) -> None:
-    if now != head:
-        raise Corrupt(
-            "the file changed while it was being read",
-            path=path,
-            found=f"{now.size_bytes} bytes, version {now.version or 'unknown'}",
-            expected=f"{head.size_bytes} bytes, version {head.version or 'unknown'}",
-            hint="Don't replace a dataset that is being read; open it again",
-        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import re
 from collections.abc import Callable
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 
-_log = logging.getLogger("penstock")
+_log = logger()
 Put = Callable[[NDArray[Any]], None]
 """Takes any[k]: the next run of an array."""
 

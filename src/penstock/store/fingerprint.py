@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import xxhash
 
+from penstock._digest import digest
 from penstock.abc import Store
+from penstock.store.local import LocalStore
 
 _PLACE_BYTES = 4096
 _PLACES = 4
@@ -31,6 +34,15 @@ def sample_fingerprint(store: Store, format_name: str, index: bytes, files: Sequ
         for start_bytes in _places(xxhash.xxh3_64_intdigest(hasher.digest()), size_bytes):
             hasher.update(store.get(path, start_bytes, _PLACE_BYTES))
     return hasher.hexdigest()
+
+
+def file_key(store: Store, format_name: str, path: str) -> str:
+    """Key of what this host derives from a whole file: a fingerprint is a sample, but every change has a time."""
+    parts: list[str | int] = [sample_fingerprint(store, format_name, b"", [("data", path)]), store.size(path)]
+    if isinstance(store, LocalStore):
+        status = os.stat(path)
+        parts += [os.path.realpath(path), status.st_mtime_ns, status.st_ino]
+    return digest(*parts)
 
 
 def _places(seed: int, size_bytes: int) -> list[int]:

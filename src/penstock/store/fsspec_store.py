@@ -13,14 +13,15 @@ from penstock._optional import require
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, Unreachable
 from penstock.store._leftovers import is_staged_name, staged_name
-from penstock.store._objects import Head
+from penstock.store._objects import Head, strong
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
 
-_VERSIONS = ("ETag", "etag", "oid", "version", "LastModified", "mtime", "modified", "created")
+_VERSIONS = ("ETag", "etag", "oid", "version")
+_TIMES = ("LastModified", "mtime", "modified", "created")
 
 
 def knows(scheme: str) -> bool:
@@ -93,8 +94,10 @@ class FsspecStore:
             info = self._files.info(path)
         if info.get("type") == "directory" or info.get("size") is None:
             raise NotFound("this is a folder, not a file", path=path)
-        version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
-        return Head(info["size"], version)
+        version, modified = (
+            next((str(info[name]) for name in names if info.get(name)), "") for names in (_VERSIONS, _TIMES)
+        )
+        return Head(info["size"], strong(version), modified)
 
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`."""
@@ -192,4 +195,4 @@ class FsspecStore:
             raise NotFound("no such file or folder", path=path, hint="Check the URL") from None
         except Exception as error:
             what = f"{self.scheme}:// does not answer as it should"
-            raise Unreachable(what, path=path, found=f"{type(error).__name__}: {error}") from error
+            raise Unreachable(what, path=path, found=f"{type(error).__name__}: {error}") from None

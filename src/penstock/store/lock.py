@@ -20,7 +20,7 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = _opened(path)
         except FileNotFoundError:
             continue  # the holder removed the folder in between
         try:
@@ -42,6 +42,16 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
             # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except PermissionError as error:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # another user's file: reading it is enough to lock it
+        except FileNotFoundError:
+            raise error from None
 
 
 def _is_file_of(fd: int, path: str) -> bool:

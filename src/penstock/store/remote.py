@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
+from penstock._secrets import redact
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, Unsupported
 from penstock.store._elsewhere import transport
@@ -47,7 +48,7 @@ class RemoteStore:
         return (RemoteStore, (self.base, self.options))
 
     def __repr__(self) -> str:
-        return f"RemoteStore({self.base!r})"
+        return f"RemoteStore({redact(self.base)!r})"
 
     def stats(self) -> Traffic:
         """What this store has asked for in this process."""
@@ -193,6 +194,9 @@ def base_of(url: str) -> str:
     parts = urlsplit(url)
     if not parts.netloc:
         raise ConfigError("the URL names no bucket or host", path=url)
+    if not parts.scheme.startswith("http") and ("@" in parts.netloc or ":" in parts.netloc):
+        hint = "Name the bucket alone, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what its service needs"
+        raise ConfigError(f"{parts.scheme}:// takes no credentials in a URL", path=url, hint=hint)
     if parts.scheme in ("http", "https") and (parts.query or parts.fragment):
         what = "a URL with a query names one file, and a dataset has several"
         raise ConfigError(what, path=url, hint="Download it")

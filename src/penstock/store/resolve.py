@@ -1,4 +1,8 @@
-"""URL → the store that holds it, and the path inside that store."""
+"""URL → the store that holds it, and the path inside that store; what a user gives as a path is looked at here alone.
+
+`os.path` takes a URL for a relative path and makes a local folder `s3:` of it. So `local_path` stands before all work
+that needs files of this machine, and `absolute` where names are made of paths that may be URLs.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
+from penstock._secrets import with_auth
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
 
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_LOST_SLASH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _MOST_NAME_BYTES = 255
 
 
@@ -25,12 +31,64 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
         MissingExtra: a package that the scheme needs is not installed.
     """
     text = os.fspath(url)
-    if not _SCHEME.match(text):
+    found = _SCHEME.match(text)
+    if found is None:
+        if _LOST_SLASH.match(text):
+            hint = "Give URLs as text, scheme://…, not as a Path; a local folder of this name is ./…"
+            raise ConfigError("a URL that has lost a slash", path=text, hint=hint)
         return LocalStore(), _possible(os.path.expanduser(text))
-    parts = urlsplit(text)
-    if parts.scheme == "file":
-        return LocalStore(), _possible(unquote(parts.path))
-    return _remote(parts.scheme, text.rstrip("/"))
+    scheme = found[1].lower()
+    if scheme == "file":
+        return LocalStore(), _possible(_path_of(text))
+    try:
+        text = with_auth(scheme + text[found.end(1) :])
+    except ValueError as error:
+        raise ConfigError("user and password were left out of this URL", path=text, hint=str(error)) from None
+    return _remote(scheme, text.rstrip("/"))
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URL, of whatever scheme."""
+    return _SCHEME.match(os.fspath(path)) is not None
+
+
+def local_path(given: str | os.PathLike[str], what: str) -> str:
+    """The path of a file or a folder that must be on this machine, as `file://` is.
+
+    Args:
+        given: as the user gave it.
+        what: it is, for the error: `"the output of pack"`.
+
+    Raises:
+        ConfigError: it is in another store; nothing is asked of that.
+    """
+    if is_url(given) and not os.fspath(given).lower().startswith("file://"):
+        hint = "Name a local path, and copy it to or from there, or mount it"
+        raise ConfigError(f"{what} must be on this machine", path=given, hint=hint)
+    return resolve(given)[1]
+
+
+def absolute(path: str) -> str:
+    """A path in its store: absolute where it is local; a URL as it is, but for slashes at its end."""
+    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def same_file(first: str, second: str) -> bool:
+    """Whether two paths, of files that need not be there, lead to one file; links are followed."""
+    if is_url(first) or is_url(second):
+        return absolute(first) == absolute(second)
+    if os.path.exists(first) and os.path.exists(second):
+        return os.path.samefile(first, second)
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _path_of(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigError("a file URL names no host", path=url, expected="file:///folder/name")
+    if "?" in url or "#" in url:
+        raise ConfigError("a file URL has no query", path=url, hint="Write %3F for ? and %23 for #")
+    return unquote(parts.path)
 
 
 def _possible(path: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 import xxhash
 
+from penstock._secrets import redact
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.store.local import LocalStore
@@ -63,7 +64,8 @@ class Contradiction:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a side file."""
-    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+    data = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+    return redact(data.decode()).encode() if b"://" in data else data
 
 
 def decode_manifest(data: bytes) -> Manifest | None:

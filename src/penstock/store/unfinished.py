@@ -14,13 +14,14 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
+from penstock.store.resolve import absolute
 
 _MOST_BYTES = 1 << 20
 
 
 def mark_path(target_path: str) -> str:
     """Path of the mark."""
-    folder, name = os.path.split(os.path.abspath(target_path))
+    folder, name = os.path.split(absolute(target_path))
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.unfinished")
 
 

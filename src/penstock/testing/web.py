@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import re
 import threading
@@ -29,6 +30,7 @@ class FileServer:
         url: of the server, without a slash at its end.
         faults: of the next GETs, in order; then there are none.
         always: the fault of every GET that has none of its own.
+        auth: `"user:password"` that every request must give, or None.
         delay_s: before each answer.
         hang_s: how long `"hang"` keeps silent.
         log: (method, path, range or None) of each request.
@@ -38,6 +40,7 @@ class FileServer:
         self.files: dict[str, bytes] = {} if files is None else files
         self.faults: list[Fault] = []
         self.always: Fault = ""
+        self.auth: str | None = None
         self.delay_s = 0.0
         self.hang_s = 5.0
         self.log: list[tuple[str, str, tuple[int, int] | None]] = []
@@ -62,6 +65,10 @@ class FileServer:
     def gets(self) -> list[tuple[int, int] | None]:
         """Ranges of the GETs so far, None for a whole file."""
         return [place for method, _, place in self.log if method == "GET"]
+
+
+def _basic(auth: str) -> str:
+    return f"Basic {base64.b64encode(auth.encode()).decode()}"
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -99,7 +106,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         fault = (owner.faults.pop(0) if owner.faults else owner.always) if self.command == "GET" else ""
         if fault == "hang":
             owner.released.wait(owner.hang_s)
-        if data is None or fault in _STATUSES:
+        if owner.auth is not None and self.headers.get("Authorization") != _basic(owner.auth):
+            self._head(401, 0)
+        elif data is None or fault in _STATUSES:
             self._head(404 if data is None else int(fault), 0)
         elif place is not None and place[0] >= size_bytes:
             self._head(416, 0)

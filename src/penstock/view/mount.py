@@ -27,7 +27,7 @@ from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import local_path, resolve
 
 _QUERY = (
     "SELECT p.tar_file_id, s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
@@ -187,17 +187,18 @@ def mount(path: str | os.PathLike[str], mountpoint: str, *, by_sample: bool = Fa
         NotFound: no such folder to mount at, or no FUSE in this system.
         ConfigError: the folder is not empty, or already mounted.
     """
+    mountpoint = local_path(mountpoint, "the folder to mount at")
     if not os.path.isdir(mountpoint):
         raise NotFound("no such folder to mount at", path=mountpoint, hint="Make it: mkdir")
     if os.path.ismount(mountpoint) or os.listdir(mountpoint):
         raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
+    files = open_files(path, by_sample=by_sample)
     try:
         fuse = require("mfusepy", extra="mount")
     except OSError as error:
         raise NotFound("FUSE is not installed in this system", found=str(error), hint="Install libfuse") from None
     if not os.path.exists("/dev/fuse"):
         raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
-    files = open_files(path, by_sample=by_sample)
     try:
         fuse.FUSE(
             _operations(fuse, files), mountpoint, foreground=not detach, nothreads=True, ro=True, fsname="penstock"

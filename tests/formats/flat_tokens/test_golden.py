@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,9 @@ def sha(array: Any) -> str:
 
 
 def arrays(expected: dict[str, Any]) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """`(path, split, what it holds)` of every golden array that is a folder."""
+    """`(path, split, what it holds)` of every golden array."""
     for name, entry in expected.items():
-        if name == "broken" or name.endswith(".zip"):
+        if name == "broken":
             continue
         if "same_as" in entry:
             dataset, split = entry["same_as"].split("/")
@@ -45,7 +47,8 @@ def test_all_of_them(groups: Path, expected: dict[str, Any], way: str) -> None:
     count = 0
     for name, split, held in arrays(expected):
         store: Store = CountingStore(LocalStore()) if way == "no maps" else LocalStore()
-        options = OpenOptions(split=split, read="auto" if way == "no maps" else way)  # type: ignore[arg-type]
+        read = "auto" if way == "no maps" or name.endswith(".zip") else way
+        options = OpenOptions(split=split, read=read)  # type: ignore[arg-type]
         source = FORMAT.open(store, str(groups / name), options)
         assert (source.num_tokens, len(source)) == (held["token_count"], held["seq_count"]), name
         assert source.max_token_id == held["max_token_id"]
@@ -54,7 +57,7 @@ def test_all_of_them(groups: Path, expected: dict[str, Any], way: str) -> None:
         assert sha(source.tokens(0, source.num_tokens).astype("<u4")) == held["sha256_token_ids_u32le"], name
         assert sha(source.doc_starts.astype("<u8")) == held["sha256_seq_starts_u64le"], name
         count += 1
-    assert count == 25
+    assert count == 26
 
 
 def test_windows_and_labels(groups: Path, expected: dict[str, Any]) -> None:
@@ -94,7 +97,7 @@ def test_the_example_of_the_document(groups: Path) -> None:
 
 def test_sound_ones_have_no_finding(groups: Path, expected: dict[str, Any]) -> None:
     for name in expected:
-        if name == "broken" or name.endswith(".zip"):
+        if name == "broken":
             continue
         found = checked(groups / name)
         if name == "seed/v2_named_tokens":
@@ -114,9 +117,18 @@ def test_each_broken_one_has_its_finding(groups: Path, expected: dict[str, Any])
             assert set(codes(groups / "broken" / name, depth)) <= {entry["must_fail_check"]}, name  # type: ignore[arg-type]
 
 
-def test_a_zip_file_is_not_recognised(groups: Path) -> None:
-    sniffed = FORMAT.sniff(LocalStore(), str(groups / "variants" / "v3_raw.zip"))
-    assert not sniffed.matches
+def test_a_zip_file_is_opened_by_its_path_alone(groups: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    shutil.copy(groups / "variants" / "v3_raw.zip", path)
+    source: Any = ps.open(path)
+    expected = ps.open(groups / "variants" / "v3_raw")
+    assert source.fingerprint == expected.fingerprint
+    again = pickle.loads(pickle.dumps(source))
+    assert (again.tokens(0, 50) == expected.tokens(0, 50)).all()
+    ps.convert(path, tmp_path / "b.pbin")
+    assert ps.open(tmp_path / "b.pbin").num_tokens == source.num_tokens
+    assert (tmp_path / "a.zip").read_bytes() == (groups / "variants" / "v3_raw.zip").read_bytes()
+    assert [one for one in ps.repair(path, write=True) if one.done] == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ EDGES = sorted(path.stem for path in (RAW / "edge").glob("*.jsonl"))
 
 def make(path: Path, *, skip: bool = False) -> Path:
     target = Path(index_path_for(str(path)))
-    write_index(IndexedLines(STORE, str(path), path.stat().st_size, skip_faulty=skip), str(target), overwrite=True)
+    write_index(
+        IndexedLines(STORE, str(path), path.stat().st_size, skip_faulty=skip), STORE, str(target), overwrite=True
+    )
     return target
 
 

@@ -109,9 +109,9 @@ class TestMaking:
     def test_made_meanwhile_by_another_host(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_index = build.write_index
 
-        def late(lines: Any, index_path: str, *, overwrite: bool) -> int:
+        def late(lines: Any, store: Any, index_path: str, *, overwrite: bool) -> int:
             put_index(path, entries())
-            return write_index(lines, index_path, overwrite=overwrite)
+            return write_index(lines, store, index_path, overwrite=overwrite)
 
         monkeypatch.setattr(build, "write_index", late)
         assert len(opened(path)) == 4

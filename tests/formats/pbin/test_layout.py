@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,30 @@ def test_one_layout_fits(packed: Build, docs: list[list[int]], layout: str, toke
     found = find(packed(docs, layout, token_bytes))
     assert isinstance(found, Geometry)
     assert found.layout.name == layout
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("base", [0, 8])
+@pytest.mark.parametrize("tokens", ["little", "big"])
+@pytest.mark.parametrize("header", ["little", "big"])
+def test_readings_of_the_first_description(put: Put, header: Any, tokens: Any, base: int, width: int) -> None:
+    """An 8-byte length and 4-byte tokens, in a byte order and with a first offset that it left open."""
+    docs = [[300, 2, 7], [9] * 6, [65_535, 0]]
+    data = [b"".join(token.to_bytes(width, tokens) for token in doc) for doc in docs]
+    pairs = [(base + sum(map(len, data[:i])), len(one)) for i, one in enumerate(data)]
+    whole = b"".join(data)
+    path = put(len(whole).to_bytes(8, header) + whole + pickle.dumps(pairs))
+    if (header, width) == (tokens, 4):
+        assert read(path) == docs
+        return
+    with pytest.raises(Corrupt) as caught:
+        read(path)
+    if width == 4:
+        assert caught.value.what == "the tokens are in another byte order than the header"
+        name = "h8le" if header == "little" else "h8"
+        assert read(path, layout=name)[0][0] == int.from_bytes((300).to_bytes(4, tokens), header)
+    else:
+        assert "not 4 bytes wide" in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", NAMES)

@@ -249,3 +249,14 @@ def test_token_run(golden: Path) -> None:
     stored = path.read_bytes()[extent.offset_bytes : extent.offset_bytes + extent.length_bytes]
     np.testing.assert_array_equal(np.frombuffer(stored, "<u2"), source.tokens(0, source.num_tokens))
     assert opened(str(folder / "legacy" / "hdr12_be_t2_off12.pbin")).token_run() is None
+
+
+def test_a_large_index_is_decoded_with_a_word(
+    packed: Build, put: Put, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.formats.pbin.source._SLOW_INDEX_BYTES", 1 << 17)
+    path = put(packed([[1]] * 30_000))
+    assert len(opened(path).doc_starts) == len(opened(path).doc_starts) == 30_001
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert path in said
+    assert "once on this host" in said

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.check.lint import lint
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats.webdataset.nvmeta import read_splits
 from penstock.formats.webdataset.source import open_raw
+from penstock.prepare.energon import prepare_webdataset
 from penstock.store.local import LocalStore
+from penstock.testing import CountingStore
 from penstock.types import OpenOptions
 
 from .conftest import VERSIONS, golden_json, lay_out
@@ -32,12 +35,20 @@ def open_as(name: str, root: Path, split: str) -> Any:
 @pytest.mark.parametrize("name", sorted(READER))
 def test_as_energon_reads_it(name: str, tmp_path: Path) -> None:
     root = lay_out(name.partition(":")[0], tmp_path / "set")
-    if name.startswith("seed002"):
-        with pytest.raises(ps.errors.NotFound, match="tar-index-only"):
-            ps.open(root, raw=True)[0]
-        from penstock.prepare.energon import prepare_webdataset
-
+    if name.startswith("seed002"):  # as its text has it, without indexes of shards
+        before = files_in(root)
+        require_as_read(name, root)
+        assert files_in(root) == before
         prepare_webdataset(root, tar_index_only=True)
+        assert files_in(root) > before
+    require_as_read(name, root)
+
+
+def files_in(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
+def require_as_read(name: str, root: Path) -> None:
     for split, expected in READER[name]["splits"].items():
         if expected.get("error") == "EmptyDatasetError":
             assert len(open_as(name, root, split)) == 0
@@ -57,6 +68,38 @@ def test_as_energon_reads_it(name: str, tmp_path: Path) -> None:
                 assert (info.index, info.shard_name, list(info.file_names)) == (index, shard, names)
                 found = {part: data for part, data in sample.items() if part not in TOLD}
                 assert {part: hashlib.sha256(data).hexdigest()[:16] for part, data in found.items()} == parts
+
+
+def test_a_shard_without_index_is_scanned_once_a_host(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = lay_out("seed002", tmp_path / "set")
+    stores = [CountingStore(LocalStore()) for _ in range(3)]
+    samples = []
+    for store in stores:
+        source = open_raw(store, str(root), OpenOptions(split="train", raw=True, read="pread"))
+        samples.append([source[index] for index in range(len(source))])
+    assert samples[0] == samples[1] == samples[2]
+    assert stores[1].reads == stores[2].reads < stores[0].reads
+    assert len([one for one in caplog.records if "tar-index-only" in one.message]) == 3  # once a source, not a shard
+    with (root / "shards" / "shard_000.tar").open("r+b") as file:  # another file is not taken for the one scanned
+        file.truncate(512)
+    with pytest.raises(ps.errors.FormatError):
+        open_raw(LocalStore(), str(root), OpenOptions(split="train", raw=True))[0]
+
+
+def test_what_lint_and_verify_say_of_shards_without_index(tmp_path: Path) -> None:
+    root = lay_out("seed002", tmp_path / "set")
+    (finding,) = [one for one in ps.verify(root) if one.severity == "error"]
+    assert finding.code == "webdataset.index"
+    shards = len(list(root.rglob("*.tar")))
+    assert finding.found is not None
+    assert f"{shards} of {shards} shards have no index" in finding.found
+    report = lint(root)
+    assert [one for one in report.findings if one.code == "webdataset.sample"] == []
+    first = next(root.rglob("*.tar"))
+    first.unlink()
+    found = [one for one in lint(root).findings if one.code == "webdataset.sample"]
+    assert len(found) == 1
+    assert "more samples" in found[0].found
 
 
 @pytest.mark.parametrize("name", VERSIONS)

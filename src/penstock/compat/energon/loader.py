@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,7 @@ class SavableDataLoader:
         self._ahead = (prefetch_factor, worker_kind, watchdog_timeout_seconds)
         self._pass = 0
         self._handed = 0
+        self._closed = False
         self._loader = self._made(0)
         self._iterator: Iterator[Any] | None = None
 
@@ -126,6 +128,19 @@ class SavableDataLoader:
         if self.dataset.size is None:
             return limit
         return len(self._loader) if limit is None else min(limit, len(self._loader))
+
+    def close(self) -> None:
+        """End the workers; a second call does nothing. To read on is an error then; the state can still be saved."""
+        self._closed = True
+        self._loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -233,7 +248,7 @@ class SavableDataLoader:
         size = 1 if grouped or dataset.batch_size is None else dataset.batch_size
         data: Any = dataset.data if dataset.size is None else Pass(_filled(dataset), dataset.size, number)
         tail = None if dataset.size is None else "drop" if dataset.batch_drop_last else "pad"
-        return Loader(
+        loader = Loader(
             data,
             size * config.world_size,
             rank=config.rank,
@@ -245,6 +260,9 @@ class SavableDataLoader:
             tail=tail,
             collate=self._maker(),
         )
+        if self._closed:
+            loader.close()
+        return loader
 
 
 _NOT_NEEDED = (

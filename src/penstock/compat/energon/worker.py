@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError
 
-_log = logging.getLogger("penstock.energon")
+_log = logger("penstock.energon")
 
 Handler = Callable[[Exception, Any, "list[Any] | None"], None]
 """Exception, sample, sources: what is done with a sample that fails; it raises to end the run."""

@@ -15,6 +15,7 @@ from penstock.errors import ConfigError
 from penstock.formats.pbin.source import open_pbin
 from penstock.formats.pbin.writer import create_pbin
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
@@ -118,5 +119,6 @@ def _filter(
 
 
 def _refuse_same(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> None:
-    if os.path.realpath(src_path) == os.path.realpath(dst_path):
+    source, target = (local_path(one, "a packed file of Modalities") for one in (src_path, dst_path))
+    if same_file(source, target):
         raise ConfigError("the new file would replace the one that is read", path=dst_path)

@@ -12,6 +12,7 @@ from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.select import make_reader, select
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 
 
 class LargeFileLinesReader:
@@ -41,7 +42,7 @@ class LargeFileLinesReader:
         encoding: str | None = "utf-8",
         use_sample_length_from_index: bool = True,
     ) -> None:
-        self.raw_data_path = Path(raw_data_path)
+        self.raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding
         self.use_sample_length_from_index = use_sample_length_from_index
@@ -65,8 +66,10 @@ class LargeFileLinesReader:
         raw_data_path: str | os.PathLike[str], index_path: str | os.PathLike[str] | None = None
     ) -> Path:
         """Where the index is."""
-        raw_data_path = Path(raw_data_path)
-        return raw_data_path.with_name(f"{raw_data_path.stem}.idx") if index_path is None else Path(index_path)
+        raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
+        if index_path is None:
+            return raw_data_path.with_name(f"{raw_data_path.stem}.idx")
+        return Path(local_path(index_path, "its index"))
 
     def __len__(self) -> int:
         return len(self.index)

@@ -25,6 +25,7 @@ from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
 
 
@@ -50,7 +51,7 @@ class EmbeddedStreamData:
     HEADER_SIZE_IN_BYTES = DATA_SECTION_LENGTH_IN_BYTES + TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES
 
     def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
-        store, path = LocalStore(), os.fspath(data_path)
+        store, path = LocalStore(), local_path(data_path, "a packed file of Modalities")
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
             raise geometry.error(path)
@@ -97,7 +98,7 @@ class PackedMemMapDatasetBase(Dataset):
     def __init__(self, raw_data_path: str | os.PathLike[str], sample_key: str, load_index: bool | None = True) -> None:
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
-        source = open_pbin(LocalStore(), os.fspath(raw_data_path), OpenOptions())
+        source = open_pbin(LocalStore(), local_path(raw_data_path, "a packed file of Modalities"), OpenOptions())
         self.token_size_in_bytes = source.dtype.itemsize
         self._dtype = IN_RAM[self.token_size_in_bytes]
         self._rows: Any = self._make_rows(source, bool(load_index))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from penstock._optional import require
 from penstock.compat.streaming.dataset import StreamingDataset
+from penstock.errors import ConfigError
 
 _data: Any = require("torch.utils.data", extra="torch")
 
@@ -22,12 +24,42 @@ class StreamingDataLoader(_data.DataLoader):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
+        self._closed = False
+        self._running: Any = None
 
     def __iter__(self) -> Iterator[Any]:
+        self._require_open()
         self.num_samples_yielded = 0
-        for batch in super().__iter__():
+        self._running = batches = super().__iter__()
+        while True:
+            self._require_open()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
             self.num_samples_yielded += _batch_size(batch)
             yield batch
+
+    def close(self) -> None:
+        """End torch's workers; a second call does nothing. To read on is an error; the state can still be saved."""
+        self._closed = True
+        # Torch's iterators end their workers where they have some; the loader itself keeps persistent ones.
+        end_workers = getattr(self._running, "_shutdown_workers", None)
+        self._running = self._iterator = None
+        if end_workers is not None:
+            end_workers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the loader is closed", hint="Make another one; load_state_dict(…) goes on")
 
     def state_dict(self) -> dict[str, Any] | None:
         """The original's state of the run; None over another dataset."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
+from penstock._pool import Pool
 from penstock._resolved import samples_of
 from penstock.compat.streaming.bases import IterableDataset, worker_info
 from penstock.compat.streaming.epochs import Epochs, Worker
@@ -51,8 +52,9 @@ class StreamingDataset(IterableDataset):
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
         stream_name: taken, without effect: there is one kind of stream.
-        download_retry, download_timeout, validate_hash, keep_zip, cache_limit: taken, without effect: the cache folder
-            has its own budget, and what is fetched is always checked.
+        validate_hash: of streams that name none; see `Stream`.
+        download_retry, download_timeout, keep_zip, cache_limit: taken, without effect: the cache folder has its own
+            budget, and the store tries again by its own rules.
 
     Raises:
         ConfigError: arguments that don't fit each other or the data.
@@ -98,7 +100,7 @@ class StreamingDataset(IterableDataset):
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
-        del download_retry, download_timeout, validate_hash, keep_zip, cache_limit, stream_name
+        del download_retry, download_timeout, keep_zip, cache_limit, stream_name
         if streams and (remote or local):
             raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
         self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **(stream_config or {}))])
@@ -120,8 +122,9 @@ class StreamingDataset(IterableDataset):
         }
         for name in _SHOWN:
             setattr(self, name, self._options[name])
+        self._closed = False
         self._epochs, self._rounds = Epochs(), dict[int, int]()
-        self._sources = [stream.open(split, trust=allow_unsafe_types) for stream in self.streams]
+        self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
@@ -154,13 +157,17 @@ class StreamingDataset(IterableDataset):
 
     def __iter__(self) -> Iterator[Sample]:
         """The samples of this rank and worker in the next epoch, or in that of a loaded state."""
+        self._require_open()
         worker = self._worker()
         epoch, state = self._epochs.begin(worker)
         ids = self.order(worker.count, state).worker_ids(epoch=epoch, rank=_rank(), worker=worker.number)
         if self._remote:
-            yield from _fetched(self.source, ids, max(1, self.predownload))
+            samples = _fetched(self.source, ids, max(1, self.predownload))
         else:
-            yield from map(self.source.__getitem__, ids.tolist())
+            samples = map(self.source.__getitem__, ids.tolist())
+        for sample in samples:
+            self._require_open()
+            yield sample
 
     def order(self, workers: int = 1, state: Mapping[str, Any] | None = None) -> StreamingOrder:
         """The order that this dataset is read in, as a stream for `penstock.Loader`.
@@ -202,6 +209,22 @@ class StreamingDataset(IterableDataset):
         loaded = decode_state(obj)
         self._epochs.load(asdict(loaded))
 
+    def close(self) -> None:
+        """To iterate or go on is an error from now on; a second call does nothing. The state can still be saved."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the dataset is closed", hint="Make another one; it goes on from load_state_dict(…)")
+
     def _weigh(self) -> int:
         """Samples of an epoch; streams are told their shares of it."""
         sizes = np.array([len(source) for source in self._sources])
@@ -227,7 +250,7 @@ class StreamingDataset(IterableDataset):
 def _fetched(source: Any, ids: IntArray, ahead: int) -> Iterator[Sample]:
     """Samples, of which `ahead` are fetched while as many others are handed out."""
     parts = np.split(ids, range(ahead, len(ids), ahead))
-    with ThreadPoolExecutor(1) as pool:
+    with Pool(1, "penstock-fetch") as pool:
         waiting = pool.submit(samples_of, source, parts[0])
         for number in range(len(parts)):
             ready = waiting.result()

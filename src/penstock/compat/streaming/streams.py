@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from typing import Any
 
+from penstock._secrets import logger, redact
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.store.resolve import local_path
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
@@ -28,7 +29,8 @@ class Stream:
         split: folder inside both.
         proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
         download_retry, download_timeout, keep_zip: taken, without effect: the cache decides.
-        validate_hash: taken, without effect: what is fetched is always checked by the hashes in its index.
+        validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
+            that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
 
     Raises:
         ConfigError: several weights, a negative one, or neither `remote` nor `local`.
@@ -60,26 +62,31 @@ class Stream:
         self.weight: dict[str, Any] = weight
         # What the original derives from the weights; a dataset fills them in.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
-        del download_retry, download_timeout, validate_hash, keep_zip
+        self.validate_hash = validate_hash
+        del download_retry, download_timeout, keep_zip
 
-    def open(self, split: str | None = None, *, trust: bool = False) -> Any:
+    def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
         """The source of this stream, which has `block_starts`.
 
         Args:
             split: where the stream names none.
             trust: decode `pkl` columns.
+            validate_hash: where the stream names none.
 
         Raises:
             NotFound: there is no index.
-            ConfigError: it is no dataset of shards.
+            ConfigError: it is no dataset of shards, or has no such hashes.
         """
         name = self.split or split or None
-        local = None if self.local is None else os.path.expanduser(self.local)
+        local = self.local
+        if local is not None and self.remote is not None:
+            local = local_path(local, "the local folder of a stream")
         if self.remote is None or (local is not None and _is_whole(local, name, trust)):
             where = local or self.remote
         else:
             where = self.remote
-        source: Any = open_source(str(where), split=name, trust=trust)
+        validate = self.validate_hash or validate_hash or None
+        source: Any = open_source(str(where), split=name, trust=trust, validate_hash=validate)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
         return source
@@ -91,7 +98,7 @@ class Stream:
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
-        return f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})"
+        return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
 
 
 def _is_whole(local: str, split: str | None, trust: bool) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import overload
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError
 from penstock.formats import _shard_merge as shards
-from penstock.store.resolve import resolve
+from penstock.store.resolve import local_path, resolve
 
-_log = logging.getLogger("penstock")
+_log = logger()
 
 Place = str | tuple[str, str]
 
@@ -46,7 +46,7 @@ def merge_index(
         out, parts = first if isinstance(first, str) else (str(first[0]), str(first[1])), None
     else:
         parts = [_present(part) for part in first]
-    local, remote = (out, None) if isinstance(out, str) else out
+    local, remote = (out, None) if isinstance(out, str) else (local_path(out[0], "the local folder"), out[1])
     shards.merge_index(local, parts)
     if remote is None:
         return

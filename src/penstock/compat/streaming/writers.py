@@ -14,7 +14,7 @@ from typing import Any, Self
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats._index_json import INDEX_NAME
-from penstock.store.resolve import resolve
+from penstock.store.resolve import local_path, resolve
 from penstock.types import Sample
 
 Place = str | os.PathLike[str]
@@ -42,7 +42,7 @@ class Writer:
             keep_local, remote = False, local
         self.remote = remote
         # Without a wish for a local copy, samples go to the remote folder at once.
-        self.local = os.path.expanduser(local) if remote is None or keep_local else None
+        self.local = local_path(local, "the local folder of a writer") if remote is None or keep_local else None
         target = self.local or self.remote or ""
         overwrite = bool(more.get("exist_ok", False))
         if self.local is not None and not overwrite and os.path.isdir(self.local) and os.listdir(self.local):
@@ -195,19 +195,18 @@ def _require_free(target: str) -> None:
 
 
 def _copy(folder: str, target: str) -> None:
-    """Copy the files of a finished dataset into another store, the index last."""
+    """Copy the files of a finished dataset into another store, one after another, the index last."""
     store, root = resolve(target)
     names = sorted(os.listdir(folder), key=lambda name: (name == INDEX_NAME, name))
-    staged = [store.stage(f"{root}/{name}", overwrite=True) for name in names]
-    try:
-        for name, one in zip(names, staged, strict=True):
+    for name in names:
+        staged = store.stage(f"{root}/{name}", overwrite=True)
+        try:
             with open(os.path.join(folder, name), "rb") as file:
                 while chunk := file.read(_COPY_BYTES):
-                    one.write(chunk)
-        store.commit(staged)
-    finally:
-        for one in staged:
-            one.abort()
+                    staged.write(chunk)
+            staged.commit()
+        finally:
+            staged.abort()
 
 
 __all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "Writer", "XSVWriter"]

@@ -25,7 +25,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.formats.flat_tokens.check import check_flat_tokens
-from penstock.formats.flat_tokens.group import holds_array, holds_group, splits_in
+from penstock.formats.flat_tokens.group import holds_array, holds_group, opened_zip, splits_in
 from penstock.formats.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.flat_tokens.source import FlatTokensSource, open_flat_tokens
@@ -52,6 +52,7 @@ class _FlatTokens:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the names in the folder: its arrays, or its splits."""
         path = path.rstrip("/") or path
+        store = opened_zip(store, path)
         if not store.is_folder(path):
             return Sniff(False, "no folder")
         if holds_array(store, path):
@@ -70,7 +71,7 @@ class _FlatTokens:
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> FlatTokensSource:
         """See `source.open_flat_tokens`."""
-        return open_flat_tokens(store, path, options)
+        return open_flat_tokens(opened_zip(store, path.rstrip("/")), path, options)
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
         """See `writer.create_flat_tokens`."""
@@ -78,17 +79,17 @@ class _FlatTokens:
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_flat_tokens`."""
-        return check_flat_tokens(store, path, options, depth)
+        return check_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, depth)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
         """See `repair.repair_flat_tokens`."""
-        return repair_flat_tokens(store, path, options, write=write)
+        return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `manifest.write_flat_manifest`."""
-        return write_flat_manifest(store, path, options, replace=replace)
+        return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options, replace=replace)
 
 
 def _head(store: Store, path: str) -> bytes:

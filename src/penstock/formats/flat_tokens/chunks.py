@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
 from penstock.formats.flat_tokens.cache import PieceCache
@@ -421,7 +421,7 @@ class ChunkArray:
                 if shift:
                     np.right_shift(piece, bits, out=piece)
 
-        with ThreadPoolExecutor(min(threads, last - first)) as pool:
+        with Pool(min(threads, last - first), "penstock-chunks") as pool:
             for _ in pool.map(work, range(first, last, step)):
                 pass
 

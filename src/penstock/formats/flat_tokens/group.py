@@ -22,6 +22,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     parse_json,
 )
 from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest
+from penstock.store.zip_store import MAGIC, ZipStore
 from penstock.types import Manifest
 
 TOKENS, STARTS, LIMIT = "encoded_tokens", "seq_starts", "max_token_id"
@@ -131,6 +132,13 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
     if chosen is None:
         raise ConfigError("which split is meant?", path=path, expected=", ".join(found), hint="Name one with split=")
     return f"{path}/{chosen}", chosen
+
+
+def opened_zip(store: Store, path: str) -> Store:
+    """The store of a group: that of a zip file's members where `path` is one."""
+    if not path.endswith(".zip") or store.is_folder(path) or not store.exists(path):
+        return store
+    return ZipStore(store, path) if store.get(path, 0, len(MAGIC)) == MAGIC else store
 
 
 def holds_array(store: Store, path: str) -> bool:

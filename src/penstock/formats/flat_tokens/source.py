@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge
@@ -241,7 +242,7 @@ class FlatTokensSource:
         """Format, path and options."""
         given = {"split": self._split, "eos_id": self._options.eos_id}
         known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": "flat-tokens", "path": self._path, **known}
+        return {"kind": "open", "format": "flat-tokens", "path": redact(self._path), **known}
 
     def summary(self) -> str:
         """One line: path, split, documents, tokens."""

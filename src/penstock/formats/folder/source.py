@@ -13,6 +13,7 @@ import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -142,7 +143,7 @@ class FolderSource:
         options: dict[str, Any] = {"raw": True} if given.raw else {}
         options |= {"trust": True} if given.trust else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
-        return {"kind": "open", "format": "folder", "path": self.path, **options}
+        return {"kind": "open", "format": "folder", "path": redact(self.path), **options}
 
     def summary(self) -> str:
         """One line: path, and the number of files where it is known."""

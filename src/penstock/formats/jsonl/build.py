@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import functools
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,16 +13,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._tokens import DATA, side_path
+from penstock.formats._tokens import side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
@@ -33,7 +34,7 @@ Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lin
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +134,14 @@ def current_index(store: Store, path: str, index_path: str) -> str:
     return index_path + NEXT if waiting and is_next(store, side_path(path), facts) else index_path
 
 
-def write_index(lines: IndexedLines, index_path: str, *, overwrite: bool) -> int:
+def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
     """Write the index of a file, encoded as the lines come; returns its size in bytes.
 
     Raises:
         Corrupt: a faulty line; no index is left.
         ConfigError: the index exists and `overwrite` is false.
     """
-    staged = lines.store.stage(index_path, overwrite=overwrite)
+    staged = store.stage(index_path, overwrite=overwrite)
     try:
         encoder = PairListEncoder()
         for pairs in lines:
@@ -174,7 +175,7 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)
         try:
-            write_index(lines, index_path, overwrite=False)
+            write_index(lines, store, index_path, overwrite=False)
         except ConfigError:
             if not store.exists(index_path):
                 raise
@@ -188,12 +189,8 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
 
 def _lines_in_cache(store: Store, path: str) -> IntArray:
     size_bytes = store.size(path)
-    parts: list[str | int] = [sample_fingerprint(store, "jsonl", b"", [(DATA, path)]), size_bytes]
-    if isinstance(store, LocalStore):
-        # A fingerprint is a sample; on one host the time of the last change tells more.
-        parts += [os.path.realpath(path), os.stat(path).st_mtime_ns]
     runs = DerivedCache().array(
-        f"{_LINES_VERSION}-{digest(*parts)}",
+        f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}",
         "int64",
         lambda: np.concatenate([np.empty((0, 2), np.int64), *IndexedLines(store, path, size_bytes)]).reshape(-1),
     )
@@ -201,4 +198,4 @@ def _lines_in_cache(store: Store, path: str) -> IntArray:
 
 
 def _lock_path(path: str) -> str:
-    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(os.path.realpath(path))}.lock")
+    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(absolute(path))}.lock")

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import check_block_digests
@@ -151,15 +152,13 @@ class StartsEncoder:
 
 
 def write_energon_index(
-    store: Store, path: str, index_path: str, *, overwrite: bool, progress: Callable[[int], None] | None = None
+    store: Store, path: str, staged: Staged, *, progress: Callable[[int], None] | None = None
 ) -> IntArray:
-    """Make the index of a file; returns int64[n_samples + 1], what it holds.
+    """Make the index of a file in a staged file, which is committed; returns int64[n_samples + 1], what it holds.
 
     Raises:
         Corrupt: a line that is no object; no index is left.
-        ConfigError: the index exists and `overwrite` is false.
     """
-    staged = store.stage(index_path, overwrite=overwrite)
     try:
         starts = scan_energon(store, path, progress)
         staged.write(encode_energon_index(starts))
@@ -183,10 +182,12 @@ def load_energon(store: Store, path: str) -> IntArray:
     index_path = current_index(store, path, energon_index_path(path))
     if not store.exists(index_path):
         try:
-            return write_energon_index(store, path, index_path, overwrite=False)
+            return write_energon_index(store, path, store.stage(index_path))
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
+        except Unsupported:  # a store that is only read
+            return scan_energon(store, path)
         except ConfigError:
             if not store.exists(index_path):  # by another process, just now
                 raise
@@ -320,7 +321,7 @@ class EnergonJsonlSource:
         """Format, path and options."""
         options: dict[str, Any] = {"raw": True} if self._options.raw else {}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        return {"kind": "open", "format": "jsonl", "path": self.path, "flavor": "energon", **options}
+        return {"kind": "open", "format": "jsonl", "path": redact(self.path), "flavor": "energon", **options}
 
     def summary(self) -> str:
         """One line: path, and the number of samples where it is known."""

@@ -44,7 +44,7 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
         return [Action(wrong[0], index_path, "make the index again from the lines of the file")]
     backup = _back_up(store, index_path)
     lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
-    write_index(lines, index_path, overwrite=True)
+    write_index(lines, store, index_path, overwrite=True)
     what = f"made the index again: {lines.num_lines} lines"
     if lines.num_dropped:
         what += f", {lines.num_dropped} faulty ones left out, the first is line {lines.dropped[0].line}"

@@ -12,6 +12,7 @@ import msgspec
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
@@ -137,7 +138,7 @@ class JsonlSource:
         options: dict[str, Any] = {"flavor": given.flavor} if given.flavor != "modalities" else {}
         options |= {"raw": True} if given.raw else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
-        return {"kind": "open", "format": "jsonl", "path": self._path, **options}
+        return {"kind": "open", "format": "jsonl", "path": redact(self._path), **options}
 
     def summary(self) -> str:
         """One line: path, and the number of lines where it is known."""

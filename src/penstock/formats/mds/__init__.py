@@ -28,7 +28,14 @@ FORMAT = ShardFormat(
     name="mds",
     stored="mds",
     traits=Traits(
-        write=True, splits=True, remote=True, verify=True, repair=True, suffixes=(".mds",), made_by="MosaicML Streaming"
+        write=True,
+        splits=True,
+        remote=True,
+        verify=True,
+        repair=True,
+        hashes=True,
+        suffixes=(".mds",),
+        made_by="MosaicML Streaming",
     ),
     codec=mds_codec,
     encoder=mds_encoder,

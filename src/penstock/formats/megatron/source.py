@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
@@ -262,7 +263,7 @@ class MegatronSource:
     def recipe(self) -> dict[str, Any]:
         """Format, prefix and options."""
         known = {} if self._options.eos_id is None else {"eos_id": self._options.eos_id}
-        return {"kind": "open", "format": "megatron", "path": self._prefix, **known}
+        return {"kind": "open", "format": "megatron", "path": redact(self._prefix), **known}
 
     def summary(self) -> str:
         """One line: prefix, documents, dtype."""

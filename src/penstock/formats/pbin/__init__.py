@@ -10,7 +10,8 @@ Today's layout (`h12le`), little-endian:
 | 12 + L … end | pickled list of `(offset, length)` in bytes, offsets from the first token |
 
 Older ones, read: `h12le-abs` (offsets from the file's start), `h12be` (the same in big-endian), `h8` (8-byte
-big-endian length, 4-byte big-endian tokens), `h4` (the same with a 4-byte length).
+big-endian length, 4-byte big-endian tokens), `h8le` (the same in little-endian, as the format's first description
+may be read), `h4` (as `h8`, with a 4-byte length).
 
 Limits: ids below 2^32, files below 2^63 bytes. Checked against Modalities 0.5.0; older layouts against files written
 by the code of their time.

@@ -1,4 +1,4 @@
-"""Which of the five layouts a packed file has, from its header, its first index entry and its last bytes."""
+"""Which of the six layouts a packed file has, from its header, its first index entry and its last bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
-from penstock.codec.tokens import TOKEN_BYTES
+from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import ConfigError, Corrupt, FormatError, Truncated, UnsafeData
 from penstock.types import Finding, Severity
 
 HEADER_BYTES = 12
 _HEAD_BYTES = 64
+_MOST_USUAL_ID = (1 << 24) - 1
 _ORDERS: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
 _RECREATE = "Copy the file again, or pack it again; `penstock repair --eos-id ID` saves its whole documents"
 
@@ -45,7 +46,8 @@ LAYOUTS = {
         TODAY,
         Layout("h12le-abs", 12, "<", None, (12,)),
         Layout("h12be", 12, ">", None, (12,)),
-        Layout("h8", 8, ">", 4, (8,)),
+        Layout("h8", 8, ">", 4, (8, 0)),
+        Layout("h8le", 8, "<", 4, (0, 8)),
         Layout("h4", 4, ">", 4, (4, 1)),
     )
 }
@@ -142,6 +144,8 @@ def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | 
             return sized[0]
     if len(fitting) > 1:
         return _ambiguous(fitting)
+    if fitting and _is_swapped(store, path, fitting[0]):
+        return _swapped(fitting[0])
     return _based(store, path, fitting[0]) if fitting else _explain(store, path, size_bytes, header)
 
 
@@ -183,17 +187,17 @@ def _index_head(store: Store, path: str, geometry: Geometry) -> tuple[int, int] 
 def _index_fits(store: Store, path: str, geometry: Geometry) -> bool:
     first = _index_head(store, path, geometry)
     if first == (-1, -1):
-        # No entry tells whether offsets would count from the data or from the file: today's layout is as good.
-        return geometry.layout.name != "h12le-abs"
+        # No entry tells offsets, and no token a byte order: of two that are alike, the first is as good.
+        return geometry.layout.name not in ("h12le-abs", "h8le")
     return first is not None and first[0] in geometry.layout.first_offsets and first[1] <= geometry.data_bytes
 
 
-def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: bytes) -> bool:
-    """Whether everything but the token width is that of today's layout."""
-    if len(header) < TODAY.header_bytes:
+def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: bytes, layout: Layout) -> bool:
+    """Whether everything but the token width is that of a layout."""
+    if len(header) < layout.header_bytes:
         return False
-    geometry = Geometry(TODAY, size_bytes, data_length(header, TODAY), 1, 0)
-    return geometry.index_bytes > 0 and _index_head(store, path, geometry) is not None
+    geometry = Geometry(layout, size_bytes, data_length(header, layout), 1, 0)
+    return geometry.data_bytes > 0 < geometry.index_bytes and _index_head(store, path, geometry) is not None
 
 
 def _based(store: Store, path: str, geometry: Geometry) -> Geometry:
@@ -202,6 +206,17 @@ def _based(store: Store, path: str, geometry: Geometry) -> Geometry:
     if first is None or first[0] not in geometry.layout.first_offsets:
         return geometry
     return replace(geometry, offset_base_bytes=first[0])
+
+
+def _is_swapped(store: Store, path: str, geometry: Geometry) -> bool:
+    """Whether the first tokens are no ids but would be in the other byte order; only 8-byte headers leave it open."""
+    layout = geometry.layout
+    if layout.header_bytes != 8:
+        return False
+    head = store.get(path, layout.header_bytes, min(_HEAD_BYTES, geometry.data_bytes))
+    tokens = np.frombuffer(head, dtype_for(4, layout.byte_order))
+    tokens = tokens[tokens != 0]
+    return len(tokens) > 0 and bool((tokens > _MOST_USUAL_ID).all() and (tokens.byteswap() <= _MOST_USUAL_ID).all())
 
 
 def _is_empty_list(head: bytes) -> bool:
@@ -221,13 +236,27 @@ def _ambiguous(fitting: list[Geometry]) -> Problem:
     )
 
 
+def _swapped(geometry: Geometry) -> Problem:
+    names = {"<": "little-endian", ">": "big-endian"}
+    header, tokens = geometry.layout.byte_order, "<" if geometry.layout.byte_order == ">" else ">"
+    return Problem(
+        "token-order",
+        Corrupt,
+        "the tokens are in another byte order than the header",
+        geometry.layout.header_bytes,
+        f"{names[tokens]} tokens behind a {names[header]} length",
+        "one byte order",
+        f"Write the file again; layout={geometry.layout.name!r} reads the ids as they stand",
+    )
+
+
 def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem:
     """Why no layout fits, in the words of the layout that the header looks like."""
     layout = likely_layout(store, path, size_bytes, header)
     geometry = _sized(layout, size_bytes, header)
     if geometry is None:
         problem = _header_problem(layout, size_bytes, header)
-        if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header):
+        if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header, TODAY):
             return replace(problem, code="token-bytes", fix="Set the width at byte 8 to the true one, or pack again")
         return problem
     begins = _index_head(store, path, geometry) is not None
@@ -268,6 +297,9 @@ def likely_layout(store: Store, path: str, size_bytes: int, header: bytes) -> La
         geometry = _sized(layout, size_bytes, header)
         if geometry is not None and _index_fits(store, path, geometry):
             return layout
+    for name in ("h8le", "h8"):
+        if _index_fits_without_width(store, path, size_bytes, header, LAYOUTS[name]):
+            return LAYOUTS[name]
     for name in ("h12le", "h12be"):
         if len(header) == HEADER_BYTES and width_field(header, LAYOUTS[name]) in TOKEN_BYTES:
             return LAYOUTS[name]
@@ -316,5 +348,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
         0,
         f"{data_bytes} bytes of {token_bytes}-byte tokens",
         f"a multiple of {token_bytes}",
-        "The length at byte 0 or the width at byte 8 is damaged",
+        "The length at byte 0 or the width at byte 8 is damaged"
+        if layout.token_bytes is None
+        else f"The length at byte 0 is damaged, or the tokens are not {token_bytes} bytes wide: pack again",
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xxhash
 
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
@@ -26,13 +28,16 @@ from penstock.formats._tokens import (
 )
 from penstock.formats.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
-from penstock.store.derived import DerivedCache
+from penstock.store.derived import DerivedCache, Put
 from penstock.store.local import LocalStore
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
+_log = logging.getLogger("penstock")
+
+_SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
 _UNREAD: Any = object()
@@ -204,7 +209,7 @@ class PbinSource:
         """Format, path and options."""
         given = {"layout": self._options.layout, "eos_id": self._options.eos_id}
         known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": "pbin", "path": self._path, **known}
+        return {"kind": "open", "format": "pbin", "path": redact(self._path), **known}
 
     def summary(self) -> str:
         """One line: path, tokens, width."""
@@ -238,10 +243,16 @@ class PbinSource:
         return key
 
     def _derived_starts(self, derived: DerivedCache) -> IntArray:
-        store, key = self._store, self._starts_key()
+        store, key, path, geometry = self._store, self._starts_key(), self._path, self._geometry
+
+        def feed(put: Put) -> None:
+            if geometry.index_bytes >= _SLOW_INDEX_BYTES:
+                _log.warning("%s: decoding a document index of %d bytes, once on this host", path, geometry.index_bytes)
+            feed_starts(LocalStore(), path, geometry, put)
+
         if isinstance(store, LocalStore):
             with contextlib.suppress(NotStraight):
-                return derived.fed(key, "int64", lambda put: feed_starts(store, self._path, self._geometry, put))
+                return derived.fed(key, "int64", feed)
         return derived.array(key, "int64", self._decode_starts)
 
     def _decode_starts(self) -> IntArray:

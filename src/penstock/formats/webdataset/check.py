@@ -168,10 +168,14 @@ def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
 
 def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
     shards = OpenShards(store, root, info.counts, "pread")
-    for name, count in info.counts.items():
-        if not store.exists(f"{root}/{name}"):
-            continue
-        path = index_path(f"{root}/{name}")
+    there = [name for name in info.counts if store.exists(f"{root}/{name}")]
+    has_index = {name: store.exists(index_path(f"{root}/{name}")) for name in there}
+    missing = [name for name in there if not has_index[name]]
+    if missing:
+        what = f"{len(missing)} of {len(there)} shards have no index, which Energon needs"
+        yield Problem("webdataset.index", NotFound, index_path(f"{root}/{missing[0]}"), what, REMAKE)
+    for name in filter(has_index.__getitem__, there):
+        count, path = info.counts[name], index_path(f"{root}/{name}")
         try:
             shard = shards.get(name)
         except PenstockError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.abc import Store
@@ -23,38 +24,54 @@ _OLD_SUFFIX = "Webdataset"
 
 
 def dataset_details(
-    store: Store, root: str, *, split_config: str | None = None, dataset_config: str = DATASET_YAML
+    store: Store,
+    root: str,
+    samples_of: Callable[[Splits, str], int],
+    *,
+    split_config: str | None = None,
+    dataset_config: str = DATASET_YAML,
 ) -> dict[str, Any]:
     """What `.nv-meta` says, as plain JSON values; see `penstock.abc.SupportsDetails`.
+
+    Args:
+        store: where it is.
+        root: the dataset's folder.
+        samples_of: the samples that a split has when it is open: what is excluded is none.
+        split_config: file of splits, instead of the first that is there.
+        dataset_config: file that says what samples are.
 
     Raises:
         FormatError: it can't be read.
     """
     info = read_info(store, root)
     splits = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
-    total = sum(info.counts.values())
+    told = {name: _samples(info, splits, name, root, samples_of) for name in splits.parts}
+    total = sum(kept for kept, _ in told.values()) if splits.parts else sum(info.counts.values())
     found: dict[str, Any] = {
         "samples_of_all_splits": f"{total:,}",
         "shards": len(info.counts),
         "shard_files_bytes": sum(store.size(f"{root}/{name}") for name in info.counts),
         "energon_version": info.version or "not recorded",
         "sample_type": _sample_type(store, meta_path(root, dataset_config)),
-        "splits": {name: _share(info, splits, name, root, total) for name in splits.parts} or "none",
+        "splits": {name: f"{kept / (total or 1):.1%}, {text}" for name, (kept, text) in told.items()} or "none",
         "exclude": f"{len(splits.exclude)} entries" if splits.exclude else "nothing",
         "index_sqlite": "yes" if store.exists(meta_path(root, SQLITE)) else "no: samples are found by number alone",
     }
     return found
 
 
-def _share(info: Info, splits: Splits, name: str, root: str, total: int) -> str:
+def _samples(
+    info: Info, splits: Splits, name: str, root: str, samples_of: Callable[[Splits, str], int]
+) -> tuple[int, str]:
+    """Samples of a split when it is open, and what to say of them."""
     try:
-        shards, left_out = split_shards(info, splits, name, root)
+        shards, _ = split_shards(info, splits, name, root)
+        samples = samples_of(splits, name)
     except PenstockError as error:
-        return f"can't be opened: {error.found or error.what}"
-    samples = sum(info.counts[one] for one in shards)
-    gone = sum(map(len, left_out.values()))
-    more = f", {gone:,} excluded in {splits.name or SPLIT_YAML}" if gone else ""
-    return f"{samples / total if total else 0:.1%}, {samples:,} samples, {len(shards):,} shards{more}"
+        return 0, f"can't be opened: {error.found or error.what}"
+    gone = sum(info.counts[one] for one in shards) - samples
+    more = f", {gone:,} more excluded in {splits.name or SPLIT_YAML}" if gone else ""
+    return samples, f"{samples:,} samples, {len(shards):,} shards{more}"
 
 
 def _sample_type(store: Store, path: str) -> str:

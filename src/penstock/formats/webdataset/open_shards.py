@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import threading
 from collections.abc import Sequence
@@ -14,13 +15,17 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._tokens import way_to_read
 from penstock.formats.webdataset.samples import Range
-from penstock.formats.webdataset.shards import index_path
-from penstock.types import ReadMode
+from penstock.formats.webdataset.shards import index_path, scan_shard
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import file_key
+from penstock.types import IntArray, ReadMode
 
+_log = logging.getLogger("penstock")
+_SCAN_VERSION = "tar-idx-1"
 _MAPPED_INDEX_BYTES = 1 << 16
 _LEAST_OPEN, _MOST_OPEN = 64, 4096
 _NOTHING = memoryview(b"")
-_REMAKE = "Make the index again: `penstock prepare --tar-index-only`"
+_REMAKE = "Make the index: `penstock prepare --tar-index-only`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class OpenShards:
     """The shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
 
     Memory: the indexes of open shards, 8 bytes a sample, mapped where they have more than 64 KiB. At most a quarter of
-    the open files that the process may have; the one opened first gives way.
+    the open files that the process may have; the one opened first gives way. A shard without an index is scanned by its
+    headers, once a host.
 
     Args:
         store: where they are.
@@ -56,6 +62,7 @@ class OpenShards:
         self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
         self._open: dict[str, OpenShard] = {}
         self._lock = threading.Lock()
+        self._said = False
 
     def __reduce__(self) -> tuple[object, ...]:
         return (OpenShards, (self._store, self._root, self._counts, self._read))
@@ -68,8 +75,8 @@ class OpenShards:
         """A shard, opened.
 
         Raises:
-            NotFound: it, or its index, is not there.
-            Corrupt: the index does not fit the list of shards.
+            NotFound: it is not there.
+            Corrupt: the index, or the shard where there is none, does not fit the list of shards.
         """
         found = self._open.get(name)
         if found is None:
@@ -137,23 +144,44 @@ class OpenShards:
 
     def _load(self, name: str) -> OpenShard:
         store: Any = self._store
-        path, index = self.path(name), index_path(self.path(name))
+        path = self.path(name)
+        offsets = self._index(name)
+        view = memoryview(store.mmap(path)) if self._maps else None
+        return OpenShard(path, memoryview(offsets), store.size(path) if view is None else len(view), view)
+
+    def _index(self, name: str) -> Any:
+        """int64[n_samples + 1]: the index of a shard."""
+        store: Any = self._store
+        index = index_path(self.path(name))
+        expected = (self._counts[name] + 1) * 8
         try:
             index_bytes = store.size(index)
         except NotFound:
-            raise NotFound("a shard has no index", path=index, hint=_REMAKE) from None
-        expected = (self._counts[name] + 1) * 8
+            offsets = self._scan(name, index)
+            if offsets.nbytes != expected:
+                found = f"{len(offsets) - 1} samples"
+                raise Corrupt(
+                    "a shard does not fit the list of shards", path=self.path(name), found=found,
+                    expected=f"{self._counts[name]} samples", hint="Prepare the dataset again: `penstock prepare`",
+                ) from None  # fmt: skip
+            return offsets
         if index_bytes != expected:
             raise Corrupt(
                 "the index of a shard does not fit the list of shards", path=index, found=f"{index_bytes} bytes",
                 expected=f"{expected} bytes, for {self._counts[name]} samples", hint=_REMAKE,
             )  # fmt: skip
         if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
-            offsets: Any = store.mmap(index).view(np.int64)
-        else:
-            offsets = np.frombuffer(store.get(index), np.int64)
-        view = memoryview(store.mmap(path)) if self._maps else None
-        return OpenShard(path, memoryview(offsets), store.size(path) if view is None else len(view), view)
+            return store.mmap(index).view(np.int64)
+        return np.frombuffer(store.get(index), np.int64)
+
+    def _scan(self, name: str, index: str) -> IntArray:
+        """The index of a shard that has none, by its headers; kept in the cache folder."""
+        store, path = self._store, self.path(name)
+        if not self._said:
+            self._said = True
+            _log.warning("%s: no index: shards are scanned once and kept in the cache folder. %s", index, _REMAKE)
+        key = f"{_SCAN_VERSION}-{file_key(store, 'webdataset', path)}"
+        return DerivedCache().array(key, "int64", lambda: scan_shard(store, path).offsets)
 
     def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
         kind = Truncated if 0 <= start <= stop else Corrupt

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import NotFound
@@ -71,6 +72,15 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
         shards, left_out = split_shards(info, splits, split, root)
     config = splits.name if splits.name not in (None, SPLIT_YAML, SPLIT_JSON) else None
     return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
+
+
+def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
+    """`dataset_details`, each split with the samples that it has when it is open."""
+
+    def samples_of(splits: Splits, split: str) -> int:
+        return len(open_raw(store, root, OpenOptions(split=split), splits))
+
+    return dataset_details(store, root, samples_of, **configs)
 
 
 class WebdatasetSource:
@@ -283,11 +293,11 @@ class WebdatasetSource:
         given |= {"raw": True} if options.raw else {}
         given |= {"columns": list(options.columns)} if options.columns is not None else {}
         given |= {} if self._split_config is None else {"split_config": self._split_config}
-        return {"kind": "open", "format": "webdataset", "path": self.path, **given}
+        return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
 
     def details(self) -> dict[str, Any]:
         """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
-        return dataset_details(self._store, self.path, split_config=self._split_config)
+        return raw_details(self._store, self.path, split_config=self._split_config)
 
     def summary(self) -> str:
         """One line: path, split, shards, and samples where they are known."""

@@ -1,0 +1,133 @@
+"""Threads that read for somebody who waits: a small `ThreadPoolExecutor` whose threads end with the process.
+
+Those of `concurrent.futures` do all that they were given before a script may end, however long a store takes. Here
+what was not begun is dropped then, and what runs is waited for as `_ending` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+from penstock._ending import Worker, has_ended
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_Tasks: TypeAlias = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class Pool:
+    """Runs functions in threads, which are started when there is work for them.
+
+    Dropping it ends its threads, once what they were given is done. In a forked process it begins anew.
+
+    Args:
+        threads: how many, 1 or more.
+        name: of the threads.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._most = threads
+        self._name = name
+        self._begin()
+
+    def submit(self, fn: Callable[..., R], /, *args: Any) -> Future[R]:
+        """The result of `fn(*args)`, to come. When the process ends it is made here and now."""
+        if self._pid != os.getpid():
+            self._begin()
+        future: Future[R] = Future()
+        task = functools.partial(fn, *args)
+        if has_ended():
+            _do(future, task)
+            return future
+        self._tasks.put((future, task))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            run = functools.partial(_work, self._tasks, self._idle)
+            name = f"{self._name}-{len(self._threads)}"
+            worker = Worker(run, name, stop=functools.partial(_drop, self._tasks), doing=lambda: "a read")
+            self._threads.append(worker)
+            worker.start()
+        return future
+
+    def map(self, fn: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]:
+        """`fn` of each item, in order; all of them are begun at once, and dropped where the caller takes no more."""
+        futures = [self.submit(fn, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        """Drop what was not begun, and wait for what was."""
+        if self._pid != os.getpid():
+            return
+        _drop(self._tasks)
+        for thread in self._threads:
+            # The garbage collector may run this in one of them; when the process ends they were waited for.
+            if thread is not threading.current_thread() and not has_ended():
+                thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            self._tasks.put(None)
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._tasks: _Tasks = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads: list[Worker] = []
+
+
+def _work(tasks: _Tasks, idle: threading.Semaphore) -> None:
+    while True:
+        try:
+            given = tasks.get_nowait()
+        except Empty:
+            idle.release()
+            given = tasks.get()
+        if given is None:
+            tasks.put(None)  # the others are to end, too
+            return
+        _do(*given)
+        del given  # the next may be long in coming
+
+
+def _do(future: Future[Any], task: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(task())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def _drop(tasks: _Tasks) -> None:
+    """Have the threads end; who waits for what was not begun is told so."""
+    ends = 1
+    with contextlib.suppress(Empty):
+        while True:
+            given = tasks.get_nowait()
+            if given is None:
+                ends += 1  # of another call, for another thread
+            else:
+                given[0].cancel()
+    for _ in range(ends):
+        tasks.put(None)

@@ -1,0 +1,79 @@
+"""Secrets in URLs are shown as `***`: the user and password before a host, and the values of a query.
+
+Errors, summaries, recipes, side files, logs and what commands print go through `redact`. A redacted URL opens where the
+environment holds what is missing: `PENSTOCK_URL_AUTH=user:password@host`, several with spaces between them. It is given
+to that host alone, whatever a recipe says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+HIDDEN = "***"
+AUTH = "PENSTOCK_URL_AUTH"
+
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{1,31}://"
+_URL = re.compile(rf"({_SCHEME})((?:(?!{_SCHEME})[^\s'\"<>`])+)")
+# Here a name with a meaning of its own stands before the @: a container, or a dataset.
+_NO_USERS = ("abfs", "abfss", "wasb", "wasbs", "dss")
+_HOST = re.compile(r"[^/?#]*")
+_OPEN_PASSWORD = re.compile(r"[^/?#@:\[]*:(?!\d+(?:[/?#]|$))")
+_VALUE = re.compile(r"=[^&;#]+")
+_END = re.compile(r"[.,:;)\]]*$")
+
+
+def redact(text: str) -> str:
+    """The same text without the secrets of the URLs in it."""
+    return _URL.sub(lambda found: found[1] + _shown(found[1][:-3].lower(), found[2]), text) if "://" in text else text
+
+
+def logger(name: str = "penstock") -> logging.Logger:
+    """The logger of that name, which shows no secrets."""
+    log = logging.getLogger(name)
+    log.addFilter(_redact_record)
+    return log
+
+
+def with_auth(url: str) -> str:
+    """A URL whose user and password were redacted, with those that the environment has for its host.
+
+    Raises:
+        ValueError: it has none; the text says what to set.
+    """
+    scheme, _, rest = url.partition("://")
+    if not rest.startswith(f"{HIDDEN}@"):
+        return url
+    place = rest[len(HIDDEN) + 1 :]
+    host = _HOST.match(place)
+    wanted = host[0] if host else ""
+    for one in os.environ.get(AUTH, "").split():
+        user, _, known = one.rpartition("@")
+        if user and known == wanted:
+            return f"{scheme}://{user}@{place}"
+    raise ValueError(f"Set {AUTH}=user:password@{wanted}, or give the URL with them")
+
+
+def _redact_record(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    if "://" in message:
+        record.msg, record.args = redact(message), None
+    return True
+
+
+def _shown(scheme: str, rest: str) -> str:
+    end = _END.search(rest)
+    stop = end.start() if end else len(rest)
+    rest, tail = rest[:stop], rest[stop:]
+    if scheme not in _NO_USERS:
+        host = _HOST.match(rest)
+        at = rest.rfind("@", 0, host.end() if host else 0)
+        if at < 0 and _OPEN_PASSWORD.match(rest):  # a password may hold slashes
+            at = rest.rfind("@")
+        if at >= 0:
+            rest = f"{HIDDEN}{rest[at:]}"
+    place, mark, query = rest.partition("?")
+    if mark and "=" not in query and query and scheme.startswith("http"):
+        query = HIDDEN
+    return place + mark + _VALUE.sub(f"={HIDDEN}", query) + tail

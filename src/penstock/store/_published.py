@@ -1,0 +1,135 @@
+"""Files in the cache folder, and whether they still are what some process published there.
+
+Beside each lies a record, `<name>.json`: what the file is, its xxh3-128 digest, and owner, inode, size and time of the
+last change (ctime) as they were right after publication. While these four are the same, nobody wrote to the file, and
+it is believed unread. Else its digest decides, at the first use in a process.
+
+Nobody but its owner may write to a file or its record. Both are believed where they belong to this user, to root or to
+the owner of the folder; or to anybody, where the folder is not writable by everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.codec.hashes import hex_digest
+from penstock.store.local import LocalStore
+
+DIGEST = "xxh3_128"
+_MOST_RECORD_BYTES = 1 << 16
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A file as it stands in the cache folder.
+
+    Attributes:
+        path: of the file.
+        data: uint8[size_bytes], mapped read-only.
+        about: what its record says; empty where it has none that is believed.
+        identity: owner, inode, size and time of the last change, as they are now.
+        unchanged: they are those of its publication, and others can't write to it.
+    """
+
+    path: str
+    data: NDArray[np.uint8]
+    about: Mapping[str, Any]
+    identity: tuple[int, ...]
+    unchanged: bool
+
+    def is_right(self, start_bytes: int = 0) -> bool:
+        """Whether the bytes from `start_bytes` on are those that its record has the digest of; reads all of them."""
+        return self.about.get("digest") == hex_digest(DIGEST, self.data[start_bytes:])
+
+
+def open_published(path: str) -> Published | None:
+    """The file at `path`, whether it is right or not; None where there is none that can be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        mapped: Any = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+    finally:
+        os.close(fd)
+    about = _record(path) if _is_believed(path, status) else {}
+    identity = _identity(status)
+    unchanged = about.get("identity") == list(identity) and not status.st_mode & _OTHERS_WRITE
+    return Published(path, np.frombuffer(mapped, np.uint8), about, identity, unchanged)
+
+
+def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
+    """Say of a file that was published, or found to be right, what it is, and keep everybody from writing to it.
+
+    Args:
+        path: of the file.
+        about: what its readers have to know.
+        digest: of its bytes, or of those that `Published.is_right` is asked for.
+    """
+    _seal(path)
+    staged = LocalStore().stage(_record_path(path), overwrite=True)
+    try:
+        text = {**about, "digest": digest, "identity": list(_identity(os.stat(path, follow_symlinks=False)))}
+        staged.write(json.dumps(text).encode())
+        staged.sync()
+        _seal(staged.hidden_path)
+        staged.commit()
+    finally:
+        staged.abort()
+
+
+def note_use(path: str) -> None:
+    """Note at its record that a file is used now, where that may be done. Its own times would change with it."""
+    with contextlib.suppress(OSError):
+        os.utime(_record_path(path))
+
+
+def remove_published(path: str) -> None:
+    """Remove a file and its record, as far as that may be done."""
+    for one in (path, _record_path(path)):
+        with contextlib.suppress(OSError):
+            os.unlink(one)
+
+
+def _record_path(path: str) -> str:
+    return os.path.splitext(path)[0] + ".json"
+
+
+def _record(path: str) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        fd = os.open(_record_path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode) and not status.st_mode & _OTHERS_WRITE and _is_believed(path, status):
+                found = json.loads(file.read(_MOST_RECORD_BYTES))
+                return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    return {}
+
+
+def _is_believed(path: str, status: os.stat_result) -> bool:
+    folder = os.stat(os.path.dirname(path))
+    return status.st_uid in (0, os.geteuid(), folder.st_uid) or not folder.st_mode & stat.S_IWOTH
+
+
+def _seal(path: str) -> None:
+    mode = stat.S_IMODE(os.stat(path, follow_symlinks=False).st_mode)
+    if mode & 0o222:
+        os.chmod(path, mode & ~0o222)
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_uid, status.st_ino, status.st_size, status.st_ctime_ns

@@ -1,0 +1,238 @@
+"""A zip file as a read-only store: its members lie under its own path, as if it were a folder.
+
+Members that are stored as they are, as zarr's writers leave them, are read by ranges; deflated ones whole. Memory: some
+300 bytes a member once one is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.abc import Staged, Store
+from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
+
+MAGIC = b"PK\x03\x04"
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_MOST_RATIO = 1032  # of deflate
+_ENCRYPTED = 1
+_FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, RuntimeError, EOFError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    header_bytes: int
+    stored_bytes: int
+    size_bytes: int
+    method: int
+    flags: int
+    crc: int
+
+
+class ZipStore:
+    """The members of one zip file, by paths under the file's own; other paths are those of the store it lies in.
+
+    Args:
+        store: where the file is.
+        path: the file.
+    """
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._found: dict[str, _Member] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ZipStore, (self._store, self._path))
+
+    def __repr__(self) -> str:
+        return f"ZipStore({self._path!r})"
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """Bytes `[start, start + length)`, fewer only at the end; raises `NotFound`, and `Corrupt` for damage."""
+        member = self._member(path)
+        if member is None:
+            return self._store.get(path, start_bytes, length_bytes)
+        left_bytes = max(0, member.size_bytes - start_bytes)
+        length_bytes = left_bytes if length_bytes is None else min(left_bytes, length_bytes)
+        if member.method == zipfile.ZIP_STORED:
+            return self._read(path, member, start_bytes, length_bytes)
+        return self._inflate(path, member)[start_bytes : start_bytes + length_bytes]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated` where the member is shorter."""
+        member = self._member(path)
+        if member is None:
+            return self._store.get_ranges(path, ranges)
+        for _, stop in ranges:
+            if stop > member.size_bytes:
+                found, expected = f"{member.size_bytes} bytes", f"{stop} bytes"
+                raise Truncated("the file ends inside a range", path=path, found=found, expected=expected)
+        if member.method != zipfile.ZIP_STORED:
+            data = self._inflate(path, member)
+            return [data[start:stop] for start, stop in ranges]
+        base = self._content_bytes(path, member)
+        return self._store.get_ranges(self._path, [(base + start, base + stop) for start, stop in ranges])
+
+    def size(self, path: str) -> int:
+        """Size in bytes; raises `NotFound`."""
+        member = self._member(path)
+        return self._store.size(path) if member is None else member.size_bytes
+
+    def exists(self, path: str) -> bool:
+        """Whether a member or a folder of this name is there."""
+        name = self._name(path)
+        if name is None:
+            return self._store.exists(path)
+        return name in self._members or self.is_folder(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether members lie under this name."""
+        name = self._name(path)
+        if name is None:
+            return self._store.is_folder(path)
+        return not name or any(one.startswith(f"{name}/") for one in self._members)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All members under `prefix`, in byte order of their names."""
+        name = self._name(prefix)
+        if name is None:
+            yield from self._store.list(prefix)
+            return
+        start = f"{name}/" if name else ""
+        found = (one for one in self._members if one.startswith(start))
+        yield from (
+            f"{self._path}/{one}" for one in sorted(found, key=lambda one: one.encode("utf-8", "surrogateescape"))
+        )
+
+    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
+        """Begin a file beside; members can't be written."""
+        self._require_beside(path)
+        return self._store.stage(path, overwrite=overwrite)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """See `penstock.abc.Store`."""
+        self._store.commit(staged)
+
+    def delete(self, path: str) -> None:
+        """Remove a file beside; members can't be."""
+        self._require_beside(path)
+        self._store.delete(path)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _name(self, path: str) -> str | None:
+        """Name of a member, "" for the whole file, None for a path beside it."""
+        if path.rstrip("/") == self._path:
+            return ""
+        start = f"{self._path}/"
+        return path[len(start) :].rstrip("/") if path.startswith(start) else None
+
+    def _member(self, path: str) -> _Member | None:
+        name = self._name(path)
+        if name is None:
+            return None
+        if name not in self._members:
+            raise NotFound("no such file in this zip file", path=path, hint="Check the path")
+        return self._members[name]
+
+    @property
+    def _members(self) -> dict[str, _Member]:
+        if self._found is None:
+            try:
+                with zipfile.ZipFile(_Reader(self._store, self._path)) as file:  # pyright: ignore[reportArgumentType]
+                    self._found = {
+                        one.filename: _Member(
+                            one.header_offset,
+                            one.compress_size,
+                            one.file_size,
+                            one.compress_type,
+                            one.flag_bits,
+                            one.CRC,
+                        )
+                        for one in file.infolist()
+                        if not one.is_dir()
+                    }
+            except _FAULTS as error:
+                raise Corrupt(
+                    "this is no whole zip file", path=self._path, found=str(error), hint="Copy the file again"
+                ) from None
+        return self._found
+
+    def _content_bytes(self, path: str, member: _Member) -> int:
+        """Where the bytes of a member begin in the file."""
+        if member.flags & _ENCRYPTED or member.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            found = "encrypted" if member.flags & _ENCRYPTED else f"compression {member.method}"
+            hint = "Write it again with zipfile.ZIP_STORED, as zarr does"
+            raise Unsupported("a member of a zip file that can't be read", path=path, found=found, hint=hint)
+        head = self._store.get(self._path, member.header_bytes, _LOCAL_HEADER.size)
+        if len(head) < _LOCAL_HEADER.size or not head.startswith(MAGIC):
+            raise Corrupt("a member of a zip file has no header", path=path, offset_bytes=member.header_bytes)
+        _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
+        return member.header_bytes + _LOCAL_HEADER.size + name_bytes + extra_bytes
+
+    def _read(self, path: str, member: _Member, start_bytes: int, length_bytes: int) -> bytes:
+        data = self._store.get(self._path, self._content_bytes(path, member) + start_bytes, length_bytes)
+        if len(data) < length_bytes or member.stored_bytes != member.size_bytes:
+            expected = f"{member.size_bytes} bytes"
+            raise Truncated(
+                "a member of a zip file is cut off", path=path, found=f"{len(data)} bytes", expected=expected
+            )
+        return data
+
+    def _inflate(self, path: str, member: _Member) -> bytes:
+        base = self._content_bytes(path, member)
+        data = self._store.get(self._path, base, member.stored_bytes)
+        what = "a deflated member of a zip file is damaged"
+        if member.size_bytes > _MOST_RATIO * max(1, len(data)):
+            expected = f"at most {_MOST_RATIO} times {len(data)}"
+            raise Corrupt(what, path=path, found=f"a size of {member.size_bytes} bytes", expected=expected)
+        try:
+            made = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.size_bytes)
+        except zlib.error as error:
+            raise Corrupt(what, path=path, found=str(error), hint="Copy the file again") from None
+        if len(made) != member.size_bytes or zlib.crc32(made) != member.crc:
+            raise Corrupt(what, path=path, found=f"{len(made)} bytes, or another checksum", hint="Copy the file again")
+        return made
+
+    def _require_beside(self, path: str) -> None:
+        if self._name(path) is not None:
+            raise Unsupported("a zip file is only read", path=path, hint="Unpack it, or convert it")
+
+
+class _Reader:
+    """What `zipfile` asks of a file."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._size_bytes = store.size(path)
+        self._place = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size_bytes}[whence]
+        if base + offset < 0:
+            raise ValueError("a place before the beginning")
+        self._place = base + offset
+        return self._place
+
+    def read(self, length_bytes: int = -1) -> bytes:
+        left_bytes = max(0, self._size_bytes - self._place)
+        wanted_bytes = left_bytes if length_bytes < 0 else min(left_bytes, length_bytes)
+        data = self._store.get(self._path, self._place, wanted_bytes)
+        self._place += len(data)
+        return data
+
+    def close(self) -> Any:
+        return None

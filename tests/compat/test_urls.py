@@ -1,0 +1,56 @@
+"""URLs in the place of the paths that Modalities' and Streaming's functions take on this machine only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compat import modalities, modalities_config, modalities_data, modalities_instruct, modalities_pack
+from penstock.compat.streaming import JSONWriter, MDSWriter, Stream
+from penstock.compat.streaming.util import merge_index
+from penstock.errors import ConfigError
+
+Call = Callable[[Any], Any]
+
+CALLS: dict[str, Call] = {
+    "create_raw_data_index": lambda url: modalities_data.create_raw_data_index(url, Path("a.idx")),
+    "create_raw_data_index to": lambda url: modalities_data.create_raw_data_index(Path("a.jsonl"), url),
+    "merge_packed_data_files": lambda url: modalities_data.merge_packed_data_files([Path("a.pbin")], url),
+    "shuffle_tokenized_data": lambda url: modalities_data.shuffle_tokenized_data(Path("a.pbin"), url),
+    "shuffle_jsonl_data": lambda url: modalities_data.shuffle_jsonl_data(Path("a.jsonl"), url),
+    "create_shuffled_dataset_chunk": lambda url: modalities_data.create_shuffled_dataset_chunk(
+        [Path("a.pbin")], url, 0, 1
+    ),
+    "create_shuffled_jsonl_dataset_chunk": lambda url: modalities_data.create_shuffled_jsonl_dataset_chunk(
+        [Path("a.jsonl")], url, 0, 1
+    ),
+    "read_file_list": lambda url: modalities_data.read_file_list(url, Path(), ".pbin"),
+    "load_config": modalities_config.load_config,
+    "create_instruction_tuning_data": modalities_instruct.create_instruction_tuning_data,
+    "pack settings": lambda url: modalities_pack.existing_file({"src_path": str(url)}, "src_path"),
+    "LargeFileLinesReader": modalities.LargeFileLinesReader,
+    "LargeFileLinesReader index": lambda url: modalities.LargeFileLinesReader("a.jsonl", url),
+    "EmbeddedStreamData": modalities.EmbeddedStreamData,
+    "PackedMemMapDatasetBase": lambda url: modalities.PackedMemMapDatasetBase(url, "input_ids"),
+    "filter_dataset": lambda url: modalities.filter_dataset(url, Path("b.pbin"), bool),
+    "filter_dataset to": lambda url: modalities.filter_dataset(Path("a.pbin"), url, bool),
+}
+LOCALS: dict[str, Call] = {
+    "Stream": lambda url: Stream(local=str(url), remote="/nowhere").open(),
+    "MDSWriter": lambda url: MDSWriter(out=(str(url), "/nowhere"), keep_local=True, columns={"n": "int"}),
+    "JSONWriter": lambda url: JSONWriter(out=(str(url), "/nowhere"), keep_local=True, columns={"n": "int"}),
+    "merge_index": lambda url: merge_index((str(url), "/nowhere")),
+}
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "http://127.0.0.1:9/x", "s4://bucket/x", Path("s3://bucket/x")])
+@pytest.mark.parametrize("name", [*CALLS, *LOCALS])
+def test_refused(name: str, url: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"must be on this machine|has lost a slash|no store for"):
+        (CALLS | LOCALS)[name](url)
+    assert os.listdir(tmp_path) == []

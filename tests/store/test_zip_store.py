@@ -1,0 +1,105 @@
+"""A zip file as a store: what it holds is read, what it claims is not believed."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.store.local import LocalStore
+from penstock.store.zip_store import ZipStore
+from penstock.testing import CountingStore
+
+FILES = {"a/b.bin": bytes(range(256)) * 40, "a/c": b"", "d": b"text" * 1000, "../up": b"x", "é": b"name"}
+
+
+def make(path: Path, method: int = zipfile.ZIP_STORED, files: dict[str, bytes] | None = None) -> ZipStore:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in (FILES if files is None else files).items():
+            file.writestr(name, data)
+    return ZipStore(LocalStore(), str(path))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members(tmp_path: Path, method: int) -> None:
+    store = make(tmp_path / "x.zip", method)
+    root = str(tmp_path / "x.zip")
+    for name, data in FILES.items():
+        path = f"{root}/{name}"
+        assert store.get(path) == data
+        assert store.get(path, 3, 5) == data[3:8]
+        assert store.get(path, len(data) + 5) == b""
+        assert store.size(path) == len(data)
+    assert store.get_ranges(f"{root}/d", [(0, 4), (6, 9), (5, 5)]) == [b"text", b"xtt", b""]
+    with pytest.raises(Truncated):
+        store.get_ranges(f"{root}/d", [(0, 4001)])
+    assert list(store.list(root)) == sorted((f"{root}/{name}" for name in FILES), key=str.encode)
+    assert list(store.list(f"{root}/a")) == [f"{root}/a/b.bin", f"{root}/a/c"]
+    assert store.is_folder(root)
+    assert store.is_folder(f"{root}/a")
+    assert not store.is_folder(f"{root}/d")
+    assert (store.exists(f"{root}/a"), store.exists(f"{root}/d"), store.exists(f"{root}/z")) == (True, True, False)
+    with pytest.raises(NotFound):
+        store.get(f"{root}/z")
+    for refused in (lambda: store.stage(f"{root}/new"), lambda: store.delete(f"{root}/d")):
+        with pytest.raises(Unsupported, match="only read"):
+            refused()
+    assert pickle.loads(pickle.dumps(store)).get(f"{root}/d", 0, 4) == b"text"
+
+
+def test_what_lies_beside_is_the_other_stores(tmp_path: Path) -> None:
+    store = make(tmp_path / "x.zip")
+    staged = store.stage(str(tmp_path / "x.zip.penstock"))
+    staged.write(b"{}")
+    store.commit([staged])
+    assert store.get(str(tmp_path / "x.zip.penstock")) == b"{}"
+    assert store.exists(str(tmp_path / "x.zip.penstock"))
+    store.delete(str(tmp_path / "x.zip.penstock"))
+    assert not (tmp_path / "x.zip.penstock").exists()
+
+
+def test_a_range_of_a_stored_member_reads_its_bytes_alone(tmp_path: Path) -> None:
+    make(tmp_path / "x.zip", files={"a": bytes(1 << 20), "b": b"1"})
+    counting = CountingStore(LocalStore())
+    store = ZipStore(counting, str(tmp_path / "x.zip"))
+    store.size(f"{tmp_path}/x.zip/a")
+    before = counting.read_bytes
+    for start in range(0, 1 << 20, 1 << 17):
+        store.get(f"{tmp_path}/x.zip/a", start, 100)
+    assert counting.read_bytes - before == 8 * (100 + 30)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_cut_and_damaged_files(tmp_path: Path, place: int) -> None:
+    make(tmp_path / "x.zip", zipfile.ZIP_DEFLATED, {"a": bytes(range(256)) * 100})
+    whole = (tmp_path / "x.zip").read_bytes()
+    for data in (
+        whole[: len(whole) * place // 3],
+        whole[:60] + b"\xff\xff\xff" + whole[63:],
+        b"PK\x03\x04" + whole[:9],
+    ):
+        (tmp_path / "y.zip").write_bytes(data)
+        with pytest.raises(PenstockError):
+            ZipStore(LocalStore(), str(tmp_path / "y.zip")).get(f"{tmp_path}/y.zip/a")
+
+
+def test_a_size_that_no_member_can_have(tmp_path: Path) -> None:
+    make(tmp_path / "x.zip", zipfile.ZIP_DEFLATED, {"a": bytes(1000)})
+    data = bytearray((tmp_path / "x.zip").read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    for method, size_bytes in ((8, 0xFFFF_FFF0), (0, 0x7FFF_FFFF)):
+        data[directory + 10 : directory + 12] = struct.pack("<H", method)
+        data[directory + 24 : directory + 28] = struct.pack("<I", size_bytes)
+        (tmp_path / "y.zip").write_bytes(data)
+        with pytest.raises((Corrupt, Truncated)):
+            ZipStore(LocalStore(), str(tmp_path / "y.zip")).get(f"{tmp_path}/y.zip/a")
+
+
+def test_other_compressions_are_named(tmp_path: Path) -> None:
+    store = make(tmp_path / "x.zip", zipfile.ZIP_BZIP2)
+    with pytest.raises(Unsupported, match="compression 12"):
+        store.get(f"{tmp_path}/x.zip/d")

@@ -1,0 +1,6 @@
+from things import loader, sleeps, taken
+
+batches = iter(loader(sleeps))
+taken(batches)
+print("ready", flush=True)
+next(batches)
