@@ -88,17 +88,15 @@ def _prepare() -> None:
 def _end() -> None:
     """Stop all workers, and see that the process ends well."""
     _ended.set()
-    for opened in list(_opened):
-        opened.close()
     workers = [one for one in threading.enumerate() if isinstance(one, Worker)]
-    if not workers:
-        return
     _hush()
-    for worker in workers:
-        worker.stop()
-        _raise_in(worker)
-    end_s = time.monotonic() + _WAIT_S
     with contextlib.suppress(KeyboardInterrupt):  # who is in a hurry need not wait
+        for opened in list(_opened):
+            opened.close()
+        for worker in workers:
+            worker.stop()
+            _raise_in(worker)
+        end_s = time.monotonic() + _WAIT_S
         for worker in workers:
             worker.join(max(0.0, end_s - time.monotonic()))
     left = [worker for worker in workers if worker.is_alive()]

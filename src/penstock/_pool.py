@@ -86,8 +86,7 @@ class Pool:
         self.close()
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():
-            self._tasks.put(None)
+        self._tasks.put(None)
 
     def _begin(self) -> None:
         self._pid = os.getpid()

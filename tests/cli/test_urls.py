@@ -196,7 +196,6 @@ _MAY = {
     "formats/webdataset/find.py": "walks a local folder, and goes by where links lead",
     "formats/folder/files.py": "walks a local folder, and goes by where links lead",
     "formats/_shard_files.py": "asks of a local file where its link leads",
-    "formats/jsonl/build.py": "names what is derived of a local file by where it really is",
     "prepare/inputs.py": "walks a local folder, and goes by where links lead",
 }
 

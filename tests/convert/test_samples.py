@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -417,3 +418,23 @@ def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path, mon
     assert (report.samples, report.reused_groups) == (30, 3)
     assert before == {name: os.stat(tmp_path / "out" / name).st_ino for name in os.listdir(tmp_path / "out")}
     assert hidden(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", ["all", "no plan", "nothing but the folder", "of another plan"])
+def test_work_that_a_killed_run_had_finished_goes_with_the_next_refusal(tmp_path: Path, left: str) -> None:
+    ps.convert([{"id": n} for n in range(8)], tmp_path / "in", to="mds", executor="inline")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples_module, "remove_work", lambda store, path: None)
+        convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
+    work = tmp_path / ".out.convert"
+    assert (work / "plan.json").exists()
+    before = files_of(tmp_path / "out")
+    if left in ("no plan", "nothing but the folder"):
+        (work / "plan.json").unlink()
+    if left == "nothing but the folder":
+        shutil.rmtree(work)
+        work.mkdir()
+    with pytest.raises(ConfigError, match="the output exists"):
+        convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=3 if left == "of another plan" else 2)
+    assert work.exists() == (left == "of another plan")
+    assert files_of(tmp_path / "out") == before

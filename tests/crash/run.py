@@ -1,27 +1,35 @@
 """Crash everything that writes: `python tests/crash/run.py`. `make crash` calls it.
 
-First a fault at every file operation of every scenario in `scenarios.py`: errors, torn and short writes, a full disk,
-kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the real `penstock pack`. A finding ends with 1.
+First death before, after and in the middle of each call that changes files or the store, for every case in `cases.py`:
+of the main process, of one worker and of all. Then a fault at every file operation of every scenario in `scenarios.py`:
+errors, torn and short writes, a full disk, kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the
+real `penstock pack`. A finding ends with 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import importlib
 import logging
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import each_call
 import faults
 import inputs
 import kills
+from cases import BUCKET, CASES
 from scenarios import SCENARIOS
 
 PRELOAD = (
@@ -35,6 +43,79 @@ PRELOAD = (
 """Imported once, before all the children that would."""
 
 INPUT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What the kills of a case came to."""
+
+    calls: int = 0
+    kills: int = 0
+    states: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    findings: tuple[str, ...] = ()
+
+
+def kill_case(number: int, most: int, seed: int) -> Killed:
+    """The kills of a case, without and with an old result; what went wrong, once with the kills that it came of."""
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    case, started = CASES[number], time.monotonic()
+    calls = tried = states = failed = 0
+    found: dict[str, list[str]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder,
+        bucket_for(case) as bucket,
+    ):
+        for with_old in (False, True) if case.old is not None else (False,):
+            one = each_call.Round(case, Path(folder), with_old, bucket)
+            try:
+                one.begin()
+            except RuntimeError as error:
+                found[str(error)] = ["without a kill"]
+                continue
+            for kill in one.some(most, seed):
+                problems = one.kill(kill)
+                tried, failed = tried + 1, failed + bool(problems)
+                for problem in problems:
+                    plain = re.sub(r"[0-9a-f]{8}(?=\.staged)", "…", problem).replace(folder, "")
+                    found.setdefault(f"{one.name}: {plain}", []).append(f"{kill.victim} {kill.moment} {kill.at}")
+            calls, states = calls + len(one.calls) + len(one.worker_calls), states + len(one.judged)
+    findings = tuple(f"{problem} [{len(at)} kills: {', '.join(at[:5])}]" for problem, at in found.items())
+    return Killed(calls, tried, states, failed, time.monotonic() - started, findings)
+
+
+@contextlib.contextmanager
+def bucket_for(case: each_call.Case) -> Generator[each_call.Bucket]:
+    """The bucket of a case that writes to one."""
+    if not case.remote:
+        yield each_call.Bucket()
+        return
+    with each_call.served_bucket(BUCKET) as bucket:
+        yield bucket
+
+
+def crash_calls(only: str, most: int, seed: int) -> int:
+    """The kills of all cases, two cases at a time; returns the number of findings."""
+    chosen = [number for number, case in enumerate(CASES) if only in case.name]
+    started, total = time.monotonic(), Killed()
+    print(f"crash: {'case':<36} {'calls':>6} {'kills':>6} {'states':>6} {'failed':>6} {'kills/s':>8}")
+    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        for number, one in zip(
+            chosen, pool.imap(functools.partial(kill_case, most=most, seed=seed), chosen), strict=True
+        ):
+            print_row(CASES[number].name, one, one.seconds)
+            for finding in one.findings:
+                print(f"  {finding}", flush=True)
+            sums = (total.calls + one.calls, total.kills + one.kills, total.states + one.states)
+            total = Killed(*sums, total.failed + one.failed, 0, total.findings + one.findings)
+    print_row(f"{len(chosen)} cases", total, time.monotonic() - started)
+    return len(total.findings)
+
+
+def print_row(name: str, one: Killed, seconds: float) -> None:
+    rate = one.kills / max(seconds, 1e-3)
+    print(f"crash: {name:<36} {one.calls:6} {one.kills:6} {one.states:6} {one.failed:6} {rate:8.1f}", flush=True)
 
 
 def crash_scenario(number: int) -> faults.Report:
@@ -90,12 +171,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("CRASH_ROUNDS", "20")))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CRASH_SEED", "1")))
-    parser.add_argument("--only", default="", help="only the scenarios with this in their name, and no kills of pack")
+    parser.add_argument("--only", default="", help="only cases and scenarios with this in their name, no kills of pack")
+    most = int(os.environ.get("CRASH_KILLS", str(sys.maxsize)))
+    parser.add_argument("--kills", type=int, default=most, help="at most so many kills at calls, a case and start")
+    parser.add_argument("--calls", action="store_true", help="only the kills at each call")
     given = parser.parse_args(arguments)
     started = time.monotonic()
     print(f"crash: seed {given.seed}, {given.rounds} rounds")
-    found = crash_operations(given.only)
-    if not given.only:
+    found = crash_calls(given.only, given.kills, given.seed)
+    if not given.calls:
+        found += crash_operations(given.only)
+    if not given.only and not given.calls:
         found += crash_pack(given.rounds, given.seed)
     print(f"crash: {found} findings in {time.monotonic() - started:.0f} s")
     return int(found > 0)

@@ -19,9 +19,14 @@ OLD = {"a/0": b"old", "meta": b"old meta"}
 NEW = {"a/0": b"new", "a/1": b"x" * (3 << 20), "b/c/0": b"deep", "meta": b"new meta"}
 
 
+def own_files(path: str) -> list[str]:
+    """What the datasets of this file list."""
+    return [*(OLD | NEW), "link"]
+
+
 def write(store: Store, path: str, files: dict[str, bytes], *, overwrite: bool = False) -> None:
     assert isinstance(store, SupportsFolders)
-    folder = store.stage_folder(path, overwrite=overwrite)
+    folder = store.stage_folder(path, overwrite=overwrite, own=own_files)
     try:
         for name, data in files.items():
             file = folder.stage(name)
@@ -124,6 +129,10 @@ def test_a_replaced_folder_loses_links_but_not_what_they_show(tmp_path: Path) ->
     (tmp_path / "kept" / "file").write_bytes(b"mine")
     path = start(tmp_path, overwrite=True)
     (path / "link").symlink_to(tmp_path / "kept")
+    (path / "other").symlink_to(tmp_path / "kept")
+    with pytest.raises(ConfigError, match="found other"):
+        write(LocalStore(), str(path), NEW, overwrite=True)
+    (path / "other").unlink()
     write(LocalStore(), str(path), NEW, overwrite=True)
     assert files_in(path) == NEW
     assert os.listdir(path.parent) == ["set"]

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from penstock.errors import ConfigError
 from penstock.store._leftovers import Kept, is_staged_name
 from penstock.store.local import LocalStore
 from penstock.testing import FaultyOs
@@ -227,3 +228,28 @@ def test_a_file_that_is_visible_already_is_never_taken_over(tmp_path: Path) -> N
     file.commit()
     assert path.read_bytes() == b"something else"
     assert kept.bytes == 0
+
+
+def test_a_second_name_goes_when_the_same_is_refused(tmp_path: Path) -> None:
+    """A writer was killed between its link and its unlink."""
+    (tmp_path / "a").write_bytes(b"done")
+    (tmp_path / "other").write_bytes(b"other")
+    os.link(tmp_path / "a", tmp_path / ".a.01234567.staged")
+    os.link(tmp_path / "other", tmp_path / ".a.01234568.staged")
+    (tmp_path / ".a.01234569.staged").write_bytes(b"unfinished")
+    with pytest.raises(ConfigError, match="the output exists"):
+        LocalStore().stage(str(tmp_path / "a"))
+    assert sorted(staged(tmp_path)) == [".a.01234568.staged", ".a.01234569.staged"]
+    assert (tmp_path / "a").read_bytes() == b"done"
+
+
+def test_a_writer_whose_second_name_was_swept_commits(tmp_path: Path) -> None:
+    class Swept(FaultyOs):
+        def link(self, path: str, name: str) -> None:
+            os.link(path, name)
+            LocalStore().sweep(name)
+
+    file = LocalStore(Swept()).stage(str(tmp_path / "a"))
+    file.write(b"x")
+    file.commit()
+    assert os.listdir(tmp_path) == ["a"]

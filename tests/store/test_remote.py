@@ -225,6 +225,22 @@ def test_of_two_writers_one_wins(
     assert keys(store, root) == [path]
 
 
+@pytest.mark.parametrize("again", [b"x" * 100, b"y" * 100])
+def test_the_same_again_takes_over_what_a_killed_upload_left(
+    store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch, again: bytes
+) -> None:
+    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
+    killed = store.stage(f"{root}/set/big")
+    killed.write(b"x" * 100)
+    killed.sync()
+    (left,) = keys(store, root)
+    put(store, f"{root}/set/big", again)
+    assert keys(store, root) == ([left] if again[0] != b"x"[0] else []) + [f"{root}/set/big"]
+    put(store, f"{root}/.of-another.01234567.staged", b"")
+    store.sweep(f"{root}/set")
+    assert keys(store, root) == [f"{root}/.of-another.01234567.staged", f"{root}/set/big"]
+
+
 def test_a_claim_of_another_writer(store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
     monkeypatch.setattr(_remote_staged, "ONE_COPY_BYTES", 10)

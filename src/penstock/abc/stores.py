@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -180,16 +180,26 @@ class SupportsExpectedReads(Protocol):
 class SupportsFolders(Protocol):
     """A store that can make whole folders visible at once."""
 
-    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> StagedFolder:
+    def stage_folder(
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,
+        beside: str | None = None,
+        own: Callable[[str], Collection[str] | None] | None = None,
+    ) -> StagedFolder:
         """Begin a folder.
 
         Args:
             path: where it will be; an empty folder there counts as nothing.
-            overwrite: replace a folder that is there.
+            overwrite: replace a folder that is there, where `own` lists every file in it.
             beside: keep the hidden files next to this path; by default next to `path`.
+            own: gives the files that a dataset in a folder lists itself, by their paths in it, the one that makes it
+                visible last; None where none is there.
 
         Raises:
-            ConfigError: something stands at `path` and `overwrite` is false (asked again at commit).
+            ConfigError: something stands at `path` and `overwrite` is false, or it is more than `own` lists (asked
+                again at commit).
         """
         ...
 

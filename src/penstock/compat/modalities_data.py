@@ -29,6 +29,7 @@ from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
 
@@ -99,6 +100,7 @@ def require_sound_pbin(path: Path) -> None:
 def _refuse_same(source: Path, target: Path) -> None:
     if same_file(local_path(source, _MODALITIES), local_path(target, _MODALITIES)):
         raise ConfigError("input and output must be different files", path=target)
+    require_other([str(source)], str(target))
 
 
 def _require_file(path: Path) -> None:
@@ -255,16 +257,18 @@ def _all_lines(path: Path) -> tuple[LineRows, bool]:
 
 def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
     """Lines alone, without an index or a side file: what Modalities leaves."""
-    counter = Counter(len(rows), progress)
-    staged = LocalStore().stage(str(target), overwrite=policy == "override")
-    try:
-        for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(str(target))):
-            staged.write(data)
-            counter.add(len(lengths))
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    counter, store = Counter(len(rows), progress), LocalStore()
+    path = output_path(store, str(target))
+    with claimed(store, path):
+        staged = store.stage(path, overwrite=policy == "override")
+        try:
+            for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(path)):
+                staged.write(data)
+                counter.add(len(lengths))
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            raise
 
 
 def _tell_unended(done: Done, files: Sequence[Path]) -> None:

@@ -14,7 +14,8 @@ from penstock.convert.eos import EosRule
 from penstock.convert.samples import GROUPED
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import formats_of_name, get_format, sniff
+from penstock.formats import files_at, formats_of_name, get_format, sniff
+from penstock.store.outputs import output_path, require_other
 from penstock.store.resolve import absolute, resolve
 from penstock.types import Manifest, OpenOptions, Sample
 
@@ -71,10 +72,12 @@ def make_plan(
         ConfigError: options that make no sense.
     """
     chosen, source_options, target_options = sides(target, to, options)
-    opened, source_path = _open(source, format, source_options)
+    opened, source_path, source_format = _open(source, format, source_options)
     if chosen.traits.tokens and not is_token_source(opened):
         opened = column_tokens(opened, source_path, source_options.get("eos_id")) or opened
     store, target_path = resolve(target)
+    target_path = output_path(store, target_path)
+    require_other(files_at(source_format, source_path), target_path, *files_at(chosen.name, target_path))
     if not is_token_source(opened):
         hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
         raise Unsupported(f"{chosen.name} can't hold these samples", path=source_path, hint=hint)
@@ -107,14 +110,17 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
     return of_source, of_target
 
 
-def _open(source: str | os.PathLike[str], format: str | None, options: Mapping[str, Any]) -> tuple[Source[Sample], str]:
+def _open(
+    source: str | os.PathLike[str], format: str | None, options: Mapping[str, Any]
+) -> tuple[Source[Sample], str, str]:
+    """The source, its path and its format."""
     store, path = resolve(source)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **options}
     if "columns" in given:
         given["columns"] = tuple(given["columns"])
     chosen = get_format(format) if format else sniff(store, path)
-    return chosen.open(store, path, OpenOptions(**given)), path
+    return chosen.open(store, path, OpenOptions(**given)), path, chosen.name
 
 
 def _token_options(source: TokenSource, path: str, rule: EosRule, given: Mapping[str, Any]) -> dict[str, Any]:

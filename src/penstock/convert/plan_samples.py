@@ -14,11 +14,12 @@ from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, choose_columns,
 from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, TableRows
 from penstock.convert.samples import GROUPED, Input, RowMaker, Target
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import files_at, get_format, sniff
 from penstock.formats._shard_merge import common_layout
 from penstock.formats._shard_source import ShardSource
 from penstock.formats._shard_writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.local import LocalStore
+from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve
 from penstock.types import Manifest, OpenOptions, Sample
 
@@ -82,6 +83,9 @@ def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[
         hint = "Convert without, then `penstock prepare --split-ratio …`"
         raise ConfigError("split_ratio can't be checked in a conversion", path=target, hint=hint)
     given, format, first = _input(source, asked)
+    if given.place is not None and isinstance(source, str | os.PathLike):
+        files = [given.path] if format == "value" else files_at(format, given.path)
+        require_other(files, target, *files_at(asked.to, target))
     encodings = _encodings(given.rows, given.path) if format in ("mds", *TEXT_FORMATS) else {}
     found = find_columns(format, encodings, first)
     wanted, names = _wanted(asked.columns)

@@ -19,7 +19,9 @@ from penstock.convert.plan_samples import Asked, plan_samples
 from penstock.convert.samples import GROUPED, count_workers, finish, verify, write_at_once, write_in_groups
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._tokens import document_runs
+from penstock.store._sweep import sweep_output
 from penstock.store.local import Kept, LocalStore
+from penstock.store.outputs import claimed, output_path
 from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest, Sample
@@ -125,7 +127,15 @@ def convert(
 def _convert_samples(
     source: Any, target: str | os.PathLike[str], asked: Asked, workers: int, executor: str, advance: Advance
 ) -> ConvertReport:
-    store, path = resolve(target)
+    store, named = resolve(target)
+    path = output_path(store, named)
+    with claimed(store, path) as held:
+        return _convert_held(source, held, path, asked, workers, executor, advance)
+
+
+def _convert_held(
+    source: Any, store: Store, path: str, asked: Asked, workers: int, executor: str, advance: Advance
+) -> ConvertReport:
     started = time.monotonic()
     given, what, lost = plan_samples(source, store, path, asked)
     kept = Kept()
@@ -170,11 +180,13 @@ def _convert_tokens(
     if isinstance(store, LocalStore):
         store = LocalStore(kept=kept)
     started = time.monotonic()
-    manifest = _copy(plan, store, kept, advance, overwrite=overwrite)
-    copied = time.monotonic()
-    written = plan.format.open(store, plan.target_path, plan.open_options)
-    digest = _verify(plan, written, manifest)
-    remove_mark(store, plan.target_path)
+    split = plan.create_options.get("split")  # others may be written at the same time
+    with claimed(store, f"{plan.target_path}.{split}" if split else plan.target_path) as held:
+        manifest = _copy(plan, held, kept, advance, overwrite=overwrite)
+        copied = time.monotonic()
+        written = plan.format.open(held, plan.target_path, plan.open_options)
+        digest = _verify(plan, written, manifest)
+        remove_mark(held, plan.target_path)
     tokens = written if is_token_source(written) else None
     return ConvertReport(
         to=plan.format.name,
@@ -204,6 +216,7 @@ def _copy(plan: Plan, store: Store, kept: Kept, advance: Advance, *, overwrite: 
     what = {"to": plan.format.name, "source": plan.source.fingerprint, "options": plan.create_options}
     what |= {"eos": [plan.rule.action, plan.rule.eos_id]}
     if not overwrite and has_mark(store, plan.target_path, what) and _is_visible(plan, store):
+        sweep_output(store, plan.target_path)
         return None
     with plan.format.create(store, plan.target_path, plan.create_options, overwrite=overwrite) as writer:
         try:

@@ -20,7 +20,16 @@ from penstock.convert.assemble import assemble
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, Column
 from penstock.convert.forms import Convert, converter
 from penstock.convert.rows import KEY, MemoryRows, Place, Rows, batches, sample_digest, shown_digest
-from penstock.convert.work import Done, find_done, group_path, open_work, remove_work, save_done, work_folder
+from penstock.convert.work import (
+    Done,
+    find_done,
+    group_path,
+    open_work,
+    remove_work,
+    save_done,
+    sweep_work,
+    work_folder,
+)
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.prepare.executors import make_executor
@@ -245,6 +254,7 @@ def write_in_groups(
         if published is not None:
             return published
     if not target.overwrite and store.exists(path) and not _is_empty(store, path):
+        sweep_work(store, path, what)
         raise output_exists(path)
     with open_work(store, path, what) as folder:
         job = Job(given.place, given.path, target, store, folder)

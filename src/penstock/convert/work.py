@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
@@ -58,13 +58,13 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
     """The locked work folder. It stays for the same command where a run is interrupted, not where it is refused.
 
     Raises:
-        ConfigError: another run writes this output.
+        PrepareError: another run writes this output.
     """
     folder = work_folder(target)
     with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
         if not had:
-            raise ConfigError("another run is writing this output", path=target, hint="Wait for it")
-        path, data = os.path.join(folder, _PLAN), msgspec.json.encode(plan, order="sorted")
+            raise PrepareError("another run is writing this output", path=target, hint="Wait for it")
+        path, data = os.path.join(folder, _PLAN), _encode(plan)
         try:
             known = store.get(path)
         except NotFound:
@@ -107,6 +107,23 @@ def remove_work(store: LocalStore, target: str) -> None:
             _clear(store, folder)
             store.delete(os.path.join(folder, _LOCK))
             store.remove_folder(folder)
+
+
+def sweep_work(store: LocalStore, target: str, plan: dict[str, Any]) -> None:
+    """Remove what a run left that was killed when its output was complete: work of the same plan, or of none."""
+    folder = work_folder(target)
+    if not store.is_folder(folder):
+        return
+    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+        known = b""
+        with contextlib.suppress(NotFound):
+            known = store.get(os.path.join(folder, _PLAN))
+        if had and known in (b"", _encode(plan)):
+            remove_work(store, target)
+
+
+def _encode(plan: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(plan, order="sorted")
 
 
 def _clear(store: LocalStore, folder: str) -> None:

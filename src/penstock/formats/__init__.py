@@ -11,7 +11,7 @@ import importlib
 import os
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
@@ -189,6 +189,19 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         raise Unsupported(f"the format {format!r} is read-only", path=path)
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
+
+
+def files_at(name: str, path: str) -> tuple[str, ...]:
+    """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
+    chosen = get_format(name)
+    return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+@runtime_checkable
+class _HasFiles(Protocol):
+    """A format whose datasets are several files, or others than their path says."""
+
+    def files_at(self, path: str, /) -> tuple[str, ...]: ...
 
 
 def _built_in_of_name(path: str) -> list[str]:

@@ -27,7 +27,9 @@ from penstock.formats._shard_names import numeric_order
 from penstock.formats._shard_output import Output, open_output
 from penstock.formats._shard_side import SIDE_NAME
 from penstock.formats._shard_source import folder_of, read_index
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
+from penstock.store.outputs import claim
 from penstock.store.resolve import resolve
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Manifest
@@ -73,18 +75,26 @@ def merge_index(
         parse_index(data, where)
     except Corrupt as error:
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
-    if store.exists(where):
-        if store.get(where) == data:
-            return len(shards)
-        if not overwrite:
-            raise output_exists(where)
-    staged = store.stage(where, overwrite=overwrite)
+    held = claim(store, where)
     try:
-        staged.write(data)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+        if store.exists(where):
+            sweep_output(store, where)
+            there = store.get(where)
+            if there == data:
+                return len(shards)
+            if not overwrite:
+                raise output_exists(where)
+            if b'"shards"' not in there:
+                raise ConfigError("what stands here is no index of shards", path=where, hint="Name another folder")
+        staged = store.stage(where, overwrite=overwrite)
+        try:
+            staged.write(data)
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            raise
+    finally:
+        held.release()
     return len(shards)
 
 

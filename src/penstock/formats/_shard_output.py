@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
@@ -13,8 +14,11 @@ from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError
 from penstock.formats._index_json import INDEX_NAME, Layout, Shard, ShardFile
-from penstock.formats._shard_upload import FilesOutput
+from penstock.formats._shard_source import own_files
+from penstock.formats._shard_upload import FilesOutput, sweep_mark
+from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
+from penstock.store.outputs import open_folder, output_path
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
 
@@ -44,12 +48,15 @@ class Output(Protocol):
 
 def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
     """Begin a dataset at `path`; raises `ConfigError` where something is there that may not be replaced."""
+    path = output_path(store, path)
     if isinstance(store, SupportsFolders):
-        return _FolderOutput(store.stage_folder(path, overwrite=overwrite), side_name)
+        return _FolderOutput(open_folder(store, path, partial(own_files, store), overwrite=overwrite), side_name)
     if store.exists(f"{path}/{INDEX_NAME}"):
         if overwrite:
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+        sweep_output(store, path)
+        sweep_mark(store, path)
         raise output_exists(path)
     return FilesOutput(store, path, side_name, overwrite=overwrite)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +28,7 @@ from penstock.formats._shard_files import offset_table
 from penstock.formats._shard_names import numeric_order, parse_shard_name, shards_in
 from penstock.formats._shard_side import SIDE_NAME, write_shards_manifest
 from penstock.formats._shard_source import folder_of, splits_in
+from penstock.store.backup import back_up
 from penstock.types import Action, Finding, OpenOptions
 
 _FIXED = {"shards.no-index", "shards.index", "shards.size", "shards.shard", "shards.config", "shards.unlisted"}
@@ -242,18 +242,11 @@ def _publish(store: Store, path: str, data: bytes) -> str | None:
     """Put the index in its place; returns where the old one is kept, None where there was none."""
     backup = None
     if store.exists(path):
-        names = (f"{path}.bak{number or ''}" for number in itertools.count())
-        backup = next(name for name in names if not store.exists(name))
-        _write(store, backup, store.get(path))
-    _write(store, path, data, overwrite=True)
-    return backup
-
-
-def _write(store: Store, path: str, data: bytes, *, overwrite: bool = False) -> None:
-    staged = store.stage(path, overwrite=overwrite)
+        backup = back_up(store, path)
+    staged = store.stage(path, overwrite=True)
     try:
         staged.write(data)
         staged.commit()
-    except BaseException:
+    finally:
         staged.abort()
-        raise
+    return backup

@@ -440,6 +440,12 @@ def splits_in(store: Store, path: str) -> list[str]:
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
 
 
+def own_files(store: Store, folder: str) -> list[str]:
+    """The files that the index of a folder lists, by their names there; the index last. Raises as `read_index`."""
+    shards = read_index(store, folder).shards
+    return [*(file.basename for shard in shards for file in shard.files()), SIDE_NAME, INDEX_NAME]
+
+
 def read_index(store: Store, folder: str) -> Index:
     """The index of a folder; raises `NotFound`, or what `parse_index` raises."""
     path = f"{folder}/{INDEX_NAME}"

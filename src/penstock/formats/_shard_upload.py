@@ -171,6 +171,12 @@ class FilesOutput:
             staged.abort()
 
 
+def sweep_mark(store: Store, path: str) -> None:
+    """Remove the mark of a writer that was killed when its index was there already."""
+    with contextlib.suppress(OSError):
+        store.delete(f"{path}/{MARK}")
+
+
 def _read_mark(store: Store, path: str) -> Mark | None:
     try:
         return msgspec.json.decode(store.get(f"{path}/{MARK}"), type=Mark)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from penstock.abc import Format, SupportsTokenParts, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
-from penstock.formats import BUILT_IN, format_names, get_format
+from penstock.formats import BUILT_IN, files_at, format_names, get_format
 from penstock.prepare.assemble import Assembly
 from penstock.prepare.columns import COLUMN, ColumnParts
 from penstock.prepare.engines import EngineName, Reference
@@ -34,6 +34,7 @@ from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import claim, output_path, require_other, require_outside
 from penstock.store.resolve import absolute, local_path
 from penstock.types import Manifest, OpenOptions
 
@@ -116,7 +117,7 @@ def pack(
     selection = select(field, join, jq, text_per if input_format == "text" else "json")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
-    path = absolute(local_path(output, "what pack writes"))
+    path = output_path(store or LocalStore(), absolute(local_path(output, "what pack writes")))
     request = _Request(
         given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
         output=path,
@@ -184,12 +185,13 @@ def _pack(request: _Request) -> PackReport:
             with _plain_errors(request.output):
                 return _complete(request, published, started)
         if request.store.exists(request.output):
+            _sweep_output(request)
             raise output_exists(request.output)
     if request.store.is_folder(request.output) and request.to != "mds":
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
-    if any(os.path.samefile(path, request.output) for path in paths if os.path.exists(request.output)):
-        raise ConfigError("the output would replace an input", path=request.output, hint="Name another output")
+    require_other(paths, request.output, *files_at(request.to, request.output))
+    require_outside(map(os.fspath, request.given), request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
         material = _material(request, paths)
         for one in material.inputs:
@@ -364,8 +366,15 @@ def _published(request: _Request) -> Manifest | None:
     return manifest if isinstance(manifest, Manifest) else None
 
 
+def _sweep_output(request: _Request) -> None:
+    """Refused where somebody writes the output; what a killed writer left of it goes."""
+    for path in files_at(request.to, request.output):
+        claim(request.store, path).release()
+
+
 def _complete(request: _Request, manifest: Manifest, started: float) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
+    _sweep_output(request)
     material = _material(request, find_paths(request.given, request.input_format))
     recorded = _recorded(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}

@@ -13,11 +13,12 @@ from typing import Literal, get_args
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, write_index
+from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, require_own_index, write_index
 from penstock.formats.jsonl.energon import energon_index_path, write_energon_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.prepare.executors.processes import ProcessExecutor
+from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve
 
 OnError = Literal["raise", "skip"]
@@ -86,11 +87,13 @@ def build_index(
     target_store, target = (store, default(root)) if index_path is None else resolve(index_path)
     if absolute(target) == absolute(root):
         raise ConfigError("the index would replace its own file", path=root)
+    require_other([root], target)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
+    require_own_index(target_store, target, flavor, has_data=True)
     if flavor == "energon":
         return _index_for_energon(store, root, target_store, target, on_error, overwrite, progress)
     if workers is None:

@@ -17,7 +17,7 @@ from penstock.reshape.rewrite import (
     Written,
     append_rows,
     open_writer,
-    require_other_path,
+    require_other_dataset,
 )
 from penstock.reshape.rows import is_tars, open_rows, tar_verbs
 from penstock.reshape.samples import SampleRows
@@ -96,7 +96,7 @@ def merge(
 def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
     store, path = resolve(output.path)
-    require_other_path([rows.path for rows in sources], path)
+    require_other_dataset(sources, path, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
         raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")

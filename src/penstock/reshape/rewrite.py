@@ -20,10 +20,11 @@ from penstock.abc import (
     Writer,
 )
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats import formats_of_name, get_format
+from penstock.formats import files_at, formats_of_name, get_format
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
 from penstock.reshape.samples import SampleRows
-from penstock.store.resolve import absolute, resolve, same_file
+from penstock.store.outputs import require_other
+from penstock.store.resolve import absolute, resolve
 from penstock.types import IntArray, Manifest
 
 Path = str | os.PathLike[str]
@@ -108,7 +109,6 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
         Unsupported: the format can't hold these rows.
     """
     store, path = resolve(output.path)
-    require_other_path([rows.path for rows in sources], path)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
         what = f"{sources[0].format} and {other.format} don't mix"
@@ -121,16 +121,17 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
     if not chosen.traits.write or chosen.traits.tokens != bool(documents):
         what = "documents of tokens" if documents else "lines"
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=path, hint="Name one with --to (to=)")
+    require_other_dataset(sources, path, chosen.name)
     options: dict[str, Any] = {}
     if documents:
         options = _token_options(documents, output) | {"options": dict(made_by)}
     return chosen.create(output.store or store, path, options, overwrite=output.overwrite)
 
 
-def require_other_path(inputs: Sequence[str], path: str) -> None:
-    """Refuse an output that is one of the inputs; raises `ConfigError`."""
-    if any(same_file(one, path) for one in inputs):
-        raise ConfigError("the output would replace an input", path=path, hint="Name another output")
+def require_other_dataset(inputs: Sequence[AnyRows], path: str, name: str) -> None:
+    """Refuse an output of the format `name` that is one of the inputs, or has to do with one; raises `ConfigError`."""
+    files = [file for rows in inputs for file in files_at(rows.format, rows.path)]
+    require_other(files, path, *files_at(name, path))
 
 
 def _sample_writer(
@@ -138,6 +139,7 @@ def _sample_writer(
 ) -> Writer:
     """A writer of the same format, columns and options as the sources have."""
     first = sources[0]
+    require_other_dataset(sources, path, first.format)
     for rows in sources:
         if (rows.format, rows.writer_options()["columns"]) != (first.format, first.writer_options()["columns"]):
             raise ConfigError("samples of different columns", path=rows.path, hint="Convert one of them first")

@@ -29,7 +29,8 @@ from penstock.formats.webdataset.nvmeta import (
 from penstock.formats.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.webdataset.writer import WebdatasetWriter
 from penstock.reshape.reorder import SeededOrder
-from penstock.reshape.rewrite import Counter, Path, Progress, Written, require_other_path
+from penstock.reshape.rewrite import Counter, Path, Progress, Written
+from penstock.store.outputs import require_other
 from penstock.store.resolve import resolve
 from penstock.types import IntArray, Sample
 
@@ -117,7 +118,7 @@ def merge_tars(
     split = given.pop("split", None)
     opened = [_splits_of(one, split, store) for one in sources]
     target_store, path = resolve(target)
-    require_other_path([root for root, _ in opened], path)
+    require_other([root for root, _ in opened], path)
     typing = [_typing(root, store or resolve(one)[0]) for one, (root, _) in zip(sources, opened, strict=True)]
     other = next((place for place, one in enumerate(typing) if one != typing[0]), None)
     if other is not None:
@@ -169,7 +170,8 @@ def split_tars(
         )
     samples = next(iter(filled.values()), _joined([]))
     target_store = store or resolve(paths[0])[0]
-    require_other_path(list(paths), root)
+    for path in paths:
+        require_other([root], path)
     typing = _typing(root, store or resolve(source)[0])
     counter = Counter(len(samples), progress)
     parts = part_of(len(samples), samples)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import logging
 import os
 import re
 import secrets
@@ -25,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.abc import Buffer
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated
@@ -35,7 +35,7 @@ from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 
-_log = logging.getLogger("penstock")
+_log = logger()
 _NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
 _KEPT_FREE = 20
 """Without a budget, one part in so many of the disk stays free."""

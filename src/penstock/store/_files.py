@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from penstock.errors import ConfigError
+from penstock.store._replaced import Owned, require_replaceable
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -58,7 +59,9 @@ def sync_folder(os_module: Any, folder: str) -> None:
 
 
 def remove_tree(os_module: Any, root: str) -> None:
-    """Remove a folder and all in it, links not followed; what can't be removed stays."""
+    """Remove a folder and all in it, links not followed, nor a root that is one; what can't be removed stays."""
+    if os.path.islink(root):
+        return
     for folder, folders, names in os.walk(root, topdown=False):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for remove, name in [*((os_module.unlink, name) for name in names + links), (os_module.rmdir, "")]:
@@ -99,17 +102,26 @@ def is_free(path: str) -> bool:
     return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
 
 
-def publish_folder(os_module: Any, source: str, target: str, *, overwrite: bool) -> None:
-    """Rename a folder to its final name, or exchange it with the one that it replaces."""
+def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, *, overwrite: bool) -> list[str] | None:
+    """Rename a folder to its final name, or exchange it with the one that it replaces.
+
+    Returns:
+        What the dataset that was replaced lists; None where nothing was.
+
+    Raises:
+        ConfigError: what stands there may not be replaced; see `require_replaceable`.
+    """
     if overwrite and not is_free(target):
+        names = require_replaceable(target, own)  # what appeared since the output began is seen here
         exchange(source, target)
-        return
+        return names
     try:
         os_module.rename(source, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise output_exists(target) from None
         raise
+    return None
 
 
 def output_exists(path: str) -> ConfigError:

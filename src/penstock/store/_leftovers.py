@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.store._files import remove_tree
+from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, listed, strangers
+from penstock.store._replaced import is_staged_name as is_staged_name
 
-STAGED_SUFFIX = ".staged"
 _PIECE_BYTES = 1 << 20
 
 
@@ -33,18 +34,65 @@ class Kept:
     hold: bool = False
 
 
-def is_staged_name(name: str) -> bool:
-    """Whether a file name is that of a staged file."""
-    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+__all__ = [
+    "Kept",
+    "is_staged_name",
+    "make_staged",
+    "remove_others",
+    "staged_name",
+    "take_leftovers",
+    "write_what_differs",
+]
 
 
-def staged_name(name: str) -> str:
-    """A hidden name for a file that will be called `name`."""
-    return f"{_start(name)}{secrets.token_hex(4)}{STAGED_SUFFIX}"
+def staged_name(name: str, token: str | None = None) -> str:
+    """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
+    return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def make_staged(
+    os_module: Any, folder: str, name: str, flags: int = os.O_EXCL, *, hidden: bool = True, is_folder: bool = False
+) -> tuple[str, int]:
+    """Make a staged file or folder, and lock it; returns its path and open descriptor.
+
+    Args:
+        os_module: does the work.
+        folder: where.
+        name: what it will be called.
+        flags: `os.O_EXCL`, or 0 for a file that may be there.
+        hidden: under a hidden name until then.
+        is_folder: make a folder.
+    """
+    how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_CREAT | flags
+    while True:
+        path = os.path.join(folder, staged_name(name) if hidden else name)
+        if is_folder:
+            os_module.mkdir(path)
+        try:
+            fd = os_module.open(path, how | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if is_folder and isinstance(error, FileNotFoundError):
+                continue  # as below, before it could be locked
+            if is_folder:
+                with contextlib.suppress(OSError):
+                    os_module.rmdir(path)
+            raise
+        if _is_locked(fd, path) or not hidden:
+            return path, fd
+        os_module.close(fd)
+
+
+def _is_locked(fd: int, path: str) -> bool:
+    """Lock what was just made; False where another writer took it for that of a dead one, and removes it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def take_leftovers(
-    os_module: Any, folder: str, name: str, *, keep: bool, want_folder: bool = False
+    os_module: Any, folder: str, name: str, *, keep: bool, want_folder: bool = False, own: Owned | None = None
 ) -> tuple[str, int] | None:
     """Remove what dead writers of `name` left in `folder`.
 
@@ -54,6 +102,7 @@ def take_leftovers(
         name: what it would have been called.
         keep: take one of them over, instead of removing it.
         want_folder: the one to take over is a folder, else a file.
+        own: tells what a dataset in a folder lists: of one that was replaced, nothing else is removed.
 
     Returns:
         Path and open, locked descriptor of the one that is taken over; None where there is none.
@@ -70,8 +119,11 @@ def take_leftovers(
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
                 # A file with a second name is visible already: what is written to it would be seen.
-                own = is_folder or os.fstat(fd).st_nlink == 1
-                if keep and taken is None and is_folder == want_folder and own:
+                hidden = is_folder or os.fstat(fd).st_nlink == 1
+                names = listed(own, path) if is_folder else None
+                if names is not None and next(strangers(path, names), None) is not None:
+                    drop_replaced(os_module, path, names, os.path.join(folder, name))
+                elif keep and taken is None and is_folder == want_folder and hidden:
                     taken, fd = (path, fd), -1
                 elif is_folder:
                     remove_tree(os_module, path)
@@ -81,6 +133,21 @@ def take_leftovers(
                 if fd >= 0:
                     os_module.close(fd)
     return taken
+
+
+def drop_second_names(os_module: Any, path: str) -> None:
+    """Remove the hidden names of a visible file: what a writer leaves that is killed between its last two calls."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with contextlib.suppress(OSError):
+        visible = os.stat(path)
+        if visible.st_nlink == 1:
+            return
+        for entry in os.listdir(folder):
+            hidden = os.path.join(folder, entry)
+            if entry.startswith(_start(name)) and is_staged_name(entry):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.lstat(hidden), visible):
+                        os_module.unlink(hidden)
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:

@@ -29,15 +29,18 @@ from penstock._pool import Pool
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
+from penstock.store._patience import Watch
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 
 _MOST_WAIT_S = 10.0
 _PART_BYTES = 1 << 24
+_AS_LONG_AS_BYTES_COME = timedelta(days=7)
 _MOST_PARTS = 9_000  # S3 takes 10,000
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRY_AGAIN = {408, 429}
 T = TypeVar("T")
+Answered = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Objects:
         self._base = base
         self._options = options
         self._store = _open(base, options)
+        self._watch = Watch()
         self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
@@ -209,20 +213,21 @@ class Objects:
     def _read_one(self, key: str, place: Range | None) -> tuple[Buffer, Head, int]:
         options = {} if place is None else {"range": place}
 
-        def once() -> tuple[Buffer, Head]:
+        def once(answered: Answered) -> tuple[Buffer, Head]:
             try:
                 found = self._obstore.get(self._store, key, options=options)
             except self._obstore.exceptions.NotSupportedError as error:
                 raise RangesIgnored(
                     "the server sends whole files only", path=self._url(key), found=_first_lines(error)
                 ) from None
+            answered()
             data = memoryview(found.bytes())
             expected_bytes = found.meta["size"] if place is None else min(place[1], found.meta["size"]) - place[0]
             if len(data) != expected_bytes:
                 raise _EndsEarly(f"the answer has {len(data)} bytes, and {expected_bytes} were announced")
             return data, _head(found.meta)
 
-        (data, head), tries = self._try(key, once)
+        (data, head), tries = self._try_answered(key, once)
         return data, head, tries
 
     def _create(self, key: str, work: Callable[[], object], is_ours: Callable[[], bool]) -> bool:
@@ -241,11 +246,21 @@ class Objects:
 
     def _try(self, key: str, work: Callable[[], T]) -> tuple[T, int]:
         """The result of `work`, and how often it was tried."""
+        return self._try_answered(key, lambda _: work())
+
+    def _try_answered(self, key: str, work: Callable[[Answered], T]) -> tuple[T, int]:
+        """The same of work that tells when the server begins to answer: then the deadline is that far away again."""
         options = self._options
         end_s = time.monotonic() + options.deadline_s
+
+        def answered() -> None:
+            nonlocal end_s
+            end_s = time.monotonic() + options.deadline_s
+
         for number in range(1, options.tries + 1):
             try:
-                return work(), number
+                with self._watch.waiting(self._url(key)):
+                    return work(answered), number
             except Exception as error:
                 if not _may_pass(error):
                     raise self._typed(key, error, number) from None
@@ -324,7 +339,7 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
             "allow_http": True,
             "connect_timeout": timedelta(seconds=min(10.0, options.timeout_s)),
             "read_timeout": timedelta(seconds=options.timeout_s),
-            "timeout": timedelta(seconds=options.deadline_s),
+            "timeout": _AS_LONG_AS_BYTES_COME,
         },
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=options.deadline_s)},
     }

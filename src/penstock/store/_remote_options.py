@@ -26,7 +26,7 @@ class RemoteOptions:
         tries: of one request, before its failure is an error.
         backoff_s: before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
         timeout_s: without a byte, a try has failed.
-        deadline_s: a try has failed after so long, though bytes still come; and no new try is begun.
+        deadline_s: without an answer in all tries, a request has failed; it begins anew where the server answers.
     """
 
     gap_bytes: int = REQUEST_BYTES
@@ -35,7 +35,7 @@ class RemoteOptions:
     tries: int = 10
     backoff_s: float = 0.1
     timeout_s: float = 30.0
-    deadline_s: float = 600.0
+    deadline_s: float = 120.0
 
     @classmethod
     def from_environment(cls) -> RemoteOptions:

@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
+import xxhash
+
 from penstock._digest import digest
 from penstock.abc import Buffer, Staged
 from penstock.errors import ConfigError, NotFound
@@ -21,6 +23,9 @@ ONE_PUT_BYTES = 1 << 23
 
 ONE_COPY_BYTES = 5 << 30
 """S3 copies no more in one request; a larger file is uploaded to its name, and a claim keeps others from it."""
+
+
+_HASHED_BYTES = 1 << 22
 
 
 class Uploads(Protocol):
@@ -91,9 +96,9 @@ class RemoteStaged:
         """Make the bytes durable, still invisible; a large file takes no more bytes after that."""
         if self._hidden is None and ONE_PUT_BYTES < self._open.tell() <= ONE_COPY_BYTES:
             folder, _, name = self._key.rpartition("/")
-            hidden = f"{folder}/{staged_name(name)}" if folder else staged_name(name)
             self._open.sync()
             self._size_bytes = self._open.tell()
+            hidden = f"{folder}/{self._hidden_name(name)}".removeprefix("/")
             self._uploads().put(hidden, self._open.hidden_path, create=False)
             self._hidden = hidden
             self._close()
@@ -154,6 +159,14 @@ class RemoteStaged:
                     remote.head(self._key)
                     return False
             return remote.put(self._key, local_path, create=False)
+
+    def _hidden_name(self, name: str) -> str:
+        """Named after its bytes: who writes the same again takes over what a killed writer left."""
+        hasher = xxhash.xxh3_64()
+        for start_bytes in range(0, self._size_bytes, _HASHED_BYTES):
+            length_bytes = min(_HASHED_BYTES, self._size_bytes - start_bytes)
+            hasher.update(self._open.read_at(start_bytes, length_bytes))
+        return staged_name(name, hasher.hexdigest()[:8])
 
     @property
     def _open(self) -> LocalStaged:

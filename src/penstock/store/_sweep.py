@@ -1,4 +1,4 @@
-"""Hidden files that dead processes left in a folder of the cache."""
+"""Hidden files that dead processes left: in a folder of the cache, and beside or in an output that is complete."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ import fcntl
 import functools
 import os
 import time
+from typing import Protocol, runtime_checkable
 
 from penstock.store._leftovers import is_staged_name
 
 _YOUNG_S = 60.0  # a file is made first and locked then
+
+
+@runtime_checkable
+class _Sweeps(Protocol):
+    """A store whose killed writers leave hidden files."""
+
+    def sweep(self, path: str, /) -> None: ...
+
+
+def sweep_output(store: object, path: str) -> None:
+    """Remove what a writer of `path` left that was killed when the file, or the folder, was visible already."""
+    if isinstance(store, _Sweeps):
+        store.sweep(path)
 
 
 def sweep(folder: str) -> None:

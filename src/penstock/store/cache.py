@@ -16,7 +16,6 @@ Where the cache folder takes no copy, ranges go on being read by ranges, and wha
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import logger
 from penstock.abc import Buffer, Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
 from penstock.store._copies import Copies, NoCopy, copy_name, wrong_bytes, wrong_size
@@ -43,7 +43,7 @@ _AGAIN_S = 60.0
 """After so long a cache folder that took no copy is asked again."""
 _IN_MEMORY_BYTES = 1 << 30
 """What is needed whole, and finds no room in the cache folder, is read into memory up to this size."""
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 class Remote(Store, Protocol):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap as _mmap
 import os
 import stat
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
+from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
     copy_range,
     is_free,
@@ -39,12 +39,15 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import (
     Kept,
+    drop_second_names,
     is_staged_name,
+    make_staged,
     remove_others,
     staged_name,
     take_leftovers,
     write_what_differs,
 )
+from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
@@ -58,13 +61,15 @@ class LocalStore:
     Args:
         os_module: does the work.
         kept: go on with what killed writers left, where bytes agree, and count these; by default it is removed.
+        claim: an output that is held already: writers of this store join in it.
     """
 
-    __slots__ = ("_kept", "_os")
+    __slots__ = ("_claim", "_kept", "_os")
 
-    def __init__(self, os_module: Any = os, *, kept: Kept | None = None) -> None:
+    def __init__(self, os_module: Any = os, *, kept: Kept | None = None, claim: LocalClaim | None = None) -> None:
         self._os = os_module
         self._kept = kept
+        self._claim = claim
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, ()) if self._os is os else (LocalStore, (self._os,))
@@ -134,14 +139,29 @@ class LocalStore:
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
         """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         if not overwrite and os.path.lexists(path):
+            self.sweep(path)
             raise output_exists(path)
         return LocalStaged(self._os, path, overwrite=overwrite, kept=self._kept)
 
-    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> LocalStagedFolder:
+    def stage_folder(
+        self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
+    ) -> LocalStagedFolder:
         """Begin a folder; see `penstock.abc.SupportsFolders`."""
-        if not overwrite and not is_free(path):
-            raise output_exists(path)
-        return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept)
+        if not is_free(path):
+            if not overwrite:
+                raise output_exists(path)
+            require_replaceable(path, own)
+        return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
+
+    def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
+        """Take an output, until it is released; raises `PrepareError` where another writer has it."""
+        if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
+            return JoinedClaim()
+        return LocalClaim(self._os, path, shared=shared)
+
+    def holding(self, claim: LocalClaim) -> LocalStore:
+        """This store for writers that join in `claim`."""
+        return LocalStore(self._os, kept=self._kept, claim=claim)
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
@@ -156,6 +176,10 @@ class LocalStore:
             self._os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(path) from None
+
+    def sweep(self, path: str) -> None:
+        """Remove what a writer of a visible file left that was killed just before its end."""
+        drop_second_names(self._os, path)
 
     def link(self, path: str, name: str) -> bool:
         """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
@@ -243,11 +267,8 @@ class LocalStaged:
             if taken is not None:
                 self._temp, self._fd = taken
             else:
-                temp = path if inside else os.path.join(folder, staged_name(name))
-                exclusive = 0 if inside and kept is not None else os.O_EXCL
-                self._fd = os_module.open(temp, os.O_RDWR | os.O_CREAT | exclusive | os.O_CLOEXEC, 0o666)
-                self._temp = temp
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flags = 0 if inside and kept is not None else os.O_EXCL
+                self._temp, self._fd = make_staged(os_module, folder, name, flags, hidden=not inside)
             self._left_bytes = os.fstat(self._fd).st_size
         except BaseException:
             self.abort()
@@ -370,7 +391,8 @@ class LocalStaged:
                 raise output_exists(self.path) from None
             self._os.rename(self._temp, self.path)
             return
-        self._os.unlink(self._temp)
+        with contextlib.suppress(FileNotFoundError):  # whoever is refused meanwhile takes it for that of a dead writer
+            self._os.unlink(self._temp)
 
     def _flush(self) -> None:
         if self._pending:
@@ -403,12 +425,20 @@ class LocalStaged:
 class LocalStagedFolder:
     """One staged local folder; see `penstock.abc.StagedFolder`. `stage` may be called from several threads."""
 
-    __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_temp", "path")
+    __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_own", "_temp", "path")
 
     def __init__(
-        self, os_module: Any, path: str, *, overwrite: bool, beside: str | None, kept: Kept | None = None
+        self,
+        os_module: Any,
+        path: str,
+        *,
+        overwrite: bool,
+        beside: str | None,
+        kept: Kept | None = None,
+        own: Owned | None = None,
     ) -> None:
         self.path = path
+        self._own = own
         self._kept = kept
         self._names: set[str] = set()
         self._os = os_module
@@ -418,15 +448,11 @@ class LocalStagedFolder:
         parent, name = os.path.dirname(os.path.abspath(beside or path)), os.path.basename(os.path.abspath(path))
         self._made = make_folders(os_module, parent)
         try:
-            taken = take_leftovers(os_module, parent, name, keep=kept is not None, want_folder=True)
+            taken = take_leftovers(os_module, parent, name, keep=kept is not None, want_folder=True, own=own)
             if taken is not None:
                 self._temp, self._fd = taken
                 return
-            temp = os.path.join(parent, staged_name(name))
-            os_module.mkdir(temp)
-            self._temp = temp
-            self._fd = os_module.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._temp, self._fd = make_staged(os_module, parent, name, is_folder=True)
         except BaseException:
             self.abort()
             raise
@@ -445,7 +471,7 @@ class LocalStagedFolder:
                 remove_others(self._os, self._temp, self._names)
             for folder, _, _ in os.walk(source, topdown=False):
                 sync_folder(self._os, folder)
-            publish_folder(self._os, source, target, overwrite=self._overwrite)
+            replaced = publish_folder(self._os, source, target, self._own, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
@@ -453,7 +479,13 @@ class LocalStagedFolder:
             for folder in (target, *self._made):
                 sync_folder(self._os, os.path.dirname(folder))
         finally:
-            self.abort()  # drops what is left: the folder that was replaced, or what was not asked for
+            try:
+                if replaced is not None:
+                    drop_replaced(self._os, source, replaced, target)
+            finally:
+                if replaced is not None and os.path.lexists(source):
+                    self._temp = ""  # what could not be removed is looked at by the next writer
+                self.abort()  # drops what is left: what was not asked for
 
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; does nothing a second time."""

@@ -9,17 +9,20 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
-from penstock.errors import NotFound, Truncated
+from penstock.errors import ConfigError, NotFound, Truncated
+from penstock.store._claims import MemoryClaim
+from penstock.store._replaced import Owned, listed, refuse_strangers
 from penstock.store.local import LocalStore, output_exists
 
 
 class MemoryStore:
     """Files in a dict: path → bytes."""
 
-    __slots__ = ("files",)
+    __slots__ = ("_taken", "files")
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.files: dict[str, bytes] = {} if files is None else files
+        self._taken: dict[str, int] = {}
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
@@ -63,11 +66,30 @@ class MemoryStore:
             raise output_exists(path)
         return MemoryStaged(self.files, path, overwrite=overwrite)
 
-    def stage_folder(self, path: str, *, overwrite: bool = False, beside: str | None = None) -> MemoryStagedFolder:
+    def stage_folder(
+        self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
+    ) -> MemoryStagedFolder:
         """Begin a folder; see `penstock.abc.SupportsFolders`."""
-        if not overwrite and self.exists(path):
-            raise output_exists(path)
-        return MemoryStagedFolder(self, path, overwrite=overwrite)
+        if self.exists(path):
+            if not overwrite:
+                raise output_exists(path)
+            self.require_replaceable(path, own)
+        return MemoryStagedFolder(self, path, overwrite=overwrite, own=own)
+
+    def claim(self, path: str, *, shared: bool = False) -> MemoryClaim:
+        """Take an output, until it is released; raises `PrepareError` where another writer has it."""
+        return MemoryClaim(self._taken, path, shared=shared)
+
+    def require_replaceable(self, path: str, own: Owned | None) -> None:
+        """As `penstock.store._replaced.require_replaceable`."""
+        if path in self.files:
+            raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
+        names = set(listed(own, path) or ())
+        refuse_strangers(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
+
+    def names_in(self, path: str) -> list[str]:
+        """All files under a folder, by their paths in it."""
+        return [name[len(path.rstrip("/")) + 1 :] for name in self.list(path)]
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Publish in order."""
@@ -151,10 +173,11 @@ class MemoryStaged:
 class MemoryStagedFolder:
     """One staged folder of a `MemoryStore`; see `penstock.abc.StagedFolder`."""
 
-    __slots__ = ("_files", "_overwrite", "_store", "path")
+    __slots__ = ("_files", "_overwrite", "_own", "_store", "path")
 
-    def __init__(self, store: MemoryStore, path: str, *, overwrite: bool) -> None:
+    def __init__(self, store: MemoryStore, path: str, *, overwrite: bool, own: Owned | None) -> None:
         self.path = path
+        self._own = own
         self._store = store
         self._overwrite = overwrite
         self._files: dict[str, bytes] = {}
@@ -170,6 +193,7 @@ class MemoryStagedFolder:
             if not self._overwrite:
                 self.abort()
                 raise output_exists(target)
+            self._store.require_replaceable(target, self._own)
             for name in list(self._store.list(target)):
                 self._store.delete(name)
         start = "" if part is None else part + "/"

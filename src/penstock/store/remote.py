@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock._secrets import redact
 from penstock.abc import Staged
-from penstock.errors import ConfigError, Denied, NotFound, Unsupported
+from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
 from penstock.store._elsewhere import transport
 from penstock.store._leftovers import is_staged_name
 from penstock.store._objects import Head, RangesIgnored, Reply, Transport
@@ -159,6 +159,13 @@ class RemoteStore:
         self._require_writable(path)
         self.head(path)
         self._transport.delete(self._key(path))
+
+    def sweep(self, path: str) -> None:
+        """Remove the hidden objects under a folder whose dataset is complete: their writers were killed."""
+        with contextlib.suppress(OSError, PenstockError):
+            for key in self._transport.list(self._key(path), first_only=False):
+                if is_staged_name(key.rpartition("/")[2]):
+                    self._transport.delete(key)
 
     # --- inside --------------------------------------------------------------------------------------------------
 

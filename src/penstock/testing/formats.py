@@ -24,7 +24,7 @@ from hypothesis.strategies import SearchStrategy
 
 from penstock._columns import stack
 from penstock.abc import Format, Source, Store
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format, sniff
 from penstock.store.local import LocalStore
 from penstock.testing.counting import CountingStore
@@ -250,18 +250,24 @@ class FormatSuite(SourceLaws):
         self.write(plain, self.other)
         assert files_in(dataset.parent) == files_in(plain.parent)
 
-    def test_of_two_writers_the_first_to_commit_wins(self, path: Path) -> None:
-        first, second = (
-            self.the_format.create(LocalStore(), str(path), self.options, overwrite=False) for _ in range(2)
-        )
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_second_writer_of_one_output_is_refused_at_once(self, path: Path, overwrite: bool) -> None:
+        if overwrite:
+            self.write(path, self.other)
+        first = self.the_format.create(LocalStore(), str(path), self.options, overwrite=overwrite)
+        for _ in range(2):
+            with pytest.raises(PrepareError):
+                self.the_format.create(LocalStore(), str(path), self.options, overwrite=overwrite)
         for sample in self.example:
             first.write(sample)
-        second.write(self.other[0])
         first.commit()
-        before = {name: data for name, data in files_in(path.parent).items() if name not in staged_in(path.parent)}
+        assert same_samples(read_all(lambda: self.open(path)) or [], self.example)
+        before = files_in(path.parent)
         with pytest.raises(ConfigError):
-            second.commit()
+            self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
+        self.the_format.create(LocalStore(), str(path), self.options, overwrite=True).abort()
         assert files_in(path.parent) == before
+        assert staged_in(path.parent) == []
 
     def test_unknown_option_is_refused(self, path: Path) -> None:
         with pytest.raises(ConfigError) as caught:

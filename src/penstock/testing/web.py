@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import unquote
 
-Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "whole", "corrupt", ""]
+Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "slow", "whole", "corrupt", ""]
 """What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
-for `hang_s`; the whole file for a range; one byte changed; nothing."""
+for `hang_s`; a body that takes `hang_s`, in ten pieces; the whole file for a range; one byte changed; nothing."""
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _STATUSES = ("503", "429", "403")
@@ -32,7 +32,7 @@ class FileServer:
         always: the fault of every GET that has none of its own.
         auth: `"user:password"` that every request must give, or None.
         delay_s: before each answer.
-        hang_s: how long `"hang"` keeps silent.
+        hang_s: how long `"hang"` keeps silent, and `"slow"` takes.
         log: (method, path, range or None) of each request.
     """
 
@@ -126,7 +126,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if place is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
         self._head(200 if place is None else 206, len(sent if fault == "truncate" else body), headers)
-        if self.command == "GET":
+        if self.command == "GET" and fault == "slow":
+            server: Any = self.server
+            for start in range(0, len(sent), max(1, len(sent) // 10)):
+                self.wfile.write(sent[start : start + max(1, len(sent) // 10)])
+                server.owner.released.wait(server.owner.hang_s / 10)
+        elif self.command == "GET":
             self.wfile.write(sent)
         self.close_connection = self.close_connection or half
 

@@ -138,7 +138,11 @@ def test_stale_rows_are_found_and_dropped(folder: Path) -> None:
     assert codes(folder) == []
     source: Any = ps.open(folder)
     assert source.get_media_metadata("sub/b.PNG") == ImageMetadata(3, 2, "PNG", "RGB")
-    assert (folder / ".nv-meta" / "index.sqlite.bak").exists()
+    first = (folder / ".nv-meta" / "index.sqlite.bak").read_bytes()
+    (folder / "sub" / "b.PNG").unlink()
+    assert [action.done for action in ps.repair(folder, write=True)] == [True]
+    assert (folder / ".nv-meta" / "index.sqlite.bak").read_bytes() == first
+    assert (folder / ".nv-meta" / "index.sqlite.bak1").exists()
 
 
 def test_other_images_than_their_rows_say(folder: Path) -> None:

@@ -150,6 +150,7 @@ def test_indexes_that_do_not_fit(tmp_path: Path, entries: list[int]) -> None:
     path.write_bytes(LINES)
     good = encode_energon_index(np.array(by_hand(LINES)))
     Path(f"{path}.idx").write_bytes(np.array(entries, np.uint64).tobytes())
+    Path(f"{path}.idx.bak").write_bytes(b"of the user")
     with pytest.raises(Corrupt, match=r"a\.jsonl\.idx.*--flavor energon"):
         len(opened(path))
     one, store, options = get_format("jsonl"), LocalStore(), OpenOptions(flavor="energon")
@@ -158,7 +159,8 @@ def test_indexes_that_do_not_fit(tmp_path: Path, entries: list[int]) -> None:
     assert [action.done for action in one.repair(store, str(path), options, findings, write=True)] == [True]
     assert Path(f"{path}.idx").read_bytes() == good
     assert list(one.check(store, str(path), options, "full")) == []
-    assert Path(f"{path}.idx.bak").exists()
+    assert Path(f"{path}.idx.bak").read_bytes() == b"of the user"
+    assert Path(f"{path}.idx.bak1").read_bytes() == np.array(entries, np.uint64).tobytes()
 
 
 def test_check_finds_what_an_index_can_hide(tmp_path: Path) -> None:

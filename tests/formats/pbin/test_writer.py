@@ -201,10 +201,12 @@ def test_a_failed_write_closes_the_writer(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_lost_race_leaves_the_winner_and_its_side_file(tmp_path: Path) -> None:
     path = tmp_path / "a.pbin"
+    with create(tmp_path / "winner.pbin", token_bytes=2) as winner:
+        winner.write({"tokens": [1, 2]})
     late = create(path, token_bytes=2)
     late.write({"tokens": [9]})
-    with create(path, token_bytes=2) as winner:
-        winner.write({"tokens": [1, 2]})
+    for suffix in ("", ".penstock"):  # copied there by somebody else
+        os.rename(f"{tmp_path}/winner.pbin{suffix}", f"{path}{suffix}")
     with pytest.raises(ConfigError):
         late.commit()
     source = FORMAT.open(LocalStore(), str(path), OpenOptions())

@@ -70,6 +70,7 @@ class StreamingDataset(IterableDataset):
     shuffle_seed: int
     shuffle_block_size: int | None
     batching_method: str
+    _closed = False
 
     def __init__(
         self,
@@ -122,7 +123,6 @@ class StreamingDataset(IterableDataset):
         }
         for name in _SHOWN:
             setattr(self, name, self._options[name])
-        self._closed = False
         self._epochs, self._rounds = Epochs(), dict[int, int]()
         self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)

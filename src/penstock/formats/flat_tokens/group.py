@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,6 +14,7 @@ from penstock.formats.flat_tokens.problems import AGAIN, REBUILD, Problem
 from penstock.formats.flat_tokens.zarr_meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,
+    CONSOLIDATED_FILE,
     GROUP_FILE,
     ArrayMeta,
     Json,
@@ -106,6 +107,38 @@ def read_group(store: Store, path: str) -> Group:
     if names or has_starts:
         _read_limit(group, attributes)
     return group
+
+
+def own_files(store: Store, path: str) -> list[str] | None:
+    """The files of a group, or of the splits in it, by their paths there; None where no array is.
+
+    Raises:
+        NotFound: nothing is at `path`.
+    """
+    if holds_array(store, path):
+        group = read_group(store, path)
+        arrays = [(group.tokens_name, group.tokens), (STARTS, group.starts)]
+        own = [
+            f"{array}/{name}"
+            for array, meta in arrays
+            if meta is not None
+            for name in array_files(store, f"{path}/{array}", meta)
+        ]
+        return [*own, CONSOLIDATED_FILE, ATTRIBUTES_FILE[2], *group.metadata]
+    splits = [(split, own_files(store, f"{path}/{split}")) for split in splits_in(store, path)]
+    own = [f"{split}/{name}" for split, names in splits for name in names or ()]
+    return [*own, CONSOLIDATED_FILE, ATTRIBUTES_FILE[2], *GROUP_FILE.values()] if own else None
+
+
+def array_files(store: Store, folder: str, meta: ArrayMeta) -> Iterator[str]:
+    """The files of an array that are there, by their names in its folder."""
+    start = len(folder) + 1
+    for path in store.list(folder):
+        name = path[start:]
+        number = name.removeprefix(meta.key_start)
+        is_chunk = number.isdecimal() and number.isascii() and len(number) < 20 and int(number) < meta.num_files
+        if (is_chunk and name == meta.file_name(int(number))) or name in (*ARRAY_FILE.values(), ATTRIBUTES_FILE[2]):
+            yield name
 
 
 def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | None]:

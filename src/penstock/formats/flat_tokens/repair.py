@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from penstock.formats.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.flat_tokens.problems import Problem
 from penstock.formats.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.flat_tokens.zarr_meta import (
+    ARRAY_FILE,
     ATTRIBUTES_FILE,
     CONSOLIDATED_FILE,
     Json,
@@ -184,7 +186,7 @@ def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> N
     if not isinstance(store, SupportsFolders):
         raise Unsupported("this store can't replace a folder", path=group.path)
     meta = make_layout(group.path, group.zarr_format).starts_meta(0)
-    folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer)
+    folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer, own=_array_files)
     work = ChunkWork(folder)
     try:
         array = ArrayWriter(work, "", meta)
@@ -196,6 +198,13 @@ def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> N
     finally:
         work.stop()
         folder.abort()
+
+
+def _array_files(folder: str) -> list[str]:
+    """All that may be of an array, of which the metadata may be damaged."""
+    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, files in os.walk(folder) for name in files]
+    meta = {*ARRAY_FILE.values(), *ATTRIBUTES_FILE.values()}
+    return [name for name in names if name in meta or name.removeprefix("c/").isdecimal()]
 
 
 def _write_limit(store: Store, group: Group, limit: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from penstock.formats.flat_tokens.group import (
     group_facts,
     holds_array,
     holds_group,
+    own_files,
     read_group,
     side_part,
     side_place,
@@ -36,6 +38,7 @@ from penstock.formats.flat_tokens.group import (
 from penstock.formats.flat_tokens.manifest import sum_of_parts
 from penstock.formats.flat_tokens.zarr_meta import CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, encode_array, encode_group
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import open_folder, output_path
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -66,7 +69,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
     given = {name: value for name, value in options.items() if value is not None}
     own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
-    path = path.rstrip("/") or path
+    path = output_path(store, path.rstrip("/") or path)
     split = own.pop("split", None)
     if split is not None and split not in SPLITS:
         raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
@@ -81,10 +84,9 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
         raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
     _require_replaceable(store, path, overwrite=overwrite)
-    if joined is None:
-        folder = store.stage_folder(path, overwrite=overwrite)
-    else:
-        folder = store.stage_folder(f"{path}/{split}", overwrite=overwrite, beside=path)
+    folder = open_folder(
+        store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
+    )
     inside = f"{split}/" if split is not None and joined is None else ""
     given_options = TokenOptions(**given)
     return FlatTokensWriter(store, path, split, layout, folder, inside, given_options, overwrite=overwrite, **own)

@@ -19,6 +19,7 @@ from penstock.formats._media_index import MediaRow, read_rows
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._sqlite import connect
 from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
+from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
 from penstock.store.side_file import Facts
 from penstock.types import Action, Depth, Finding, ImageMetadata, Manifest, OpenOptions
@@ -164,16 +165,13 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]
                 connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
-            backup = store.stage(f"{index}.bak", overwrite=True)
+            back_up(store, index)
             mended = store.stage(index, overwrite=True)
             try:
-                backup.append_file(index)
                 mended.append_file(local)
-                store.commit([backup, mended])
-            except BaseException:
-                backup.abort()
+                mended.commit()
+            finally:
                 mended.abort()
-                raise
     return [Action(STALE, index, "rows of files that are gone are dropped; the old index is kept beside it", write)]
 
 

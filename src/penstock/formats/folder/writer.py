@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import penstock
 from penstock._digest import digest
-from penstock.abc import Store, SupportsFolders
+from penstock.abc import StagedFolder, Store, SupportsFolders
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import encode_part
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats.folder.files import SIDE_SUFFIX, part_of, require_name
-from penstock.store.side_file import encode_manifest
+from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
+from penstock.store.outputs import open_folder, output_path
+from penstock.store.side_file import encode_manifest, load_manifest
 from penstock.types import Batch, Manifest, Sample
 
 _META = frozenset(("__key__", "__restore_key__", "__sources__", "__subflavors__", "__shard__"))
@@ -31,7 +33,16 @@ def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwr
         raise ConfigError(f"unknown option {', '.join(sorted(options))}", path=path, expected="no options")
     if not isinstance(store, SupportsFolders):
         raise Unsupported("folders are written to local disks alone", path=path, hint="Write it here and copy it")
-    return FolderWriter(store, path.rstrip("/") or path, overwrite=overwrite)
+    path = output_path(store, path.rstrip("/") or path)
+    return FolderWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite))
+
+
+def own_files(store: Store, folder: str) -> list[str] | None:
+    """The files that the side file of a folder lists, and what is kept beside them; None where there is none."""
+    manifest = load_manifest(store, f"{folder}/{SIDE_SUFFIX}")
+    if manifest is None or manifest.format != "folder":
+        return None
+    return [*manifest.block_digests, INDEX, f"{INDEX}{SIDE_SUFFIX}", SIDE_SUFFIX]
 
 
 class FolderWriter:
@@ -40,9 +51,9 @@ class FolderWriter:
     A file's name is `<key>.<part>`; a sample of one part whose key ends in `.<part>` already gives its file's name.
     """
 
-    def __init__(self, store: SupportsFolders, path: str, *, overwrite: bool) -> None:
+    def __init__(self, path: str, folder: StagedFolder) -> None:
         self._path = path
-        self._folder = store.stage_folder(path, overwrite=overwrite)
+        self._folder = folder
         self._digests: dict[str, tuple[str, ...]] = {}
         self._size_bytes = 0
         self._open = True

@@ -77,6 +77,10 @@ class _Jsonl:
             is_object = False
         return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
 
+    def files_at(self, path: str, /) -> tuple[str, ...]:
+        """The file that `path` names, and its index."""
+        return path, index_path_for(path)
+
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
         """See `source.open_jsonl`."""
         return open_jsonl(store, _lines_path(store, path), options)

@@ -33,6 +33,7 @@ from penstock.formats._token_checks import check_block_digests
 from penstock.formats._tokens import DATA, side_path, token_fingerprint, way_to_read
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
+from penstock.store.backup import back_up
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
@@ -452,14 +453,11 @@ def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, writ
     index_path = energon_index_path(path)
     if write:
         starts = scan_energon(store, path)
-        backup = store.stage(f"{index_path}.bak", overwrite=True)
+        back_up(store, index_path)
         made = store.stage(index_path, overwrite=True)
         try:
-            backup.write(store.get(index_path))
             made.write(encode_energon_index(starts))
-            store.commit([backup, made])
-        except BaseException:
-            backup.abort()
+            made.commit()
+        finally:
             made.abort()
-            raise
     return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]

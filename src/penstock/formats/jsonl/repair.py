@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from penstock.formats._tokens import DATA, side_path
 from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
+from penstock.store.backup import back_up
 from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
@@ -37,12 +37,12 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
         what = f"lengths in characters become lengths in bytes: each of {len(longer)} entries reaches to its line's end"
         if not write:
             return [Action(_CHARACTERS, index_path, what)]
-        backup = _back_up(store, index_path)
+        backup = back_up(store, index_path)
         _write_pairs(store, longer, index_path)
         return [Action(_CHARACTERS, index_path, f"{what}; the old one is kept as {backup}", done=True)]
     if not write:
         return [Action(wrong[0], index_path, "make the index again from the lines of the file")]
-    backup = _back_up(store, index_path)
+    backup = back_up(store, index_path)
     lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
     write_index(lines, store, index_path, overwrite=True)
     what = f"made the index again: {lines.num_lines} lines"
@@ -99,16 +99,3 @@ def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, repla
     )
     replace_side_file(store, side_path(path), manifest, replace=replace)
     return side_path(path)
-
-
-def _back_up(store: Store, path: str) -> str:
-    """A copy of a file under a new name, which is returned."""
-    names = (f"{path}.bak{number or ''}" for number in itertools.count())
-    copy = store.stage(next(name for name in names if not store.exists(name)))
-    try:
-        copy.append_file(path)
-        copy.commit()
-    except BaseException:
-        copy.abort()
-        raise
-    return copy.path

@@ -17,11 +17,12 @@ from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._token_writer import FileDigests, commit_with_side_file
 from penstock.formats._tokens import DATA, side_path
-from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.build import index_path_for, require_own_index
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
+from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import load_manifest, stage_beside
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -46,7 +47,7 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_KNOWN_OPTIONS))
     flavor = options.get("flavor", "modalities")
     require_flavor(path, flavor)
-    return JsonlWriter(store, path, overwrite=overwrite, flavor=flavor)
+    return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor)
 
 
 class JsonlWriter:
@@ -62,21 +63,28 @@ class JsonlWriter:
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
         self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
-        self._replaces = overwrite and store.exists(path)
-        if not overwrite and store.exists(self._index_path) and not self._is_left():
-            raise output_exists(self._index_path)
         self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
         self._pending_bytes = 0
         self._size_bytes = 0
         self._num_lines = 0
         self._open = True
-        self._staged = store.stage(path, overwrite=overwrite)
+        self._claim = claim_files(store, path, self._index_path, side=side_path(path))
+        self._replaces = overwrite and store.exists(path)
+        try:
+            if not overwrite and store.exists(self._index_path) and not self._is_left():
+                raise output_exists(self._index_path)
+            require_own_index(store, self._index_path, flavor, has_data=store.exists(path))
+            self._staged = store.stage(path, overwrite=overwrite)
+        except BaseException:
+            self._claim.release()
+            raise
         self._digests = FileDigests(self._staged)
         try:
             self._index = stage_beside(store, self._index_path, replaces=self._replaces)
         except BaseException:
             self._staged.abort()
+            self._claim.release()
             raise
 
     def write(self, sample: Sample, /) -> None:
@@ -137,6 +145,8 @@ class JsonlWriter:
         except BaseException:
             self.abort()
             raise
+        finally:
+            self._claim.release()
         return manifest
 
     def abort(self) -> None:
@@ -144,6 +154,7 @@ class JsonlWriter:
         self._open = False
         self._index.abort()
         self._staged.abort()
+        self._claim.release()
 
     def __enter__(self) -> Self:
         return self
@@ -209,6 +220,8 @@ class JsonlWriter:
             other = index_path_for(self._path) if self._for_energon else energon_index_path(self._path)
             # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
             if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
+                flavor = "modalities" if self._for_energon else "energon"
+                require_own_index(self._store, other, flavor, has_data=True)
                 self._store.delete(other)
 
     def _require_open(self) -> None:

@@ -64,6 +64,11 @@ class _Megatron:
             return Sniff(False, f"no index: {idx_path(prefix)} is not there")
         return Sniff(False, "no .idx and .bin of this name")
 
+    def files_at(self, path: str, /) -> tuple[str, ...]:
+        """The files of the dataset that `path` names."""
+        prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
+        return bin_path(prefix), idx_path(prefix)
+
     def open(self, store: Store, path: str, options: OpenOptions, /) -> MegatronSource:
         """See `source.open_megatron`."""
         return open_megatron(store, path, options)

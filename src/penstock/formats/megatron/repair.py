@@ -5,7 +5,7 @@ Tokens are never touched, and the old index is kept as `<prefix>.idx.bak`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from penstock.formats.megatron.layout import (
 )
 from penstock.formats.megatron.manifest import side_file_path
 from penstock.formats.megatron.tokens import file_ids
+from penstock.store.backup import back_up
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
@@ -200,16 +201,7 @@ def _told_eos(store: Store, prefix: str) -> int | None:
 def _write(store: Store, prefix: str, plan: _Plan) -> str | None:
     """Keep the old index, write the new one; returns the old one's new path."""
     path = idx_path(prefix)
-    backup = None
-    if store.exists(path):
-        backup = next(name for name in _backup_names(path) if not store.exists(name))
-        copy = store.stage(backup)
-        try:
-            copy.append_file(path)
-            copy.commit()
-        except BaseException:
-            copy.abort()
-            raise
+    backup = back_up(store, path) if store.exists(path) else None
     staged = store.stage(path, overwrite=True)
     try:
         header = Header(plan.kind, len(plan.lengths), len(plan.borders) - 1, plan.modes is not None)
@@ -223,11 +215,3 @@ def _write(store: Store, prefix: str, plan: _Plan) -> str | None:
         raise
     staged.commit()
     return backup
-
-
-def _backup_names(path: str) -> Iterator[str]:
-    yield f"{path}.bak"
-    number = 1
-    while True:
-        yield f"{path}.bak{number}"
-        number += 1

@@ -30,13 +30,17 @@ from penstock.formats.megatron.layout import (
     bin_path,
     encode_header,
     idx_path,
+    is_index,
     kind_for,
 )
-from penstock.formats.megatron.manifest import INDEX, joint_binding
+from penstock.formats.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.megatron.publish import may_write, publish
+from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import claim_files, output_path
 from penstock.types import Batch, IntArray, Manifest, Sample
 
+_OTHER = "Name another output, or remove it"
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
 _STEP = 1 << 20
 
@@ -71,8 +75,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
         raise ConfigError("the dtype of the tokens is not known", path=prefix, hint=hint)
     width = own.get("token_bytes") or min(kind.itemsize, 4)
     limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
-    if not overwrite and not may_write(store, prefix):
-        raise output_exists(idx_path(prefix) if store.exists(idx_path(prefix)) else bin_path(prefix))
+    prefix = _target_of(store, prefix)
     return MegatronWriter(
         store, prefix, kind, limit, dtype_for(width, "<"), modes, TokenOptions(**given), overwrite=overwrite
     )
@@ -101,6 +104,30 @@ def encode_index(
         yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
     if modes is not None:
         yield modes
+
+
+def _target_of(store: Store, prefix: str) -> str:
+    """Where a dataset named `prefix` goes: both files may be links, to the two files of another prefix."""
+    links = [output_path(store, path) for path in (bin_path(prefix), idx_path(prefix)) if store.exists(path)]
+    if links in ([], [bin_path(prefix)], [idx_path(prefix)], [bin_path(prefix), idx_path(prefix)]):
+        return prefix
+    target = links[0].removesuffix(".bin")
+    if links != [bin_path(target), idx_path(target)]:
+        hint = "Name that dataset itself, or remove the links"
+        raise ConfigError("links that are not the two files of one dataset", path=prefix, found=links[0], hint=hint)
+    return target
+
+
+def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
+    """That what stands here is nothing, ours, or a dataset that is to be replaced."""
+    if may_write(store, prefix):
+        return
+    index = idx_path(prefix)
+    if not overwrite:
+        sweep_output(store, index)
+        raise output_exists(index if store.exists(index) else bin_path(prefix))
+    if store.exists(index) and not is_index(store, index):
+        raise ConfigError("what stands here is no index of Megatron", path=index, hint=_OTHER)
 
 
 class MegatronWriter:
@@ -133,7 +160,13 @@ class MegatronWriter:
         self._tally = TokenTally()
         self._open = True
         # What stands there without an index was left by a killed writer: see `may_write`.
-        self._bin = store.stage(bin_path(prefix), overwrite=overwrite or store.exists(bin_path(prefix)))
+        self._claim = claim_files(store, bin_path(prefix), idx_path(prefix), side=side_file_path(prefix))
+        try:
+            _require_replaceable(store, prefix, overwrite=overwrite)
+            self._bin = store.stage(bin_path(prefix), overwrite=overwrite or store.exists(bin_path(prefix)))
+        except BaseException:
+            self._claim.release()
+            raise
         self._digests = FileDigests(self._bin)
         self._idx: Staged | None = None
 
@@ -228,6 +261,8 @@ class MegatronWriter:
         except BaseException:
             self.abort()
             raise
+        finally:
+            self._claim.release()
         return manifest
 
     def abort(self) -> None:
@@ -236,6 +271,7 @@ class MegatronWriter:
         self._bin.abort()
         if self._idx is not None:
             self._idx.abort()
+        self._claim.release()
 
     def __enter__(self) -> Self:
         return self

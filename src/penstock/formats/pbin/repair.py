@@ -31,6 +31,7 @@ from penstock.formats.pbin.layout import (
 )
 from penstock.formats.pbin.source import pbin_facts
 from penstock.formats.pbin.writer import PbinWriter
+from penstock.store.backup import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
@@ -227,24 +228,9 @@ def _told_eos(store: Store, path: str) -> int | None:
 
 def _write(store: Store, path: str, plan: _Plan) -> str:
     """Keep the old file, write the new one; returns the old one's new path."""
-    backup = next(name for name in _backup_names(path) if not store.exists(name))
-    copy = store.stage(backup)
-    try:
-        copy.append_file(path)
-        copy.commit()
-    except BaseException:
-        copy.abort()
-        raise
+    backup = back_up(store, path)
     width = plan.file.dtype.itemsize
     with PbinWriter(store, path, width, None, TokenOptions(eos_id=plan.eos_id), overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_documents(plan.file.tokens(start, stop), doc_lengths)
     return backup
-
-
-def _backup_names(path: str) -> Iterator[str]:
-    yield f"{path}.bak"
-    number = 1
-    while True:
-        yield f"{path}.bak{number}"
-        number += 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
@@ -35,7 +34,7 @@ from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
-_log = logging.getLogger("penstock")
+_log = logger()
 
 _SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take

@@ -28,6 +28,7 @@ from penstock.formats._token_writer import (
 from penstock.formats._tokens import DATA, require_eos, side_path
 from penstock.formats.pbin.layout import HEADER_BYTES
 from penstock.store.local import LocalStore
+from penstock.store.outputs import claim_files, output_path
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 
@@ -60,6 +61,7 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
         token_bytes = needed_bytes if token_bytes is None else token_bytes
     if token_bytes is None:
         raise ConfigError("the token width is not known", path=path, hint="Give token_bytes= or vocab_size=")
+    path = output_path(store, path)
     return PbinWriter(store, path, token_bytes, vocab_size, TokenOptions(**given), overwrite=overwrite)
 
 
@@ -89,7 +91,12 @@ class PbinWriter:
         self._overwrite = overwrite
         self._tally = TokenTally()
         self._open = True
-        self._staged = store.stage(path, overwrite=overwrite)
+        self._claim = claim_files(store, path, side=side_path(path))
+        try:
+            self._staged = store.stage(path, overwrite=overwrite)
+        except BaseException:
+            self._claim.release()
+            raise
         self._digests = FileDigests(self._staged, header_bytes=HEADER_BYTES)
         self._append(encode_header(0, token_bytes))
 
@@ -179,12 +186,15 @@ class PbinWriter:
         except BaseException:
             self._staged.abort()
             raise
+        finally:
+            self._claim.release()
         return manifest
 
     def abort(self) -> None:
         """Leave nothing."""
         self._open = False
         self._staged.abort()
+        self._claim.release()
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,20 @@ import penstock
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.formats.webdataset.nvmeta import read_info
+from penstock.formats.webdataset.nvmeta import (
+    DATASET_YAML,
+    FOLDER,
+    INFO_JSON,
+    INFO_YAML,
+    SPLIT_JSON,
+    SPLIT_YAML,
+    SQLITE,
+    UUID,
+    document,
+    meta_path,
+    read_info,
+)
+from penstock.formats.webdataset.shards import index_path
 from penstock.store.side_file import Facts, file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
@@ -42,6 +55,22 @@ def digests_of(store: Store, path: str) -> tuple[str, ...]:
     for start_bytes in range(0, store.size(path), BLOCK_BYTES):
         hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
     return hasher.finish()
+
+
+def own_files(store: Store, root: str) -> list[str]:
+    """The files of a prepared dataset, by their paths in its folder; the list of shards last. Raises as `read_info`."""
+    shards = [name for shard in read_info(store, root).counts for name in (index_path(shard), shard)]
+    names = [UUID, SQLITE, f"{SQLITE}{SIDE_NAME}", SPLIT_YAML, SPLIT_JSON, DATASET_YAML, *_code_files(store, root)]
+    return [*shards, SIDE_NAME, *(f"{FOLDER}/{name}" for name in (*names, INFO_YAML, INFO_JSON))]
+
+
+def _code_files(store: Store, root: str) -> list[str]:
+    """Python files of `.nv-meta` that `dataset.yaml` names."""
+    path = meta_path(root, DATASET_YAML)
+    found = document(store, path) if store.exists(path) else None
+    values = [found.get(name) for name in ("sample_loader", "part_filter")] if isinstance(found, dict) else []
+    files = [value.partition(":")[0] for value in values if isinstance(value, str)]
+    return [name for name in files if name.endswith(".py") and "/" not in name]
 
 
 def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import threading
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._tokens import way_to_read
@@ -20,7 +20,7 @@ from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.types import IntArray, ReadMode
 
-_log = logging.getLogger("penstock")
+_log = logger()
 _SCAN_VERSION = "tar-idx-1"
 _MAPPED_INDEX_BYTES = 1 << 16
 _LEAST_OPEN, _MOST_OPEN = 64, 4096

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from penstock.formats.webdataset.shards import (
     scan_shard,
 )
 from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.store.backup import back_up
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
@@ -110,7 +110,8 @@ def _mend_sqlite(
         builder.finish([f"{root}/{name}" for name in shards])
     except Corrupt:
         return []  # a key comes twice, which no index of ours holds
-    backup = _back_up(store, path)
+    backup = back_up(store, path)
+    _put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
     staged = store.stage(path, overwrite=True)
     try:
         staged.append_file(builder.path)
@@ -118,7 +119,6 @@ def _mend_sqlite(
     except BaseException:
         staged.abort()
         raise
-    _put(store, meta_path(root, UUID), uuid.encode())
     return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
@@ -140,7 +140,7 @@ def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:
 def _replace(store: Store, path: str, content: bytes, code: str, what: str, *, write: bool) -> Action:
     if not write:
         return Action(code, path, what)
-    kept = f"; the old one is kept as {_back_up(store, path)}" if store.exists(path) else ""
+    kept = f"; the old one is kept as {back_up(store, path)}" if store.exists(path) else ""
     _put(store, path, content)
     return Action(code, path, what + kept, done=True)
 
@@ -153,16 +153,3 @@ def _put(store: Store, path: str, content: bytes) -> None:
     except BaseException:
         staged.abort()
         raise
-
-
-def _back_up(store: Store, path: str) -> str:
-    """A copy of a file under a new name, which is returned."""
-    names = (f"{path}.bak{number or ''}" for number in itertools.count())
-    copy = store.stage(next(name for name in names if not store.exists(name)))
-    try:
-        copy.write(store.get(path))
-        copy.commit()
-    except BaseException:
-        copy.abort()
-        raise
-    return copy.path

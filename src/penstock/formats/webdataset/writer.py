@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,25 +15,23 @@ from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._token_writer import FileDigests
-from penstock.formats.webdataset.manifest import SIDE_NAME, dataset_binding
+from penstock.formats.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
     FOLDER,
     INFO_JSON,
-    INFO_YAML,
     SPLIT_YAML,
     SQLITE,
     UUID,
     encode_info,
     encode_splits,
-    meta_path,
 )
 from penstock.formats.webdataset.shards import ShardTable, TableBuilder, encode_index, index_path
 from penstock.formats.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
 from penstock.formats.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.webdataset.values import encode_sample
-from penstock.store.local import output_exists
+from penstock.store.outputs import open_folder, output_path
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 
@@ -87,12 +86,8 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
     _require_possible(given, path)
     if not isinstance(store, SupportsFolders):
         raise Unsupported("this store can't make folders visible at once", path=path)
-    taken = store.exists(path) and not (store.is_folder(path) and next(iter(store.list(path)), None) is None)
-    if taken and not overwrite:
-        raise output_exists(path)
-    if taken and not any(store.exists(meta_path(path, name)) for name in (INFO_JSON, INFO_YAML)):
-        raise ConfigError("what stands here is no WebDataset", path=path, hint="Name another output, or remove it")
-    return WebdatasetWriter(path, store.stage_folder(path, overwrite=overwrite), given)
+    path = output_path(store, path)
+    return WebdatasetWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite), given)
 
 
 def _require_possible(given: WriterOptions, path: str) -> None:

@@ -1,0 +1,175 @@
+"""One writer an output: a lock that is held from the first byte to the commit.
+
+`.<name>.lock.staged` stands beside the output while somebody writes it, under `flock`, and says who that is. It goes
+with its holder: at the end it is removed, and what a killed holder left is free and removed by the next one. A forked
+child gives its copy back at once, so that no child keeps the lock of a parent that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import weakref
+from typing import Any
+
+from penstock.errors import PrepareError
+from penstock.store._files import make_folders, sync_folder
+
+_MOST_HOLDER_BYTES = 300
+_held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
+
+
+class LocalClaim:
+    """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
+
+    Args:
+        os_module: does the work.
+        path: the output.
+        shared: others that claim it shared are let in.
+
+    Raises:
+        PrepareError: somebody else writes this output.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "_lock_path", "_made", "_os", "path")
+
+    def __init__(self, os_module: Any, path: str, *, shared: bool = False) -> None:
+        self.path = path
+        self._os = os_module
+        self._fd = -1
+        folder, name = os.path.split(os.path.abspath(path))
+        self._lock_path = os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.lock.staged")
+        self._made = make_folders(os_module, folder)
+        try:
+            for one in self._made:
+                sync_folder(os_module, os.path.dirname(one))
+            while not self._lock(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                pass  # its holder removed the file between our two steps: now there is another one, or none
+        except BaseException:
+            self.release()
+            raise
+        _held.add(self)
+        with contextlib.suppress(OSError):  # a full disk: then others don't learn who we are
+            os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others write this output; does nothing a second time."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
+                if self._is_ours():
+                    self._remove(self._os.unlink, self._lock_path)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
+            self._close()
+        made, self._made = self._made, []
+        for folder in reversed(made):
+            self._remove(self._os.rmdir, folder)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a writer that was dropped, not closed
+            self.release()
+
+    def _lock(self, how: int) -> bool:
+        """One try; False where the file that was locked is no longer the one of this name."""
+        self._fd = self._open()
+        try:
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.pread(self._fd, _MOST_HOLDER_BYTES, 0).decode(errors="replace").strip() or None
+            self._close()
+            raise PrepareError(
+                "another run is writing this output",
+                path=self.path,
+                found=who,
+                hint="Wait for it, or name another output",
+            ) from None
+        except BaseException:
+            self._close()
+            raise
+        if self._is_ours():
+            return True
+        self._close()
+        return False
+
+    def _open(self) -> int:
+        try:
+            return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:  # another user's, which can be locked all the same
+            return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._lock_path))
+        except FileNotFoundError:
+            return False
+
+    def _remove(self, remove: Any, path: str) -> None:
+        try:
+            remove(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                remove(path)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                self._os.close(fd)
+
+    def give_back(self) -> None:
+        """In a forked child: the parent's lock is the parent's."""
+        if self._fd >= 0:
+            fd, self._fd, self._made = self._fd, -1, []
+            os.close(fd)
+
+
+class JoinedClaim:
+    """Of a writer that works for whoever holds the output."""
+
+    def release(self) -> None:
+        """Nothing: it is the other's."""
+
+
+class MemoryClaim:
+    """The claim of one writer to an output of a `MemoryStore`; as `LocalClaim`.
+
+    Args:
+        taken: outputs that are claimed → by how many that share; -1 for one alone.
+        path: the output.
+        shared: as there.
+    """
+
+    __slots__ = ("_taken", "path")
+
+    def __init__(self, taken: dict[str, int], path: str, *, shared: bool = False) -> None:
+        self.path = path
+        self._taken: dict[str, int] | None = None
+        if path in taken and not (shared and taken[path] > 0):
+            hint = "Wait for it, or name another output"
+            raise PrepareError("another run is writing this output", path=path, hint=hint)
+        taken[path] = taken.get(path, 0) + 1 if shared else -1
+        self._taken = taken
+
+    def release(self) -> None:
+        """Let others write this output; does nothing a second time."""
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            taken[self.path] -= 1
+            if taken[self.path] <= 0:
+                del taken[self.path]
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _after_fork() -> None:
+    for claim in list(_held):
+        with contextlib.suppress(OSError):
+            claim.give_back()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,117 @@
+"""The folder that another one replaces: nothing goes but what the dataset in it lists itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from penstock.errors import ConfigError, PenstockError, Unreachable
+
+Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
+"""A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
+there is none."""
+
+STAGED_SUFFIX = ".staged"
+_SHOWN = 3
+_log = logging.getLogger("penstock")
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether a file name is that of a staged file."""
+    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+
+
+def listed(own: Owned | None, folder: str) -> list[str] | None:
+    """What the dataset in a folder lists; None where there is none, or its list is damaged."""
+    try:
+        names = None if own is None else own(folder)
+    except PenstockError as error:
+        if isinstance(error, Unreachable):
+            raise
+        return None
+    return None if names is None else list(names)
+
+
+def strangers(folder: str, names: Collection[str]) -> Iterator[str]:
+    """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them."""
+    known = set(names)
+    above = {name[: place + 1] for name in known for place, letter in enumerate(name) if letter == "/"}
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not is_staged_name(name))
+        inner = "" if root == folder else os.path.relpath(root, folder) + "/"
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        for name in sorted(files + links):
+            if inner + name not in known and not is_staged_name(name):
+                yield inner + name
+        if inner and not files and not folders and inner not in above:
+            yield inner
+
+
+def require_replaceable(folder: str, own: Owned | None) -> list[str]:
+    """What the dataset in a folder lists, where nothing else is in it.
+
+    Raises:
+        ConfigError: no dataset is there, or something else is there too; three are named.
+    """
+    if not os.path.isdir(folder) or os.path.islink(folder):
+        raise ConfigError("what stands here is no folder", path=folder, hint="Name another output, or remove it")
+    names = listed(own, folder)
+    refuse_strangers(folder, list(strangers(folder, names or ())), names=names is not None)
+    return names or []
+
+
+def refuse_strangers(folder: str, others: Sequence[str], *, names: bool) -> None:
+    """Raise `ConfigError` where a folder holds other files, which are named, or lists nothing at all."""
+    if names and not others:
+        return
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    raise ConfigError(
+        "the folder holds more than its dataset" if names else "the folder holds no dataset of this format",
+        path=folder,
+        found=", ".join(others[:_SHOWN]) + more if others else None,
+        expected="only files that the dataset's own index lists",
+        hint="Name another output, or remove them",
+    )
+
+
+def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: str) -> None:
+    """Remove a folder that was replaced, but only what its dataset lists; with anything else in it, it is kept whole.
+
+    Args:
+        os_module: does the work.
+        folder: where it is now, hidden.
+        names: of the files that its dataset lists, the one that makes it visible last.
+        target: where it was; what is kept goes beside it, under a name that the log tells.
+    """
+    if next(strangers(folder, names), None) is None:
+        _remove_listed(os_module, folder, names)
+    left = next(strangers(folder, names), None)
+    if left is not None:  # it came at the last moment
+        kept = f"{target}.kept-{secrets.token_hex(4)}"
+        os_module.rename(folder, kept)
+        _log.warning("%s: what it replaced holds %s, which its dataset does not list: kept as %s", target, left, kept)
+
+
+def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
+    """The files in the order of `names`, then the folders, as far as nothing else is in them."""
+    for name in names:
+        _try(os_module.unlink, os.path.join(folder, name))
+    for root, _, files in os.walk(folder, topdown=False):
+        hidden = any(map(is_staged_name, os.path.relpath(root, folder).split("/")))
+        for name in files:
+            if hidden or is_staged_name(name):  # of a killed writer
+                _try(os_module.unlink, os.path.join(root, name))
+        _try(os_module.rmdir, root)
+
+
+def _try(remove: Callable[[str], object], path: str) -> None:
+    if os.path.lexists(path):
+        try:
+            remove(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                remove(path)

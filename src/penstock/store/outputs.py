@@ -1,0 +1,240 @@
+"""What an output may be, what it replaces, and whose it is: asked by every writer and every verb that writes.
+
+An output replaces a dataset only where that dataset's own index or side file lists every file there; it never replaces
+an input, or what holds one; a link is followed to its target, and stays. One writer holds it from the start to the
+commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock.errors import ConfigError, Unsupported
+from penstock.store._claims import JoinedClaim, LocalClaim
+from penstock.store._replaced import Owned
+from penstock.store.local import LocalStore
+from penstock.store.resolve import is_url
+
+StoreT = TypeVar("StoreT", bound=Store)
+
+_ELSEWHERE = "Name another output"
+_DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
+"""By one of these a folder is one dataset, not a place to look for files in."""
+
+
+class Claim(Protocol):
+    """An output in the hands of one writer."""
+
+    def release(self) -> None:
+        """Let others write this output; does nothing a second time."""
+        ...
+
+
+@runtime_checkable
+class _Claims(Protocol):
+    """A store that knows who writes what."""
+
+    def claim(self, path: str, *, shared: bool = False) -> Claim: ...
+
+
+def claim(store: Store, path: str, *, shared: bool = False) -> Claim:
+    """Take an output, until `release`; `shared` with others that do. Links are followed before: see `output_path`.
+
+    Raises:
+        PrepareError: another writer has it.
+    """
+    return store.claim(path, shared=shared) if isinstance(store, _Claims) else JoinedClaim()
+
+
+def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
+    """Take an output of files: its data file, and those beside it that hold its index.
+
+    Raises:
+        PrepareError: another writer has one of them.
+        ConfigError: a folder, or no regular file, stands in the place of one, or of the side file.
+    """
+    for path in (data, *others, side):
+        _require_file_or_none(store, path)
+    with contextlib.ExitStack() as stack:
+        for path in (data, *others):
+            stack.callback(claim(store, path).release)
+        return _Claimed(stack.pop_all().close)
+
+
+@contextlib.contextmanager
+def claimed(store: StoreT, path: str) -> Generator[StoreT]:
+    """Hold a local output for all that a verb does; gives the store whose writers join in. Raises as `claim`."""
+    if not isinstance(store, LocalStore):
+        yield store
+        return
+    held = store.claim(path)
+    try:
+        yield cast(StoreT, store.holding(held) if isinstance(held, LocalClaim) else store)
+    finally:
+        held.release()
+
+
+def output_path(store: Store, path: str) -> str:
+    """Where an output named `path` goes: there, or where the link of that name leads.
+
+    Raises:
+        ConfigError: a link that leads nowhere, or a folder that is more than a dataset.
+    """
+    if not isinstance(store, LocalStore):
+        return path
+    found = os.path.realpath(path) if os.path.islink(path) else path
+    if os.path.islink(path) and (os.path.islink(found) or not os.path.exists(found)):
+        raise ConfigError("the output is a link that leads nowhere", path=path, found=_target(path), hint=_ELSEWHERE)
+    if os.path.isdir(found):
+        _require_no_place(path, os.path.realpath(found))
+    return found
+
+
+def require_other(inputs: Iterable[str], output: str, *others: str) -> None:
+    """That an output is no input, holds none, and lies in none that is one dataset.
+
+    Args:
+        inputs: files and folders as they are named; what is not on this machine is compared by name.
+        output: as it is named.
+        others: further files that the output writes.
+
+    Raises:
+        ConfigError: it would replace an input, or become part of one.
+    """
+    outs = [_place(path) for path in (output, *others)]
+    for named in inputs:
+        one = _place(named)
+        for out in outs:
+            if one == out or _is_same_file(one, out):
+                raise ConfigError("the output would replace an input", path=output, found=named, hint=_ELSEWHERE)
+        if _is_in(one, outs[0]):
+            raise ConfigError("the output holds an input", path=output, found=named, hint=_ELSEWHERE)
+        if _is_in(outs[0], one):
+            raise ConfigError(
+                "the output lies in an input", path=output, found=named, hint="Name one outside of that dataset"
+            )
+
+
+def require_outside(folders: Iterable[str], output: str) -> None:
+    """That an output lies in none of these folders that is one dataset; others may hold it. Raises `ConfigError`."""
+    require_other([one for one in folders if is_one_dataset(one)], output)
+
+
+def is_one_dataset(folder: str) -> bool:
+    """Whether a local folder is a dataset as a whole, not a place in which files are looked for."""
+    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
+
+
+def open_folder(
+    store: Store, path: str, own: Owned, *, overwrite: bool, split: str | None = None, inside: bool = False
+) -> StagedFolder:
+    """Claim a folder as an output, and begin it.
+
+    Args:
+        store: where it will be; one that can make whole folders visible.
+        path: its path, no link.
+        own: gives the files that a dataset of this format lists, for what is replaced.
+        overwrite: replace the dataset that is there.
+        split: claim that part of it alone: others may be written at the same time.
+        inside: it is there, and `path/split` is what is begun.
+
+    Raises:
+        ConfigError: something stands there that may not be replaced.
+        PrepareError: another writer has it.
+        Unsupported: a store that can't make whole folders visible.
+    """
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("this store can't make folders visible at once", path=path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(claim(store, path, shared=split is not None).release)
+        if split is not None:
+            stack.callback(claim(store, f"{path}.{split}").release)
+        target, beside = (f"{path}/{split}", path) if inside else (path, None)
+        folder = store.stage_folder(target, overwrite=overwrite, beside=beside, own=own)
+        return _Folder(folder, stack.pop_all().close)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """Several claims as one."""
+
+    release: Callable[[], None]
+
+
+class _Folder:
+    """A staged folder, and the claim to it."""
+
+    __slots__ = ("_folder", "_release", "path")
+
+    def __init__(self, folder: StagedFolder, release: Callable[[], None]) -> None:
+        self.path = folder.path
+        self._folder = folder
+        self._release = release
+
+    def stage(self, name: str) -> Staged:
+        """Begin a file in it."""
+        return self._folder.stage(name)
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible, and let go of it."""
+        try:
+            self._folder.commit(part, path)
+        finally:
+            self._release()
+
+    def abort(self) -> None:
+        """Drop it, and let go of it."""
+        try:
+            self._folder.abort()
+        finally:
+            self._release()
+
+
+def _place(path: str) -> str:
+    """A path as all its names have it; a URL as it is."""
+    return path.rstrip("/") if is_url(path) else os.path.realpath(path)
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    return inner.startswith(outer.rstrip("/") + "/")
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    """Whether two paths are names of one file, such as hard links."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
+
+
+def _target(link: str) -> str | None:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return None
+
+
+def _require_no_place(path: str, real: str) -> None:
+    """Refuse a folder that is a place in which more than datasets are."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        here = ""
+    for inside, what in (("/", "the root"), (home, "your home folder"), (here, "the working folder")):
+        if inside == real or (inside != "/" and _is_in(inside, real)):
+            raise ConfigError(f"the output is {what}, or holds it", path=path, hint="Name a folder in it")
+    if os.path.ismount(real):
+        raise ConfigError("the output is a mount point", path=path, hint="Name a folder in it")
+
+
+def _require_file_or_none(store: Store, path: str) -> None:
+    """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
+    if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isfile(path):
+        what = "the output is a folder" if os.path.isdir(path) else "the output is no regular file"
+        raise ConfigError(what, path=path, hint="Name a file")

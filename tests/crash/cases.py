@@ -1,0 +1,532 @@
+"""What is killed at each of its calls: every writer and every verb that writes, small."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import inputs
+import numpy as np
+from each_call import Case
+from scenarios import (
+    BROKEN_INDEX,
+    DOCUMENTS,
+    GOLDEN,
+    OLD_DOCUMENTS,
+    older_media,
+    prepare_media_of,
+    see_media,
+    write_broken_index,
+    write_media,
+    write_pack_inputs,
+    write_parts,
+    write_tars,
+)
+
+import penstock
+from penstock.errors import NotFound, PenstockError
+from penstock.types import Severity
+
+Work = Callable[[Path, bool], object]
+Setup = Callable[[Path], object]
+
+TEXTS = ["a", "é" * 2000, "", "the end"]
+OLD_TEXTS = ["old", "older"]
+BUCKET = "bucket"
+ERRORS: tuple[Severity, ...] = ("error",)
+
+
+def nothing(folder: Path) -> None:
+    """No input."""
+
+
+# --- what a reader sees ------------------------------------------------------------------------------------------
+
+
+def clean(name: str, **options: Any) -> Callable[[Path], Any]:
+    """All samples of the dataset `name`, as plain values, and the errors that a full check finds."""
+
+    def view(folder: Path) -> Any:
+        path = name if "://" in name else folder / name
+        source = penstock.open(path, **options)
+        found = [one.code for one in penstock.verify(path, depth="full", **options) if one.severity in ERRORS]
+        return [_plain(sample) for sample in source], found
+
+    return view
+
+
+def tried(name: str, **options: Any) -> Callable[[Path], Any]:
+    """As `clean`, where what is to be mended may not open."""
+
+    def view(folder: Path) -> Any:
+        try:
+            samples = [_plain(sample) for sample in penstock.open(folder / name, **options)]
+        except PenstockError as error:
+            samples = [error.code]
+        return samples, [one.code for one in penstock.verify(folder / name) if one.severity in ERRORS] != []
+
+    return view
+
+
+def all_of(*views: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """Several views of what is made one after another; nothing is there until all are."""
+    return lambda folder: [view(folder) for view in views]
+
+
+def file_of(name: str) -> Callable[[Path], Any]:
+    """The bytes of a file."""
+
+    def view(folder: Path) -> bytes:
+        if not (folder / name).exists():
+            raise NotFound("no such file", path=folder / name)
+        return (folder / name).read_bytes()
+
+    return view
+
+
+def _plain(sample: Any) -> Any:
+    items = sample.items() if hasattr(sample, "items") else [("sample", sample)]
+    return {key: value.tolist() if hasattr(value, "tolist") else value for key, value in items if key != "__sources__"}
+
+
+# --- writers -----------------------------------------------------------------------------------------------------
+
+
+def tokens(name: str, documents: Sequence[Sequence[int]] = DOCUMENTS, **options: Any) -> Work:
+    """A writer of a token format."""
+    known = {"token_bytes": 2, "eos_id": 0} if options["format"] != "flat-tokens" else {}
+
+    def work(folder: Path, overwrite: bool) -> None:
+        path = name if "://" in name else folder / name
+        with penstock.create(path, overwrite=overwrite, **known, **options) as writer:
+            for document in documents:
+                writer.write({"tokens": np.array(document, np.uint16)})
+
+    return work
+
+
+def rows(name: str, count: int, **options: Any) -> Work:
+    """A writer of a shard format with columns, four rows or so a shard."""
+    columns = {"id": "int", "text": "str"}
+
+    def work(folder: Path, overwrite: bool) -> None:
+        path = name if "://" in name else folder / name
+        with penstock.create(path, overwrite=overwrite, size_limit=250, columns=columns, **options) as writer:
+            for number in range(count):
+                writer.write({"id": number, "text": f"row {number} of {count}" * 3})
+
+    return work
+
+
+def lines(name: str, texts: Sequence[str] = TEXTS, **options: Any) -> Work:
+    """The writer of JSONL."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        path = name if "://" in name else folder / name
+        with penstock.create(path, format="jsonl", overwrite=overwrite, **options) as writer:
+            for text in texts:
+                writer.write({"text": text})
+
+    return work
+
+
+def parts(name: str, count: int, *, format: str = "webdataset", **options: Any) -> Work:
+    """A writer of samples with a key and parts."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        path = name if "://" in name else folder / name
+        with penstock.create(path, format=format, overwrite=overwrite, **options) as writer:
+            for number in range(count):
+                writer.write({"__key__": f"k{number}", "bin": b"x" * number * 300, "txt": f"{count}"})
+
+    return work
+
+
+def once(work: Work) -> Setup:
+    """What makes something new, as a setup."""
+    return lambda folder: work(folder, False)
+
+
+def both(*setups: Setup) -> Setup:
+    """One setup after the other."""
+    return lambda folder: [setup(folder) for setup in setups]
+
+
+def writer(name: str, new: Work, old: Work, view: Callable[[Path], Any], **how: Any) -> Case:
+    """The case of a writer."""
+    return Case(f"write {name}", nothing, new, view, once(old), **how)
+
+
+# --- verbs -------------------------------------------------------------------------------------------------------
+
+
+def verb(name: str, source: str | Sequence[str], target: str, **options: Any) -> Work:
+    """The work of a verb on whole datasets."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        call = getattr(importlib.import_module(f"penstock.reshape.{name}"), name)
+        given = folder / source if isinstance(source, str) else [folder / one for one in source]
+        call(given, folder / target, overwrite=overwrite, **options)
+
+    return work
+
+
+def converted(source: str, target: str, **options: Any) -> Work:
+    """The work of a conversion."""
+    return lambda folder, overwrite: penstock.convert(
+        folder / source,
+        target if "://" in target else folder / target,
+        overwrite=overwrite,
+        **{"executor": "inline", **options},
+    )
+
+
+def packed(target: str, *, executor: str = "inline", **options: Any) -> Work:
+    """The work of `pack`."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        importlib.import_module("penstock.prepare").pack(
+            [folder / "a.jsonl.gz", folder / "b.jsonl"],
+            folder / target,
+            tokenizer=folder / "tokenizer.json",
+            eos=inputs.EOS,
+            executor=executor,
+            overwrite=overwrite,
+            engine="tokenizers",
+            task_bytes=3000,
+            **options,
+        )
+
+    return work
+
+
+def indexed(flavor: str, workers: int = 1) -> Work:
+    """The work of `index`."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        build_index = importlib.import_module("penstock.prepare.raw").build_index
+        build_index(folder / "a.jsonl", flavor=flavor, overwrite=overwrite, workers=workers)
+
+    return work
+
+
+def prepared(executor: str = "inline", workers: int | None = None) -> Work:
+    """The work of `prepare`."""
+
+    def work(folder: Path, overwrite: bool) -> None:
+        energon: Any = importlib.import_module("penstock.prepare.energon")
+        energon.prepare_webdataset(
+            folder / "set",
+            split_ratio=(1, 0, 0),
+            dataset=energon.DatasetOptions(sample_type="CrudeWebdataset"),
+            executor=executor,
+            workers=workers,
+            overwrite=overwrite,
+        )
+
+    return work
+
+
+def prepared_otherwise(folder: Path) -> None:
+    energon: Any = importlib.import_module("penstock.prepare.energon")
+    energon.prepare_webdataset(folder / "set", split_ratio=(1, 1, 0), executor="inline")
+
+
+def see_prepared(folder: Path) -> Any:
+    """The samples of a dataset that is prepared."""
+    if not (folder / "set" / ".nv-meta" / ".info.json").exists():
+        raise NotFound("not prepared", path=folder / "set")
+    return clean("set", raw=True)(folder)
+
+
+def manifest(name: str) -> Work:
+    """The work of `verify --write-manifest`."""
+    return lambda folder, overwrite: importlib.import_module("penstock.check.verify").write_side_file(folder / name)
+
+
+def repaired(name: str, **options: Any) -> Work:
+    """The work of `repair --write`."""
+    return lambda folder, overwrite: penstock.repair(folder / name, write=True, **options)
+
+
+def mended(name: str, broken: bytes) -> Callable[[Path], Any]:
+    """A file, and whether what stood there is still somewhere."""
+
+    def view(folder: Path) -> Any:
+        found = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+        return (folder / name).read_bytes(), broken in found
+
+    return view
+
+
+def many_lines(name: str, count: int) -> Setup:
+    """A JSONL file that no tool of ours wrote."""
+    text = "".join(json.dumps({"text": "x" * number}) + "\n" for number in range(count))
+    return lambda folder: (folder / name).write_text(text)
+
+
+def one_task_each(work: Work) -> Work:
+    """An index in tasks of a few bytes."""
+
+    def changed(folder: Path, overwrite: bool) -> None:
+        with mock.patch.object(importlib.import_module("penstock.prepare.raw"), "TASK_BYTES", 200):
+            work(folder, overwrite)
+
+    return changed
+
+
+def in_large_files(work: Work) -> Work:
+    """Files of more than some bytes go to a store as large ones do: to a hidden name first."""
+
+    def changed(folder: Path, overwrite: bool) -> None:
+        with mock.patch.object(importlib.import_module("penstock.store._remote_staged"), "ONE_PUT_BYTES", 100):
+            work(folder, overwrite)
+
+    return changed
+
+
+def broken_tars(folder: Path) -> None:
+    """A prepared dataset with a damaged index of its samples, and without that of a shard."""
+    write_tars(folder)
+    prepared()(folder, False)
+    (folder / "set" / ".nv-meta" / "index.sqlite").write_bytes(b"no database")
+    next((folder / "set").rglob("*.tar.idx")).unlink()
+
+
+def broken_index(name: str, index: str) -> Setup:
+    """A JSONL file whose index is damaged."""
+
+    def setup(folder: Path) -> None:
+        lines(name)(folder, False)
+        (folder / index).write_bytes((folder / index).read_bytes()[:-3])
+
+    return setup
+
+
+def broken_pair(folder: Path) -> None:
+    """A pair whose index is cut."""
+    tokens("out", format="megatron")(folder, False)
+    (folder / "out.idx").write_bytes((folder / "out.idx").read_bytes()[:60])
+
+
+def two_pbin(folder: Path) -> None:
+    tokens("a.pbin", format="pbin")(folder, False)
+    tokens("b.pbin", OLD_DOCUMENTS, format="pbin")(folder, False)
+
+
+def two_jsonl(folder: Path) -> None:
+    lines("a.jsonl")(folder, False)
+    lines("b.jsonl", OLD_TEXTS)(folder, False)
+
+
+def two_mds(folder: Path) -> None:
+    rows("a", 9, format="mds")(folder, False)
+    rows("b", 3, format="mds")(folder, False)
+
+
+OLD_PBIN = once(tokens("out.pbin", OLD_DOCUMENTS, format="pbin"))
+OLD_JSONL = once(lines("out.jsonl", OLD_TEXTS))
+OLD_MDS = once(rows("out", 3, format="mds"))
+OLD_PAIR = once(tokens("out", OLD_DOCUMENTS, format="megatron"))
+OLD_GROUP = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"))
+MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
+
+WRITERS = [
+    writer("jsonl", lines("out.jsonl"), lines("out.jsonl", OLD_TEXTS), clean("out.jsonl")),
+    writer(
+        "jsonl for Energon",
+        lines("out.jsonl", flavor="energon"),
+        lines("out.jsonl", OLD_TEXTS, flavor="energon"),
+        clean("out.jsonl", flavor="energon"),
+    ),
+    writer(
+        "pbin",
+        tokens("deep/out.pbin", format="pbin"),
+        tokens("deep/out.pbin", OLD_DOCUMENTS, format="pbin"),
+        clean("deep/out.pbin"),
+    ),
+    writer(
+        "flat-tokens",
+        tokens("out.zarr", format="flat-tokens", split="train"),
+        tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"),
+        clean("out.zarr"),
+    ),
+    writer(
+        "flat-tokens, compressed",
+        tokens("out.zarr", format="flat-tokens", compressor="zstd", chunk_tokens=64),
+        tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens"),
+        clean("out.zarr"),
+    ),
+    writer("megatron", tokens("out", format="megatron"), tokens("out", OLD_DOCUMENTS, format="megatron"), clean("out")),
+    writer("mds", rows("out", 9, format="mds"), rows("out", 3, format="mds"), clean("out")),
+    writer(
+        "mds, compressed and hashed",
+        rows("out", 9, format="mds", compression="zstd", hashes=["sha1"]),
+        rows("out", 3, format="mds"),
+        clean("out"),
+    ),
+    *(
+        writer(name, rows("out", 9, format=name), rows("out", 3, format=name), clean("out"))
+        for name in ("csv", "tsv", "json-shards")
+    ),
+    writer("webdataset", parts("out", 5, maxcount=2), parts("out", 2, maxcount=2), clean("out", raw=True)),
+    writer("folder", parts("out", 3, format="folder"), parts("out", 2, format="folder"), clean("out", raw=True)),
+]
+
+VERBS = [
+    Case("merge pbin", two_pbin, verb("merge", ("a.pbin", "b.pbin"), "out.pbin"), clean("out.pbin"), OLD_PBIN),
+    Case("merge jsonl", two_jsonl, verb("merge", ("a.jsonl", "b.jsonl"), "out.jsonl"), clean("out.jsonl"), OLD_JSONL),
+    Case("merge mds", two_mds, verb("merge", ("a", "b"), "out"), clean("out"), OLD_MDS),
+    Case(
+        "merge to megatron", two_pbin, verb("merge", ("a.pbin", "b.pbin"), "out", to="megatron"), clean("out"), OLD_PAIR
+    ),
+    Case("shuffle pbin", two_pbin, verb("shuffle", "a.pbin", "out.pbin", seed=7), clean("out.pbin"), OLD_PBIN),
+    Case("shuffle jsonl", two_jsonl, verb("shuffle", "a.jsonl", "out.jsonl", seed=7), clean("out.jsonl"), OLD_JSONL),
+    Case(
+        "split pbin",
+        two_pbin,
+        verb("split", "a.pbin", "parts", ratio=(2, 1), seed=3),
+        all_of(clean("parts/a_0.pbin"), clean("parts/a_1.pbin")),
+    ),
+    Case(
+        "split jsonl",
+        two_jsonl,
+        verb("split", "a.jsonl", "parts", ratio=(2, 1), seed=3),
+        all_of(clean("parts/a_0.jsonl"), clean("parts/a_1.jsonl")),
+    ),
+    Case("filter pbin", two_pbin, verb("filter", "a.pbin", "out.pbin", min_tokens=10), clean("out.pbin"), OLD_PBIN),
+    Case("filter jsonl", two_jsonl, verb("filter", "a.jsonl", "out.jsonl", match="."), clean("out.jsonl"), OLD_JSONL),
+    Case(
+        "chunk pbin",
+        two_pbin,
+        verb("chunk", "a.pbin", "out.pbin", chunk_id=0, num_chunks=2),
+        clean("out.pbin"),
+        OLD_PBIN,
+    ),
+    Case("convert pbin", two_pbin, converted("a.pbin", "out.pbin"), clean("out.pbin"), OLD_PBIN),
+    Case(
+        "convert to flat-tokens", two_pbin, converted("a.pbin", "out.zarr", split="train"), clean("out.zarr"), OLD_GROUP
+    ),
+    Case("convert to megatron", two_pbin, converted("a.pbin", "out", to="megatron"), clean("out"), OLD_PAIR),
+    Case(
+        "convert to mds, in groups",
+        two_jsonl,
+        converted("a.jsonl", "out", to="mds", group_rows=1),
+        clean("out"),
+        OLD_MDS,
+    ),
+    Case("convert mds to jsonl", two_mds, converted("a", "out.jsonl"), clean("out.jsonl"), OLD_JSONL),
+    *(
+        Case(f"pack to {to}", write_pack_inputs, packed(name, to=to), clean(name), old)
+        for to, name, old in (
+            ("pbin", "out.pbin", OLD_PBIN),
+            ("flat-tokens", "out.zarr", OLD_GROUP),
+            ("megatron", "out", OLD_PAIR),
+            ("mds", "out", OLD_MDS),
+        )
+    ),
+    Case(
+        "index",
+        many_lines("a.jsonl", 40),
+        indexed("modalities"),
+        file_of("a.idx"),
+        lambda folder: (folder / "a.idx").write_bytes(b"old"),
+    ),
+    Case(
+        "index for Energon",
+        many_lines("a.jsonl", 40),
+        indexed("energon"),
+        file_of("a.jsonl.idx"),
+        lambda folder: (folder / "a.jsonl.idx").write_bytes(b"old"),
+    ),
+    Case("prepare", write_tars, prepared(), see_prepared, prepared_otherwise),
+    Case("prepare-media", write_media, prepare_media_of, see_media, older_media),
+    Case(
+        "merged index",
+        write_parts,
+        lambda folder, overwrite: importlib.import_module("penstock.formats._shard_merge").merge_index(
+            folder / "set", [folder / "set" / str(number) for number in (0, 1)], overwrite=overwrite
+        ),
+        file_of("set/index.json"),
+    ),
+    Case(
+        "repair pbin",
+        lambda folder: (folder / "out.pbin").write_bytes(MERGED_PBIN),
+        repaired("out.pbin"),
+        mended("out.pbin", MERGED_PBIN),
+    ),
+    Case(
+        "repair mds",
+        write_broken_index,
+        repaired("set", format="mds"),
+        mended("set/index.json", BROKEN_INDEX),
+    ),
+    Case("repair jsonl", broken_index("a.jsonl", "a.idx"), repaired("a.jsonl"), tried("a.jsonl")),
+    Case("repair megatron", broken_pair, repaired("out", format="megatron", layout="uint16", eos_id=0), tried("out")),
+    Case("repair webdataset", broken_tars, repaired("set"), tried("set", raw=True)),
+    Case(
+        "verify --write-manifest",
+        lambda folder: (folder / "out.pbin").write_bytes((GOLDEN / "docs.bpe2.pbin").read_bytes()),
+        manifest("out.pbin"),
+        file_of("out.pbin.penstock"),
+    ),
+]
+
+REMOTE = [
+    Case(
+        f"write {name} to s3",
+        nothing,
+        make(f"s3://{BUCKET}/{path}", new, **options),
+        clean(f"s3://{BUCKET}/{path}", format=name),
+        once(make(f"s3://{BUCKET}/{path}", old, **options)) if old else None,
+        remote=True,
+    )
+    for name, path, make, new, old, options in (
+        ("jsonl", "out.jsonl", lines, TEXTS, OLD_TEXTS, {}),
+        ("pbin", "out.pbin", tokens, DOCUMENTS, OLD_DOCUMENTS, {"format": "pbin"}),
+        ("mds", "out", rows, 9, None, {"format": "mds"}),  # a folder of files can't be replaced there
+        ("csv", "out", rows, 9, None, {"format": "csv"}),
+    )
+]
+REMOTE.append(
+    Case(
+        "write mds to s3, in large files",
+        nothing,
+        in_large_files(rows(f"s3://{BUCKET}/out", 9, format="mds")),
+        clean(f"s3://{BUCKET}/out", format="mds"),
+        remote=True,
+    )
+)
+
+PROCESSES = [
+    Case(
+        "pack to pbin by processes",
+        write_pack_inputs,
+        packed("out.pbin", executor="processes", workers=2),
+        clean("out.pbin"),
+        OLD_PBIN,
+        workers=True,
+    ),
+    Case(
+        "convert to mds by processes",
+        two_jsonl,
+        converted("a.jsonl", "out", to="mds", group_rows=1, executor="processes", workers=2),
+        clean("out"),
+        OLD_MDS,
+        workers=True,
+    ),
+    Case(
+        "prepare by processes",
+        write_tars,
+        prepared("processes", 2),
+        see_prepared,
+        prepared_otherwise,
+        workers=True,
+    ),
+]
+
+CASES = [*WRITERS, *VERBS, *REMOTE, *PROCESSES]
