@@ -110,13 +110,15 @@ def read_group(store: Store, path: str) -> Group:
 
 
 def own_files(store: Store, path: str) -> list[str] | None:
-    """The files of a group, or of the splits in it, by their paths there; None where no array is.
+    """The files of a group, or of the splits in it, by their paths there; None where no array is, or not a whole one.
 
     Raises:
         NotFound: nothing is at `path`.
     """
     if holds_array(store, path):
         group = read_group(store, path)
+        if group.tokens is None or group.starts is None:
+            return None  # half written
         arrays = [(group.tokens_name, group.tokens), (STARTS, group.starts)]
         own = [
             f"{array}/{name}"
