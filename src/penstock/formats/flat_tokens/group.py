@@ -120,12 +120,7 @@ def own_files(store: Store, path: str) -> list[str] | None:
         if group.tokens is None or group.starts is None:
             return None  # half written
         arrays = [(group.tokens_name, group.tokens), (STARTS, group.starts)]
-        own = [
-            f"{array}/{name}"
-            for array, meta in arrays
-            if meta is not None
-            for name in array_files(store, f"{path}/{array}", meta)
-        ]
+        own = [f"{array}/{name}" for array, meta in arrays for name in array_files(store, f"{path}/{array}", meta)]
         return [*own, CONSOLIDATED_FILE, ATTRIBUTES_FILE[2], *group.metadata]
     splits = [(split, own_files(store, f"{path}/{split}")) for split in splits_in(store, path)]
     own = [f"{split}/{name}" for split, names in splits for name in names or ()]
