@@ -7,6 +7,7 @@ everything else is here: which shard a sample is in, which files are open, how a
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 from bisect import bisect_right
@@ -29,13 +30,13 @@ from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats._shard_cache import ShardCache
 from penstock.formats._shard_files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
+from penstock.formats._shard_side import SIDE_NAME, shards_facts
 from penstock.formats._tokens import way_to_read
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
-from penstock.store.side_file import read_side_file
+from penstock.store.side_file import fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
-SIDE_NAME = ".penstock"
 """Name of the side file in the folder of an index."""
 
 CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
@@ -130,7 +131,8 @@ class ShardSource:
         """What the side file says; None where there is none, or where it does not belong to this index."""
         if self._manifest is _UNREAD:
             store, path = self._folder.store, self._folder.path
-            self._manifest = read_side_file(store, f"{path}/{SIDE_NAME}", f"{path}/{INDEX_NAME}")
+            facts = functools.partial(shards_facts, store, path, self._shards)
+            self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
         return self._manifest
 
     @property

@@ -208,6 +208,11 @@ class LocalStore:
         sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
         return True
 
+    def rename(self, path: str, name: str) -> None:
+        """Give a file another name in its folder, durably and in one step in the place of a file of that name."""
+        self._os.rename(path, name)
+        sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
+
     def remove_folder(self, path: str) -> None:
         """Remove one empty folder."""
         self._os.rmdir(path)
