@@ -193,7 +193,7 @@ def _pack(request: _Request) -> PackReport:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
     require_other(paths, request.output, *files_at(request.to, request.output))
-    require_outside(map(os.fspath, request.given), request.output)
+    require_outside([os.fspath(one) for one in request.given], request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
         material = _material(request, paths)
         for one in material.inputs:
