@@ -112,7 +112,7 @@ def errors_page() -> str:
     while kinds:
         kind = kinds.pop(0)
         lines.append(f"| `{kind.__name__}` | `{kind.code}` | {kind.exit_status} |")
-        kinds[:0] = kind.__subclasses__()
+        kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {what} |" for status, what in exit_codes()]
     return "\n".join(lines) + "\n"

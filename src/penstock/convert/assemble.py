@@ -10,7 +10,8 @@ from typing import Any
 import penstock
 from penstock.abc import StagedFolder
 from penstock.formats._index_json import INDEX_NAME, Shard, ShardFile, encode_index
-from penstock.formats._shard_source import SIDE_NAME, own_files, read_index
+from penstock.formats._shard_side import SIDE_NAME
+from penstock.formats._shard_source import own_files, read_index
 from penstock.store.local import LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
