@@ -76,26 +76,18 @@ class DecodeOptions:
             [0, 1]; `torchl8 …`: the same as tensors [channels, height, width]; `pill pil pilrgb pilrgba`: Pillow's.
         trust: let pickles run their code.
         most_pixels: larger images are refused.
-<<<<<<< HEAD
         most_bytes: of a part that is unpacked; left as it is, also at most 64 times its stored bytes
             (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
-=======
-        most_bytes: of a part that is unpacked.
         frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
         sound: with `frames`, the sound of videos, too.
->>>>>>> main
     """
 
     image: str = "pil"
     trust: bool = False
     most_pixels: int = MOST_PIXELS
-<<<<<<< HEAD
     most_bytes: int = MOST_UNPACKED_BYTES
-=======
-    most_bytes: int = 1 << 31
     frames: bool = False
     sound: bool = False
->>>>>>> main
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:

@@ -48,28 +48,40 @@ class _Bounded(sqlite3.Connection):
 
 
 def connect(store: Store, path: str) -> sqlite3.Connection:
-<<<<<<< HEAD
     """A read-only connection to a database of any store; a remote one is read whole.
 
     Raises:
         UnsafeData: a pipe or a device.
         sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
     """
-    if isinstance(store, LocalStore):
-        local = path
-    elif isinstance(store, SupportsCopies):
-        local = store.local_copy(path)
-    else:
-        data = bytearray(store.get(path))
-        # One in memory has no write-ahead log beside it, whatever its header says.
-        data[_FORMAT_BYTES] = _NOT_A_WAL
-        connection = sqlite3.connect(":memory:", check_same_thread=False, factory=_Bounded)
-        connection.deserialize(bytes(data))
-        return _bounded(connection, len(data))
+    local = path
+    if not isinstance(store, LocalStore):
+        copy = _copy(store, path)
+        if not isinstance(copy, str):
+            return _in_memory(copy)
+        local = copy
     require_regular_path(local)
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
     return _bounded(connection, os.path.getsize(local))
+
+
+def _copy(store: Store, path: str) -> str | bytearray:
+    """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
+    if not isinstance(store, SupportsCopies):
+        return bytearray(store.get(path))
+    try:
+        return store.local_copy(path)
+    except NoCopy:
+        return bytearray(store.mapped_copy(path))
+
+
+def _in_memory(data: bytearray) -> sqlite3.Connection:
+    # One in memory has no write-ahead log beside it, whatever its header says.
+    data[_FORMAT_BYTES] = _NOT_A_WAL
+    connection = sqlite3.connect(":memory:", check_same_thread=False, factory=_Bounded)
+    connection.deserialize(bytes(data))
+    return _bounded(connection, len(data))
 
 
 def connect_to_write(path: str) -> sqlite3.Connection:
@@ -111,32 +123,3 @@ def _is_computed(connection: sqlite3.Connection, table: str) -> bool:
     """Whether a table has a column that is no value but an expression."""
     columns = connection.execute("SELECT hidden FROM pragma_table_xinfo(?)", (table,))
     return any(hidden for (hidden,) in columns)
-=======
-    """A read-only connection to a database of any store; a remote one is read whole."""
-    local = path
-    if not isinstance(store, LocalStore):
-        copy = _copy(store, path)
-        if not isinstance(copy, str):
-            return _in_memory(copy)
-        local = copy
-    uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16)
-
-
-def _copy(store: Store, path: str) -> str | bytearray:
-    """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
-    if not isinstance(store, SupportsCopies):
-        return bytearray(store.get(path))
-    try:
-        return store.local_copy(path)
-    except NoCopy:
-        return bytearray(store.mapped_copy(path))
-
-
-def _in_memory(data: bytearray) -> sqlite3.Connection:
-    # One in memory has no write-ahead log beside it, whatever its header says.
-    data[_FORMAT_BYTES] = _NOT_A_WAL
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.deserialize(bytes(data))
-    return connection
->>>>>>> main
