@@ -31,6 +31,8 @@ LAYERS: dict[str, int] = {
     "_places": 0,
     "_stages": 0,
     "_resolved": 0,
+    "_regular": 0,
+    "_limits": 0,
     "_ending": 0,
     "_pool": 0,
     "store": 1,

@@ -196,8 +196,10 @@ def _connect(hook: _Hook, connect: Callable[..., Any], path: Any, *args: Any, **
     if not hook.is_below(place):
         return connect(path, *args, **named)
 
+    base = named.pop("factory", sqlite3.Connection)
+
     def method(name: str) -> Callable[..., Any]:
-        call = getattr(sqlite3.Connection, name)
+        call = getattr(base, name)
 
         def met(*given: Any) -> Any:
             hook.meet("sql", place)
@@ -205,7 +207,7 @@ def _connect(hook: _Hook, connect: Callable[..., Any], path: Any, *args: Any, **
 
         return met
 
-    made = type("Connection", (sqlite3.Connection,), {one: method(one) for one in ("execute", "executemany", "commit")})
+    made = type("Connection", (base,), {one: method(one) for one in ("execute", "executemany", "commit")})
     hook.meet("sql", place)
     return connect(path, *args, factory=made, **named)
 

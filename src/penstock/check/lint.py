@@ -60,7 +60,7 @@ def lint(
 
     Raises:
         NotFound: nothing is there, or no such file in `.nv-meta`.
-        ConfigError: no such split.
+        ConfigError: no such split, or configs for data that have none.
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
     store, root, chosen = find_format(path, format)
@@ -70,6 +70,9 @@ def lint(
         root = root.rstrip("/") or root
         sources = _open_splits(store, root, splits, dataset_config, split_config, trust)
     else:
+        if dataset_config != DATASET_YAML or split_config is not None:
+            found = dataset_config if split_config is None else split_config
+            raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
         opened = chosen.open(store, root, open_options({"trust": trust, **flavor}))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     total, done = sum(map(len, sources.values())), 0

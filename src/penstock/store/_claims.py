@@ -99,7 +99,7 @@ class LocalClaim:
             return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except PermissionError as refused:  # another user's, which can be locked all the same
             try:
-                return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
+                return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise refused from None
 

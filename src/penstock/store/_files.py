@@ -9,14 +9,16 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import ConfigError
-from penstock.store._named import raised
+from penstock._regular import not_regular
+from penstock.errors import ConfigError, NotFound
+from penstock.store._named import named, raised
 from penstock.store._replaced import Owned, is_staged_name, require_replaceable
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
@@ -154,3 +156,36 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
 def output_exists(path: str) -> ConfigError:
     """The error for an output that is there already."""
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+
+
+def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+    """Bytes of an open file, fewer only at its end."""
+    data: bytes = os_module.pread(fd, length_bytes, start_bytes)
+    if len(data) == length_bytes or not data:
+        return data
+    pieces = [data]
+    have_bytes = len(data)
+    while have_bytes < length_bytes:
+        piece = os_module.pread(fd, length_bytes - have_bytes, start_bytes + have_bytes)
+        if not piece:
+            break
+        pieces.append(piece)
+        have_bytes += len(piece)
+    return b"".join(pieces)
+
+
+def cannot_open(error: OSError | ValueError, path: str) -> Exception:
+    """What to say of a file that can't be opened or looked at by its name: a long or odd name has no file."""
+    if isinstance(error, OSError) and error.errno not in _NOT_THERE:
+        return error
+    return not_found(path)
+
+
+def cannot_read(error: OSError, path: str) -> Exception:
+    """What to say of an open file that can't be read: ranges are read without asking first what kind of file it is."""
+    return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)
+
+
+def not_found(path: str) -> NotFound:
+    """The error for a name without a file."""
+    return NotFound("no such file or folder", path=path, hint="Check the path")

@@ -24,16 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock._regular import open_descriptor, require_regular
 from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
+    cannot_open,
+    cannot_read,
     copy_range,
     files_below,
     is_free,
     make_folders,
+    not_found,
     output_exists,
     publish_folder,
+    read_range,
     remove_tree,
     start_writeback,
     status_of,
@@ -48,7 +53,7 @@ from penstock.store._leftovers import (
     take_leftovers,
     write_what_differs,
 )
-from penstock.store._named import NamingOs, named, raised
+from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
@@ -84,7 +89,9 @@ class LocalStore:
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
         with self._opened(path) as fd:
-            left_bytes = max(0, self._os.fstat(fd).st_size - start_bytes)
+            status = self._os.fstat(fd)
+            require_regular(status, path)
+            left_bytes = max(0, status.st_size - start_bytes)
             return self.pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -102,6 +109,7 @@ class LocalStore:
         """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
         with self._opened(path) as fd:
             status = self._os.fstat(fd)
+            require_regular(status, path)
             if stat.S_ISDIR(status.st_mode):
                 raise NotFound("this is a folder, not a file", path=path)
             if status.st_size == 0:
@@ -112,10 +120,11 @@ class LocalStore:
         """Size in bytes; raises `NotFound`, also for a folder."""
         try:
             status = self._os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+        except (OSError, ValueError) as error:
+            raise cannot_open(error, path) from None
         if stat.S_ISDIR(status.st_mode):
             raise NotFound("this is a folder, not a file", path=path)
+        require_regular(status, path)
         return status.st_size
 
     def exists(self, path: str) -> bool:
@@ -129,7 +138,7 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
         if not self.is_folder(prefix):
-            raise _not_found(prefix)
+            raise not_found(prefix)
         yield from files_below(prefix)
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -173,7 +182,7 @@ class LocalStore:
         try:
             self._os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+            raise not_found(path) from None
 
     def sweep(self, path: str) -> None:
         """Remove what a writer of a visible file left that was killed just before its end."""
@@ -198,39 +207,31 @@ class LocalStore:
         sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
         return True
 
+    def rename(self, path: str, name: str) -> None:
+        """Give a file another name in its folder, durably and in one step in the place of a file of that name."""
+        self._os.rename(path, name)
+        sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
+
     def remove_folder(self, path: str) -> None:
         """Remove one empty folder."""
         self._os.rmdir(path)
 
-    # --- inside --------------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _opened(self, path: str) -> Generator[int]:
         try:
-            fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+            fd = open_descriptor(path, self._os)
+        except (OSError, ValueError) as error:
+            raise cannot_open(error, path) from None
         try:
             yield fd
         except OSError as error:
-            raise named(error, path) from None
+            raise cannot_read(error, path) from None
         finally:
             self._os.close(fd)
 
     def pread(self, fd: int, start_bytes: int, length_bytes: int) -> bytes:
         """Bytes of an open file, fewer only at its end."""
-        data: bytes = self._os.pread(fd, length_bytes, start_bytes)
-        if len(data) == length_bytes or not data:
-            return data
-        pieces = [data]
-        have_bytes = len(data)
-        while have_bytes < length_bytes:
-            piece = self._os.pread(fd, length_bytes - have_bytes, start_bytes + have_bytes)
-            if not piece:
-                break
-            pieces.append(piece)
-            have_bytes += len(piece)
-        return b"".join(pieces)
+        return read_range(self._os, fd, start_bytes, length_bytes)
 
 
 class LocalStaged:
@@ -300,10 +301,12 @@ class LocalStaged:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
         self._flush()
         given = NamingOs(self._os, path)
-        source = given.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        source = open_descriptor(path, given)
         try:
+            status = given.fstat(source)
+            require_regular(status, path)
             if length_bytes is None:
-                length_bytes = int(given.fstat(source).st_size) - start_bytes
+                length_bytes = int(status.st_size) - start_bytes
             copied_bytes = 0
             while self._left_bytes > self._size_bytes and copied_bytes < length_bytes:
                 step_bytes = min(_COALESCE_BYTES, length_bytes - copied_bytes)
@@ -494,7 +497,3 @@ class LocalStagedFolder:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._os.close(fd)
-
-
-def _not_found(path: str) -> NotFound:
-    return NotFound("no such file or folder", path=path, hint="Check the path")

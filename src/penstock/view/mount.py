@@ -11,6 +11,7 @@ sample the first one is there, as it is by name.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -23,7 +24,7 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
-from penstock.formats._sqlite import connect, raise_system_error, system_errors
+from penstock.formats._sqlite import connect, raise_system_error
 from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
@@ -92,9 +93,9 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
     names = list(read_info(store, root).counts)
     index = meta_path(root, SQLITE)
     if store.exists(index):
-        with system_errors(index), closing(connect(store, index)) as connection:
+        with contextlib.ExitStack() as opened:
             try:
-                rows = connection.execute(_QUERY)
+                rows = opened.enter_context(closing(connect(store, index))).execute(_QUERY)
             except sqlite3.DatabaseError as error:
                 raise_system_error(error, index)
                 rows = None  # of a version without a table of parts

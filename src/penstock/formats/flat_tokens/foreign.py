@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
+from penstock._regular import require_regular_tree
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError, Unsupported
 from penstock.formats.flat_tokens.problems import AGAIN, Problem
@@ -84,6 +85,7 @@ class ForeignArray:
         if not isinstance(self._store, LocalStore):
             raise Unsupported(f"only local files of {self.meta.foreign} can be read", path=self._folder)
         zarr = require("zarr", extra="zarr")
+        require_regular_tree(self._folder)
         try:
             return zarr.open_array(self._folder, mode="r")
         except Exception as error:  # whatever it raises, it does not open it
