@@ -27,6 +27,7 @@ class Verb:
         arguments: as on a command line; paths relative to the folder.
         setup: makes the inputs.
         finds: whether the verb may end with 1 for what it finds.
+        slow: whether it takes seconds.
         same: whether what it prints is the same every time.
     """
 
@@ -34,6 +35,7 @@ class Verb:
     setup: Setup
     finds: bool = False
     same: bool = True
+    slow: bool = False
 
     @property
     def name(self) -> str:
@@ -129,7 +131,7 @@ def verb(arguments: str, setup: Setup, **options: Any) -> Verb:
 PACK = "pack a.jsonl.gz b.jsonl --tokenizer tokenizer.json --executor inline --engine tokenizers --eos " + inputs.EOS
 
 VERBS = [
-    verb("demo out --max-mb 0.1", cases.nothing, same=False),
+    verb("demo out --max-mb 0.1", cases.nothing, same=False, slow=True),
     verb("index a.jsonl", cases.many_lines("a.jsonl", 40)),
     verb("index a.jsonl --flavor energon", cases.many_lines("a.jsonl", 40)),
     *(
