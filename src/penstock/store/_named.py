@@ -71,8 +71,9 @@ class NamingOs:
 
 
 def raised(error: OSError) -> None:
-    """Raise what `os.walk` is told of a folder: one that can't be read is not taken for an empty one."""
-    raise error
+    """Raise what `os.walk` is told of a folder: one that can't be read is not an empty one, but may be gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _free_bytes(path: str) -> int:
