@@ -267,3 +267,4 @@ class OpenOptions:
     read: ReadMode = "auto"
     image: str | None = None
     validate_hash: str | None = None
+    follow_links: bool = False

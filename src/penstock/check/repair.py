@@ -25,9 +25,9 @@ def repair(
         NotFound: nothing is at `path`.
         Unsupported: the format has no repair.
     """
-    store, root, chosen = find_format(path, format)
+    opened = open_options(options)
+    store, root, chosen = find_format(path, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
-    opened = open_options(options)
     findings = list(chosen.check(store, root, opened, "quick"))
     return chosen.repair(store, root, opened, findings, write=write)

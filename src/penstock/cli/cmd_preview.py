@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from penstock.cli._output import follow_links_option
+
 
 @click.command()
 @click.argument("path")
@@ -16,6 +18,7 @@ import click
 @click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@follow_links_option
 def command(
     path: str,
     split: str | None,
@@ -25,6 +28,7 @@ def command(
     pictures: bool | None,
     dataset_config: str | None,
     format_name: str | None,
+    follow_links: bool,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
     import shutil
@@ -33,7 +37,7 @@ def command(
     from penstock.view.preview import Look, show_sample
 
     on_terminal = sys.stdout.isatty()
-    source = _open(path, None if split is None else split.split(",")[0], format_name)
+    source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
     if key is not None:
         start = source.index_of(key)
     rows = 12 if (on_terminal if pictures is None else pictures) else 0
@@ -46,7 +50,7 @@ def command(
             return
 
 
-def _open(path: str, split: str | None, format_name: str | None) -> Any:
+def _open(path: str, split: str | None, format_name: str | None, follow_links: bool) -> Any:
     from penstock.formats import get_format, open_source, sniff
     from penstock.store.resolve import resolve
 
@@ -55,4 +59,4 @@ def _open(path: str, split: str | None, format_name: str | None) -> Any:
     more |= {"flavor": "energon"} if name == "jsonl" else {}
     if get_format(name).traits.splits:
         more["split"] = split
-    return open_source(path, format=name, **more)
+    return open_source(path, format=name, follow_links=follow_links, **more)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option
+from penstock.cli._output import emit, follow_links_option, json_option
 
 
 @click.command()
@@ -17,6 +17,7 @@ from penstock.cli._output import emit, json_option
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")
 @click.option("--eos-id", type=int, help="Id that ends each document.")
 @click.option("--write-manifest", is_flag=True, help="If sound: leave a side file with counts and digests.")
+@follow_links_option
 @json_option
 def command(path: str, depth: Any, format_name: str | None, write_manifest: bool, as_json: bool, **options: Any) -> int:
     """Check a dataset: each finding with its place and what to do. Exits with 1 for an error."""

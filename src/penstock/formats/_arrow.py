@@ -191,6 +191,7 @@ class ArrowSource:
         given = self._options
         options: dict[str, Any] = {} if given.split is None else {"split": given.split}
         options |= {} if given.columns is None else {"columns": list(given.columns)}
+        options |= {"follow_links": True} if given.follow_links else {}
         return {"kind": "open", "format": self._name, "path": redact(self.path), **options}
 
     def summary(self) -> str:

@@ -24,6 +24,7 @@ from penstock.formats._shard_names import shards_in
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index, splits_in
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
+from penstock.store.local import LocalStore
 from penstock.store.side_file import file_binding, load_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -108,9 +109,7 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     except PenstockError as error:
         yield _problem("shards.index", error, where, _REBUILD)
         return
-    check = _Check(
-        Folder(store, path, way_to_read(store, path, options.read) == "mmap", options.trust), index, options, depth
-    )
+    check = _Check(Folder(store, path, way_to_read(store, path, options.read) == "mmap"), index, options, depth)
     if not index.shards:
         yield _warning("shards.empty", where, "the index lists no shard", "Nothing, if it is meant to be empty")
     yield from _unlisted(check)
@@ -138,11 +137,11 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         there = 0
         for file in (zipped, raw) if zipped else (raw,):
             try:
-                size_bytes = check.folder.store.size(check.folder.place(file))
+                size_bytes = _size_of(check.folder.store, check.folder.place(file))
             except NotFound:
                 continue
             except PenstockError as error:
-                yield _problem("shards.link", error, where, "Pass --trust if the link is meant")
+                yield _problem("shards.link", error, where, "Pass --follow-links if the link is meant")
                 return
             there += 1
             if size_bytes != file.size_bytes:
@@ -164,6 +163,11 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if unknown:
         what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
         yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
+
+
+def _size_of(store: Store, path: str) -> int:
+    """Bytes of a file; raises `UnsafeData` where it is a link out of the folder."""
+    return store.size(store.real_path(path) if isinstance(store, LocalStore) else path)
 
 
 def _unlisted(check: _Check) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ _NOT_A_WAL = b"\1\1"
 def connect(store: Store, path: str) -> sqlite3.Connection:
     """A read-only connection to a database of any store; a remote one is read whole."""
     if isinstance(store, LocalStore):
-        local = path
+        local = store.real_path(path)
     elif isinstance(store, SupportsCopies):
         local = store.local_copy(path)
     else:

@@ -91,6 +91,7 @@ def open_metadataset(
     joiners: Mapping[str, Any] | None = None,
     sample_types: Mapping[str, Any] | None = None,
     trust: bool = False,
+    follow_links: bool = False,
     raw: bool = False,
     each: Each | None = None,
 ) -> Source[Any] | Stream[Any]:
@@ -108,6 +109,7 @@ def open_metadataset(
         joiners: `module.name` → the function or class that the file names so, which takes samples as dicts.
         sample_types: `module.Class` → a dataclass or TypedDict that the file, or a `dataset.yaml`, names so.
         trust: import functions and classes that are in neither, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their folders.
         raw: samples as stored bytes, also of typed datasets.
         each: makes of each dataset (source, node) what takes its place, such as a `Map` over it.
 
@@ -119,8 +121,8 @@ def open_metadataset(
     """
     if mode not in ("train", "val"):
         raise unknown(str(mode), ("train", "val"), "no such mode", None)
-    code = make_code(joiners, sample_types, trust)
-    builder = Builder(code, OpenOptions(raw=raw, trust=trust), lanes, each)
+    code = make_code(joiners, sample_types, trust, follow_links)
+    builder = Builder(code, OpenOptions(raw=raw, trust=trust, follow_links=follow_links), lanes, each)
     return builder.build(read_metadataset(path, split), mode, seed)
 
 

@@ -8,13 +8,16 @@ import errno
 import os
 from typing import Any
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound
 from penstock.store._replaced import Owned, require_replaceable
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+
+NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""What a file system says that has no hard links."""
 
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
@@ -122,6 +125,29 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
             raise output_exists(target) from None
         raise
     return None
+
+
+def pread_all(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+    """Bytes of an open file, fewer only at its end."""
+    data: bytes = os_module.pread(fd, length_bytes, start_bytes)
+    if len(data) == length_bytes or not data:
+        return data
+    pieces = [data]
+    have_bytes = len(data)
+    while have_bytes < length_bytes:
+        piece = os_module.pread(fd, length_bytes - have_bytes, start_bytes + have_bytes)
+        if not piece:
+            break
+        pieces.append(piece)
+        have_bytes += len(piece)
+    return b"".join(pieces)
+
+
+def not_found(path: str) -> NotFound:
+    """The error for a path at which nothing is, or a link that leads nowhere."""
+    if os.path.islink(path):
+        return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
+    return NotFound("no such file or folder", path=path, hint="Check the path")
 
 
 def output_exists(path: str) -> ConfigError:

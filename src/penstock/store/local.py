@@ -13,11 +13,11 @@ tear or kill at any of them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap as _mmap
 import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,13 @@ from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
+    NO_SECOND_NAME,
     copy_range,
     is_free,
     make_folders,
+    not_found,
     output_exists,
+    pread_all,
     publish_folder,
     remove_tree,
     start_writeback,
@@ -40,19 +43,19 @@ from penstock.store._files import (
 from penstock.store._leftovers import (
     Kept,
     drop_second_names,
+    give_name,
     is_staged_name,
     make_staged,
     remove_others,
-    staged_name,
     take_leftovers,
     write_what_differs,
 )
+from penstock.store._links import LinkGuard
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
 _WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces: measured 4 times as slow
-_NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class LocalStore:
@@ -62,17 +65,26 @@ class LocalStore:
         os_module: does the work.
         kept: go on with what killed writers left, where bytes agree, and count these; by default it is removed.
         claim: an output that is held already: writers of this store join in it.
+        guard: refuses links out of a dataset's folder; None: they are followed.
     """
 
-    __slots__ = ("_claim", "_kept", "_os")
+    __slots__ = ("_claim", "_kept", "_os", "guard")
 
-    def __init__(self, os_module: Any = os, *, kept: Kept | None = None, claim: LocalClaim | None = None) -> None:
+    def __init__(
+        self,
+        os_module: Any = os,
+        *,
+        kept: Kept | None = None,
+        claim: LocalClaim | None = None,
+        guard: LinkGuard | None = None,
+    ) -> None:
         self._os = os_module
         self._kept = kept
         self._claim = claim
+        self.guard = guard
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LocalStore, ()) if self._os is os else (LocalStore, (self._os,))
+        return (partial(LocalStore, guard=self.guard), () if self._os is os else (self._os,))
 
     def __repr__(self) -> str:
         return "LocalStore()"
@@ -81,14 +93,15 @@ class LocalStore:
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
-        with self._opened(path) as fd:
+        with self.opened(path) as fd:
             left_bytes = max(0, self._os.fstat(fd).st_size - start_bytes)
-            return self.pread(fd, start_bytes, left_bytes if length_bytes is None else min(left_bytes, length_bytes))
+            length_bytes = left_bytes if length_bytes is None else min(left_bytes, length_bytes)
+            return pread_all(self._os, fd, start_bytes, length_bytes)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """One bytes object for each `(start_bytes, stop_bytes)`, over one open file; raises `Truncated`."""
-        with self._opened(path) as fd:
-            pieces = [self.pread(fd, start, stop - start) for start, stop in ranges]
+        with self.opened(path) as fd:
+            pieces = [pread_all(self._os, fd, start, stop - start) for start, stop in ranges]
         for (start, stop), data in zip(ranges, pieces, strict=True):
             if len(data) != stop - start:
                 found, expected = f"{len(data)} bytes", f"{stop - start} bytes"
@@ -98,7 +111,7 @@ class LocalStore:
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
         """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
-        with self._opened(path) as fd:
+        with self.opened(path) as fd:
             status = self._os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
                 raise NotFound("this is a folder, not a file", path=path)
@@ -111,7 +124,7 @@ class LocalStore:
         try:
             status = self._os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+            raise not_found(path) from None
         if stat.S_ISDIR(status.st_mode):
             raise NotFound("this is a folder, not a file", path=path)
         return status.st_size
@@ -127,7 +140,7 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
         if not os.path.isdir(prefix):
-            raise _not_found(prefix)
+            raise not_found(prefix)
         found: list[str] = []
         for folder, folders, names in os.walk(prefix):
             folders[:] = [name for name in folders if not is_staged_name(name)]
@@ -138,6 +151,7 @@ class LocalStore:
 
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
         """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        self.require_target(path)
         if not overwrite and os.path.lexists(path):
             self.sweep(path)
             raise output_exists(path)
@@ -147,6 +161,7 @@ class LocalStore:
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
         """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        self.require_target(path)
         if not is_free(path):
             if not overwrite:
                 raise output_exists(path)
@@ -155,13 +170,28 @@ class LocalStore:
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
         """Take an output, until it is released; raises `PrepareError` where another writer has it."""
+        self.require_target(path)
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()
         return LocalClaim(self._os, path, shared=shared)
 
     def holding(self, claim: LocalClaim) -> LocalStore:
         """This store for writers that join in `claim`."""
-        return LocalStore(self._os, kept=self._kept, claim=claim)
+        return LocalStore(self._os, kept=self._kept, claim=claim, guard=self.guard)
+
+    def within(self, path: str | None) -> LocalStore:
+        """This store for the dataset at `path`: links that lead out of its folder are refused; for None none is."""
+        guard = None if path is None else LinkGuard(path)
+        return LocalStore(self._os, kept=self._kept, claim=self._claim, guard=guard)
+
+    def require_target(self, path: str) -> None:
+        """Raise `UnsafeData` where a link leads what is written at `path` out of the dataset's folder."""
+        if self.guard is not None:
+            self.guard.require_target(path)
+
+    def real_path(self, path: str) -> str:
+        """Where a file is that is opened by name; raises `UnsafeData`."""
+        return path if self.guard is None else self.guard.require(path)
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
@@ -172,10 +202,11 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         """Remove one file; raises `NotFound`."""
+        self.require_target(path)
         try:
             self._os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+            raise not_found(path) from None
 
     def sweep(self, path: str) -> None:
         """Remove what a writer of a visible file left that was killed just before its end."""
@@ -183,22 +214,8 @@ class LocalStore:
 
     def link(self, path: str, name: str) -> bool:
         """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
-        taken = os.path.lexists(name)
-        temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
-        try:
-            self._os.link(path, temp)
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-            return False
-        if taken:
-            try:
-                self._os.rename(temp, name)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    self._os.unlink(temp)  # also where both were names of one file already
-        sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
-        return True
+        self.require_target(name)
+        return give_name(self._os, path, name)
 
     def remove_folder(self, path: str) -> None:
         """Remove one empty folder."""
@@ -207,30 +224,18 @@ class LocalStore:
     # --- inside --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _opened(self, path: str) -> Generator[int]:
+    def opened(self, path: str) -> Generator[int]:
+        """The descriptor of a file, open for reading; raises `NotFound`, `UnsafeData`."""
         try:
             fd = self._os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            raise _not_found(path) from None
+            raise not_found(path) from None
         try:
+            if self.guard is not None:
+                self.guard.check_open(path, fd)
             yield fd
         finally:
             self._os.close(fd)
-
-    def pread(self, fd: int, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes of an open file, fewer only at its end."""
-        data: bytes = self._os.pread(fd, length_bytes, start_bytes)
-        if len(data) == length_bytes or not data:
-            return data
-        pieces = [data]
-        have_bytes = len(data)
-        while have_bytes < length_bytes:
-            piece = self._os.pread(fd, length_bytes - have_bytes, start_bytes + have_bytes)
-            if not piece:
-                break
-            pieces.append(piece)
-            have_bytes += len(piece)
-        return b"".join(pieces)
 
 
 class LocalStaged:
@@ -294,7 +299,7 @@ class LocalStaged:
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
         """Bytes already written."""
         self._flush()
-        return LocalStore(self._os).pread(self._fd, offset_bytes, length_bytes)
+        return pread_all(self._os, self._fd, offset_bytes, length_bytes)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
@@ -380,7 +385,7 @@ class LocalStaged:
         except FileExistsError:
             raise output_exists(self.path) from None
         except OSError as error:
-            if error.errno not in _NO_LINK:
+            if error.errno not in NO_SECOND_NAME:
                 raise
             if os.path.lexists(self.path):
                 raise output_exists(self.path) from None
@@ -493,7 +498,3 @@ class LocalStagedFolder:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._os.close(fd)
-
-
-def _not_found(path: str) -> NotFound:
-    return NotFound("no such file or folder", path=path, hint="Check the path")

@@ -41,7 +41,7 @@ class Opening:
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         joiners: see `penstock.open_metadataset`.
         sample_types: see `penstock.open_metadataset`.
-        trust: see `penstock.open_metadataset`.
+        trust, follow_links: see `penstock.open_metadataset`.
     """
 
     split: str
@@ -50,6 +50,7 @@ class Opening:
     joiners: Mapping[str, Any] | None = None
     sample_types: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust: bool = False
+    follow_links: bool = False
 
     def node(self, path: str) -> Node:
         """What a path says: a metadataset's tree, or one dataset."""
@@ -129,7 +130,7 @@ def get_train_dataset(
             so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`; `parallel_shard_iters` is not
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`; `parallel_shard_iters` is not
             needed.
 
     Raises:
@@ -176,7 +177,7 @@ def get_val_dataset(
         packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
         limit: batches of a rank.
         task_encoder: hooks; its functions give one sample for one.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
@@ -239,7 +240,7 @@ _ELSEWHERE = {
 }
 """Old options → where they are said today."""
 
-_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust")
+_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust", "follow_links")
 
 
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
@@ -263,7 +264,11 @@ def _open(
 ) -> Source[Any] | Stream[Any]:
     """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset."""
     decoder = encoder.decoder
-    options = OpenOptions(trust=opening.trust, image="bytes" if decoder is None else decoder.image_decode)
+    options = OpenOptions(
+        trust=opening.trust,
+        follow_links=opening.follow_links,
+        image="bytes" if decoder is None else decoder.image_decode,
+    )
     how = None if decoder is None else decoder.options
 
     def crude(source: Source[Any], below: Any) -> Crude:
@@ -272,7 +277,7 @@ def _open(
         parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
         return Crude(source, subflavors=below.subflavors, decode=how, decode_parts=not parsed, kind=kind)
 
-    code = make_code(opening.joiners, opening.sample_types, opening.trust)
+    code = make_code(opening.joiners, opening.sample_types, opening.trust, opening.follow_links)
     return Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
 
 

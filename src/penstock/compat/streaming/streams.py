@@ -65,13 +65,21 @@ class Stream:
         self.validate_hash = validate_hash
         del download_retry, download_timeout, keep_zip
 
-    def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
+    def open(
+        self,
+        split: str | None = None,
+        *,
+        trust: bool = False,
+        validate_hash: str | None = None,
+        follow_links: bool = False,
+    ) -> Any:
         """The source of this stream, which has `block_starts`.
 
         Args:
             split: where the stream names none.
             trust: decode `pkl` columns.
             validate_hash: where the stream names none.
+            follow_links: read files through links that lead out of the folder.
 
         Raises:
             NotFound: there is no index.
@@ -81,12 +89,13 @@ class Stream:
         local = self.local
         if local is not None and self.remote is not None:
             local = local_path(local, "the local folder of a stream")
-        if self.remote is None or (local is not None and _is_whole(local, name, trust)):
+        if self.remote is None or (local is not None and _is_whole(local, name, trust, follow_links)):
             where = local or self.remote
         else:
             where = self.remote
         validate = self.validate_hash or validate_hash or None
-        source: Any = open_source(str(where), split=name, trust=trust, validate_hash=validate)
+        given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": follow_links}
+        source: Any = open_source(str(where), split=name, **given)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
         return source
@@ -101,12 +110,12 @@ class Stream:
         return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
 
 
-def _is_whole(local: str, split: str | None, trust: bool) -> bool:
+def _is_whole(local: str, split: str | None, trust: bool, follow_links: bool) -> bool:
     """Whether a folder has an index and each shard that it names, raw or compressed."""
     folder = os.path.join(local, split or "")
     if not os.path.exists(os.path.join(folder, "index.json")):
         return False
-    source: Any = open_source(folder, trust=trust)
+    source: Any = open_source(folder, trust=trust, follow_links=follow_links)
     for shard in source.shards:
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             names = [one.basename for one in (raw, zipped) if one is not None]

@@ -239,7 +239,7 @@ def _keep(store: Store, path: str, wanted: str) -> str:
     for file in files:
         copy = store.stage(backup + file.removeprefix(path))
         try:
-            copy.append_file(file)
+            copy.append_file(store.real_path(file) if isinstance(store, LocalStore) else file)
             copy.commit()
         finally:
             copy.abort()

@@ -160,7 +160,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         there = set(list_files(store, root))
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
-            shutil.copyfile(index, local)
+            shutil.copyfile(store.real_path(index), local)
             with closing(sqlite3.connect(local)) as connection, connection:
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.abc import Store
-from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
+from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
 from penstock.store.local import LocalStore
 
@@ -364,14 +364,8 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
         size_bytes = store.size(path)
         yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
         return
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NotFound("no such file or folder", path=path, hint="Check the path") from None
-    try:
+    with store.opened(path) as fd:
         yield (lambda start, stop: os.pread(fd, stop - start, start)), os.fstat(fd).st_size, _SMALL_WINDOW_BYTES
-    finally:
-        os.close(fd)
 
 
 def scan_file(store: Store, path: str) -> Iterator[Run | Member]:
