@@ -149,8 +149,7 @@ def open_source(
         read: `"mmap"`, `"pread"`, or `"auto"`: mmap on local disks, pread on network file systems.
         validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
             whole copies of remote shards are checked by all digests there are, ranges of them by none.
-        follow_links: read files through links that lead out of the dataset's folder. Without it they are `UnsafeData`
-            when they are read first, but for those of Hugging Face's cache.
+        follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
 
     Raises:
         NotFound: nothing is at `path`.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
-from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError
+from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats._problems import Problem
 from penstock.formats._shard_codecs import CODECS
@@ -24,7 +24,7 @@ from penstock.formats._shard_names import shards_in
 from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index, splits_in
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
-from penstock.store.local import LocalStore
+from penstock.store.resolve import real_path
 from penstock.store.side_file import file_binding, load_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -137,7 +137,7 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         there = 0
         for file in (zipped, raw) if zipped else (raw,):
             try:
-                size_bytes = _size_of(check.folder.store, check.folder.place(file))
+                size_bytes = check.folder.store.size(real_path(check.folder.store, check.folder.place(file)))
             except NotFound:
                 continue
             except PenstockError as error:
@@ -163,11 +163,6 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if unknown:
         what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
         yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
-
-
-def _size_of(store: Store, path: str) -> int:
-    """Bytes of a file; raises `UnsafeData` where it is a link out of the folder."""
-    return store.size(store.real_path(path) if isinstance(store, LocalStore) else path)
 
 
 def _unlisted(check: _Check) -> Iterator[Problem]:
@@ -352,7 +347,7 @@ def _check_side_file(check: _Check) -> Iterator[Problem]:
         for name, digests in manifest.block_digests.items():
             if not store.exists(f"{path}/{name}"):
                 continue
-            with contextlib.suppress(FormatError):  # a copy that its hashes contradict, which is said above
+            with contextlib.suppress(FormatError, UnsafeData):  # what is said above
                 for one in check_block_digests(store, f"{path}/{name}", "shards", digests, _RESTORE):
                     yield Problem(
                         one.code, PenstockError, one.path, "a block differs", _RESTORE, one.offset_bytes, one.found

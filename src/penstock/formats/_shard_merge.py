@@ -51,8 +51,7 @@ def merge_index(
 
     Args:
         out: folder of the new index.
-        parts: folders below it, or their index files, in the order wanted; by default all that have an index, without
-            those below another one.
+        parts: folders below it, or their index files, in the order wanted; by default all outermost that have an index.
         overwrite: replace an index that is there.
         follow_links: read indexes through links that lead out of `out`.
         store: where they are; follows from `out` where it is None.
@@ -66,8 +65,7 @@ def merge_index(
         FormatError: the index of a part is damaged.
     """
     found, root = resolve(out)
-    root = folder_of(root)
-    store = within(store or found, root, follow_links=follow_links)
+    store = within(store or found, root := folder_of(root), follow_links=follow_links)
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
     if not names:
         raise NotFound("no dataset below this folder", path=root, expected=f"{INDEX_NAME} in a folder below")

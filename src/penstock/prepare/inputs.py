@@ -102,8 +102,8 @@ def find_paths(
 ) -> list[str]:
     """The files meant by paths, folders and globs, in byte order of their paths.
 
-    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out of
-    such a folder are refused without `follow_links`.
+    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
+    of such a folder are refused without `follow_links`.
 
     Raises:
         NotFound: nothing is there, or nothing fits.

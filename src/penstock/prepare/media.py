@@ -303,7 +303,7 @@ def _results(
 def _stamp(store: Store, path: str) -> Stamp:
     """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
     if isinstance(store, LocalStore):
-        status = os.stat(path)
+        status = os.stat(store.real_path(path))
         return status.st_size, status.st_mtime_ns
     return store.size(path), -1
 

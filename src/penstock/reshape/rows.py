@@ -26,7 +26,7 @@ from penstock.reshape.samples import SampleRows
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
-from penstock.store.resolve import resolve, within
+from penstock.store.resolve import real_path, resolve, within
 from penstock.types import Extent, IntArray, OpenOptions
 
 RUN_BYTES = 1 << 24
@@ -101,9 +101,9 @@ class TokenRows:
         self.format = format
         self.dtype = source.dtype
         local = LocalStore() if store is None else store
-        known = isinstance(local, LocalStore) and isinstance(source, SupportsTokenRun)
-        run = source.token_run() if known else None
-        self._run = None if run is None else replace(run, path=local.real_path(run.path))
+        is_local = isinstance(local, LocalStore)
+        run = source.token_run() if is_local and isinstance(source, SupportsTokenRun) else None
+        self._run = None if run is None else replace(run, path=real_path(local, run.path))
         self._map: MappedFile | None = None
 
     def __len__(self) -> int:

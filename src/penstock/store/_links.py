@@ -29,15 +29,16 @@ class LinkGuard:
             with.
     """
 
-    __slots__ = ("_checked", "_path", "_roots")
+    __slots__ = ("_checked", "_given", "_path", "_roots")
 
     def __init__(self, path: str) -> None:
+        self._given = path.rstrip("/") or path
         self._path = os.path.abspath(path)
         self._checked: set[str] = set()
         self._roots: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LinkGuard, (self._path,))
+        return (LinkGuard, (self._given,))
 
     def check_open(self, path: str, fd: int) -> None:
         """Raise `UnsafeData` where an open file of the dataset is outside its folder."""
@@ -67,8 +68,9 @@ class LinkGuard:
             if fresh or self._roots is None:
                 self._roots = _roots_of(self._path)
             folder, inside, beside = self._roots
-            roots = inside if place.startswith(self._path + "/") else beside if place.startswith(folder) else ()
-            if not roots or real.startswith(roots):
+            is_inside = place.startswith(self._path + "/") or path.startswith(self._given + "/")  # also by ..
+            roots = inside if is_inside else beside if place.startswith(folder) else ()
+            if not roots or f"{real}/".startswith(roots):
                 return
         raise UnsafeData("a file of the dataset is a link out of its folder", path=path, found=real, hint=HINT)
 

@@ -58,6 +58,11 @@ def within(store: Store, path: str, *, follow_links: bool = False) -> Store:
     return store.within(path) if isinstance(store, LocalStore) and not follow_links else store
 
 
+def real_path(store: Store, path: str) -> str:
+    """The path of a file that is opened by its name; raises `UnsafeData` where a link leads out of the dataset."""
+    return store.real_path(path) if isinstance(store, LocalStore) else path
+
+
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a URL, of whatever scheme."""
     return _SCHEME.match(os.fspath(path)) is not None

@@ -130,8 +130,8 @@ def get_train_dataset(
             so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`; `parallel_shard_iters` is not
-            needed.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`;
+            `parallel_shard_iters` is not needed.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.

@@ -100,7 +100,6 @@ class StreamingDataset(IterableDataset):
         replication: int | None = None,
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
-        follow_links: bool = False,
     ) -> None:
         del download_retry, download_timeout, keep_zip, cache_limit, stream_name
         if streams and (remote or local):
@@ -125,8 +124,7 @@ class StreamingDataset(IterableDataset):
         for name in _SHOWN:
             setattr(self, name, self._options[name])
         self._epochs, self._rounds = Epochs(), dict[int, int]()
-        opening: dict[str, Any] = {"trust": allow_unsafe_types, "follow_links": follow_links}
-        self._sources = [one.open(split, validate_hash=validate_hash, **opening) for one in self.streams]
+        self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]

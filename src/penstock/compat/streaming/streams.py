@@ -31,6 +31,7 @@ class Stream:
         download_retry, download_timeout, keep_zip: taken, without effect: the cache decides.
         validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
             that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
+        follow_links: read files through links that lead out of the folder, as the original does.
 
     Raises:
         ConfigError: several weights, a negative one, or neither `remote` nor `local`.
@@ -49,6 +50,7 @@ class Stream:
         download_timeout: float | None = None,
         validate_hash: str | None = None,
         keep_zip: bool | None = None,
+        follow_links: bool = False,
     ) -> None:
         given = dict(zip(_WEIGHTS, (proportion, repeat, choose), strict=True))
         weight = {name: value for name, value in given.items() if value is not None}
@@ -63,23 +65,16 @@ class Stream:
         # What the original derives from the weights; a dataset fills them in.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
         self.validate_hash = validate_hash
+        self.follow_links = follow_links
         del download_retry, download_timeout, keep_zip
 
-    def open(
-        self,
-        split: str | None = None,
-        *,
-        trust: bool = False,
-        validate_hash: str | None = None,
-        follow_links: bool = False,
-    ) -> Any:
+    def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
         """The source of this stream, which has `block_starts`.
 
         Args:
             split: where the stream names none.
             trust: decode `pkl` columns.
             validate_hash: where the stream names none.
-            follow_links: read files through links that lead out of the folder.
 
         Raises:
             NotFound: there is no index.
@@ -89,12 +84,12 @@ class Stream:
         local = self.local
         if local is not None and self.remote is not None:
             local = local_path(local, "the local folder of a stream")
-        if self.remote is None or (local is not None and _is_whole(local, name, trust, follow_links)):
+        if self.remote is None or (local is not None and _is_whole(local, name, trust, self.follow_links)):
             where = local or self.remote
         else:
             where = self.remote
         validate = self.validate_hash or validate_hash or None
-        given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": follow_links}
+        given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": self.follow_links}
         source: Any = open_source(str(where), split=name, **given)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)

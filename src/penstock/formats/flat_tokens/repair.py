@@ -31,6 +31,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     encode_group,
     parse_json,
 )
+from penstock.store.resolve import real_path
 from penstock.types import Action, IntArray, OpenOptions
 
 _BUDGET_BYTES = 1 << 24
@@ -239,7 +240,7 @@ def _keep(store: Store, path: str, wanted: str) -> str:
     for file in files:
         copy = store.stage(backup + file.removeprefix(path))
         try:
-            copy.append_file(store.real_path(file) if isinstance(store, LocalStore) else file)
+            copy.append_file(real_path(store, file))
             copy.commit()
         finally:
             copy.abort()
