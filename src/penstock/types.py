@@ -253,7 +253,8 @@ class OpenOptions:
     """Everything that opening may pass to a format; each format uses what applies to it.
 
     `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
-    `"bytes"` for all parts as they are stored.
+    `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that
+    `trust` allows.
     """
 
     split: str | None = None
@@ -268,3 +269,4 @@ class OpenOptions:
     image: str | None = None
     validate_hash: str | None = None
     follow_links: bool = False
+    trust_parts: bool = False

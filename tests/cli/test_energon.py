@@ -204,3 +204,52 @@ def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:
     said = run("preview", tmp_path / "set", "--pictures")
     assert "\x1b" not in said
     assert "done" in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--split-ratio", "8,1,1"), ("--split-parts", "train:a"), ("--exclude", "x"), ("--shuffle-tars",),
+        ("--sample-type", "TextSample"), ("--field-map", "{}"), ("--dataset-yaml-name", "a.yaml"),
+        ("--skip-dataset-yaml",), ("--tar-index-only",), ("--no-sqlite",), ("--media-metadata",),
+        ("--media-by-header",), ("--media-by-glob", "*"), ("--media-by-extension",), ("--exact",),
+        ("--fix-duplicates",),
+    ],
+    ids=lambda options: options[0],
+)  # fmt: skip
+def test_options_that_mean_nothing_for_a_kind_of_data_are_refused(
+    options: tuple[str, ...], tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.jsonl", *options, status=2)
+    assert not (tmp_path / "a.jsonl.idx").exists()
+    (tmp_path / "a.yaml").write_text("x: 1\n")
+    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.yaml", *options, status=2)
+
+
+def test_options_that_exclude_each_other(folder: Path, run: Run) -> None:
+    ratio = ("prepare", folder, "--split-ratio", "1,0,0")
+    for options, said in (
+        ((*ratio, "--skip-dataset-yaml", "--sample-type", "TextSample"), "leave out --sample-type"),
+        ((*ratio, "--exact"), "leave out --exact"),
+        ((*ratio, "--dataset-yaml-name", "a.yaml"), "leave out --dataset-yaml-name"),
+        (("prepare", folder, "--split-parts", "train:.*", "--shuffle-tars"), "leave out --shuffle-tars"),
+        (("prepare", folder, "--tar-index-only", "--shuffle-tars"), "leave out --shuffle-tars"),
+    ):
+        assert said in run(*options, status=2)
+    assert not (folder / ".nv-meta").exists()
+
+
+def test_what_info_lint_and_preview_pass_over_is_said_or_refused(folder: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    run("energon", "prepare", tmp_path / "a.jsonl")
+    for verb in ("info", "lint"):
+        for option in ("--split-config", "--dataset-config"):
+            status = 10 if verb == "lint" else 2
+            run("energon", verb, tmp_path / "a.jsonl", option, "a.yaml", status=status)
+    assert "one process reads" in run("energon", "lint", tmp_path / "a.jsonl", "--parallel", "4")
+    assert "no splits" in run("energon", "preview", tmp_path / "a.jsonl", "--split-parts", "train", status=2)
+    run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CaptioningSample", "--field-map", FIELDS)
+    assert "as they are stored" in run("energon", "preview", folder, "--dataset-config", "dataset.yaml")
+    assert "the first of them" in run("energon", "preview", folder, "--split-parts", "train,val")
+    assert "--start" in run("energon", "preview", folder, "--key", "x", "--start", "2", status=2)

@@ -353,6 +353,52 @@ def test_pickles_need_trust() -> None:
         mds_field("pkl", trust=True).decode(b"\x80")
 
 
+# --- bytes in the place of a value -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoding", "given"),
+    [
+        ("pkl", b"abc"),
+        ("pkl", b""),
+        ("pkl", pickle.dumps([1, 2]) + b"."),
+        ("pkl", pickle.dumps([1, 2])[:-1]),
+        ("str", b"\xff"),
+        ("json", b"{'a': 1}"),
+        ("str_int", b"one"),
+        ("str_float", b"1,5"),
+        ("str_decimal", b""),
+        ("ndarray", b"abc"),
+        ("ndarray:int16", b""),
+        ("pil", b"abc"),
+        ("pil", struct.pack("<3I", 2, 2, 1) + b"L" + b"123"),
+        ("jpeg_array", struct.pack("<2I", 1, 4) + b"abc"),
+        ("jpegarray", struct.pack("<I", 0)),
+        ("list[jpeg]", b"abc"),
+        ("list[pil]", struct.pack("<3I", 0, 1, 4) + b"abc"),
+        ("list[png]", struct.pack("<I", 0)),
+    ],
+)
+def test_bytes_that_could_never_be_read_are_refused_when_written(encoding: str, given: bytes) -> None:
+    with pytest.raises(ConfigError, match="could not be read back"):
+        mds_field(encoding).encode(given)
+
+
+def test_bytes_that_are_a_stored_value_are_taken() -> None:
+    class Ran:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("it ran",))
+
+    for encoding, value in (("pkl", Ran()), ("pkl", b"abc" * 1000), ("pkl", None)):
+        stored = pickle.dumps(value)
+        assert mds_field(encoding).encode(stored) == stored
+    for encoding, value in (("str", "a"), ("json", {"a": 1}), ("str_int", 7), ("ndarray", np.arange(3))):
+        stored = mds_field(encoding).encode(value)
+        assert mds_field(encoding).encode(stored) == stored
+    assert mds_field("jpeg").encode(b"any file") == b"any file"
+    assert mds_field("list[pil]").encode(struct.pack("<2I", 0, 0)) == struct.pack("<2I", 0, 0)
+
+
 # --- damaged and hostile bytes ---------------------------------------------------------------------------------------
 
 

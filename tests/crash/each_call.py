@@ -365,10 +365,10 @@ def _lives(pid: int) -> bool:
 
 
 def _digest(tree: Tree) -> str:
-    """Of all names and bytes; the random part of hidden names left out."""
+    """Of all names and bytes, but for the random part of hidden names, and for who held a lock."""
     hasher = hashlib.blake2b()
     named = sorted((re.sub(r"[0-9a-f]{8}(?=\.staged)", "", name), name) for name in tree)
     for plain, name in named:
-        data = tree[name]
+        data = b"" if name.endswith(".lock.staged") else tree[name]
         hasher.update(f"{plain}\0{'folder' if data is None else len(data)}\0".encode() + (data or b""))
     return hasher.hexdigest()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
 import re
+import sqlite3
 import struct
 from collections.abc import Callable
 
@@ -317,3 +319,97 @@ def _index_start(data: bytes) -> int:
         if 12 + length <= len(data):
             return 12 + length
     return max(0, data.rfind(b"\x80\x04"))
+
+
+# --- databases -----------------------------------------------------------------------------------------------------
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+TABLES = ("samples", "sample_parts", "media_metadata", "media_filters")
+SQL_VALUES = ("NULL", "-1", "9223372036854775807", "''", "x'ff00'", "'\ud7ff'", "1e300", "CAST(x'ff' AS TEXT)", "'{}'")
+
+
+def set_sql(data: bytes, rng: random.Random) -> bytes:
+    """A statement on the database, as its owner could run it; what is none stays as it is."""
+    table = rng.choice(TABLES)
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        try:
+            made.deserialize(data)
+            columns = [row[1] for row in made.execute(f"PRAGMA table_info({table})")] or ["a"]
+            column, value = rng.choice(columns), rng.choice(SQL_VALUES)
+            listed = ", ".join(f"'{table}' AS {name}" if name != column else f"i AS {name}" for name in columns)
+            statements = [
+                f"DROP TABLE {table}; CREATE VIEW {table} AS {ENDLESS} {listed} FROM n",
+                f"CREATE TRIGGER t BEFORE INSERT ON {table} BEGIN {ENDLESS} MAX(i) FROM n; END",
+                f"CREATE TRIGGER t BEFORE DELETE ON {table} BEGIN {ENDLESS} MAX(i) FROM n; END",
+                f"ALTER TABLE {table} ADD COLUMN more AS (hex(zeroblob(1000000000)))",
+                f"UPDATE {table} SET {column} = {value}",
+                f"UPDATE {table} SET {column} = {value} WHERE rowid = (SELECT MAX(rowid) FROM {table})",
+                f"INSERT INTO {table} SELECT * FROM {table}",
+                f"DELETE FROM {table}",
+                f"DROP TABLE {table}",
+                f"ALTER TABLE {table} RENAME COLUMN {column} TO other",
+                f"CREATE VIRTUAL TABLE v USING fts5({column})",
+                f"CREATE INDEX more ON {table}({column} || zeroblob(10))",
+                "PRAGMA writable_schema=ON; UPDATE sqlite_master SET sql = 'CREATE TABLE x(' || sql",
+                "PRAGMA writable_schema=ON; UPDATE sqlite_master SET rootpage = 1 + rootpage % 3",
+            ]
+            made.executescript(rng.choice(statements))
+            return bytes(made.serialize())
+        except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError):
+            return data
+
+
+SQLITE: list[Mutation] = [set_sql, set_sql, set_sql]
+
+
+# --- YAML ----------------------------------------------------------------------------------------------------------
+
+YAML_WORDS = [b"null", b"~", b"[]", b"{}", b"-1", b"0", b"1e300", b"99999999999999999999", b"true", b"''", b"*a"]
+YAML_WORDS += [b"'{0..99999999}'", b"'" + b"{" * 5000 + b"'", b"[" * 5000, b"x: " * 2000, b"'\\0'", b"&a [*a, *a]"]
+YAML_WORDS += [
+    b"set.yaml",
+    b"set.json",
+    b".",
+    b"..",
+    b"/",
+    b"a",
+    b"b",
+    b"blend",
+    b"join",
+    b"concat",
+    b"stages",
+    b"path",
+]
+YAML_WORD = re.compile(rb"[A-Za-z0-9_./-]+")
+
+
+def set_word(data: bytes, rng: random.Random) -> bytes:
+    """Another word in the place of one."""
+    found = list(YAML_WORD.finditer(data))
+    if not found:
+        return data
+    one = rng.choice(found)
+    return data[: one.start()] + rng.choice(YAML_WORDS) + data[one.end() :]
+
+
+def swap_words(data: bytes, rng: random.Random) -> bytes:
+    found = list(YAML_WORD.finditer(data))
+    if len(found) < 2:
+        return data
+    first, second = sorted(rng.sample(found, 2), key=lambda one: one.start())
+    middle = data[first.end() : second.start()]
+    return data[: first.start()] + second[0] + middle + first[0] + data[second.end() :]
+
+
+def move_lines(data: bytes, rng: random.Random) -> bytes:
+    """A run of lines again at another place, perhaps further in."""
+    lines = data.splitlines(keepends=True)
+    if not lines:
+        return data
+    start = rng.randrange(len(lines))
+    stop = min(len(lines), start + rng.choice((1, 1, 2, 5)))
+    place = rng.randrange(len(lines) + 1)
+    return b"".join([*lines[:place], *(b"  " * rng.randrange(3) + line for line in lines[start:stop]), *lines[place:]])
+
+
+YAML: list[Mutation] = [set_word, set_word, swap_words, move_lines]

@@ -11,7 +11,9 @@ A case is a pure function of (FUZZ_SEED, target, number); `--only TARGET:NUMBER`
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import io
 import itertools
 import logging
 import multiprocessing
@@ -26,7 +28,7 @@ import tempfile
 import time
 import traceback
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,13 +36,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import described
 import mutate
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import shard_columns
+from PIL import Image
 
 from penstock.abc import SupportsKeys, is_token_source
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
+from penstock.prepare.media import prepare_media
 from penstock.store.local import LocalStore
 from penstock.types import Depth, OpenOptions
 
@@ -48,11 +55,16 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 MOST_SEED_BYTES = 200_000  # bigger files make slow cases and no new ones
 MEMORY_FACTOR = 64
 MEMORY_SLACK_BYTES = 16 << 20
-ADDRESS_SPACE_BYTES = 2 << 30
+ADDRESS_SPACE_BYTES = 512 << 20
 HANG_S = 30
 CLEAN_EVERY = 50
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
-LAYOUTS = (None, None, None, "h4", "h8", "h8le", "h12be", "h12le-abs", "h12le")
+LAYOUTS: dict[str, tuple[str | None, ...]] = {
+    "pbin": (None, None, None, "h4", "h8", "h8le", "h12be", "h12le-abs", "h12le"),
+    "datatrove": ("uint16", "uint32"),
+    "raw-tokens": ("uint16", "uint32"),
+}
+NAMED_EOS = ("raw-tokens",)
 
 
 Files = dict[str, bytes]
@@ -67,12 +79,16 @@ class Target:
         path: the dataset's path in the folder of a case.
         seeds: datasets, as relative path → content.
         mutations: end of a file's name → what may be done to it; blind ones for all others.
+        exercise: what is done with it, where it is no dataset.
+        changed: the only file that is mutated; else any.
     """
 
     format: str
     path: str
     seeds: list[Files]
     mutations: dict[str, list[mutate.Mutation]]
+    exercise: Callable[[Path], None] | None = None
+    changed: tuple[str, ...] = ()
 
     def mutations_of(self, name: str) -> list[mutate.Mutation]:
         return next((kinds for end, kinds in self.mutations.items() if name.endswith(end)), mutate.BLIND)
@@ -151,7 +167,9 @@ def tars_target(folder: Path) -> Target:
                 writer.write({"__key__": f"{'d' * 120 * (number % 2)}k{number}", "bin": b"x" * number, "txt": "é"})
         seeds.append(files_in(folder))
     kinds = {
-        **dict.fromkeys((".json", ".yaml", ".penstock"), mutate.JSON_DOCUMENT),
+        **dict.fromkeys((".json", ".penstock"), mutate.JSON_DOCUMENT),
+        ".yaml": mutate.YAML,
+        ".sqlite": mutate.SQLITE,
         ".tar.idx": mutate.NUMBERED,
         ".tar": mutate.TAR,
     }
@@ -182,6 +200,69 @@ def shards_target(format_name: str, folder: Path) -> Target:
     return Target(format_name, "set", seeds, kinds)
 
 
+def folder_target(folder: Path) -> Target:
+    """A folder of media files, with its index."""
+    seeds: list[Files] = []
+    for indexed in (False, True):
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "set").mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (number + 1, 3)).save(folder / "set" / f"{number}.png")
+            (folder / "set" / f"{number}.json").write_text(f'{{"a": {number}}}')
+        if indexed:
+            prepare_media(folder / "set")
+        seeds.append(files_in(folder))
+    kinds = {".json": mutate.JSON_DOCUMENT, ".sqlite": mutate.SQLITE, ".penstock": mutate.JSON_DOCUMENT}
+    return Target("folder", "set", seeds, kinds)
+
+
+def runs_target(format_name: str, folder: Path) -> Target:
+    """Tokens of datatrove and of nobody: golden ones."""
+    if format_name == "datatrove":
+        files = {path.name: path.read_bytes() for path in sorted(GOLDEN.glob("datatrove/seed_2byte.ds*"))}
+        return Target(
+            "datatrove", "seed_2byte.ds", [files], {".index": mutate.NUMBERED, ".metadata": mutate.JSON_LINES}
+        )
+    tokens = np.arange(1, 400, dtype="<u2").tobytes()
+    header = np.array([20240520, 1, 399, *[0] * 253], "<i4").tobytes()
+    return Target("raw-tokens", "set.bin", [{"set.bin": tokens}, {"set.bin": header + tokens}], {})
+
+
+def arrow_target(format_name: str, folder: Path) -> Target:
+    """Parquet files, and a saved dataset of Hugging Face's."""
+    if format_name == "hf":
+        files = {f"set/{name}": data for name, data in files_in(GOLDEN / "hf" / "test").items()}
+        return Target("hf", "set", [files], {".json": mutate.JSON_DOCUMENT})
+    table = pyarrow.table({"text": ["a", "b", None] * 40, "n": list(range(120)), "l": [[1, 2]] * 120})
+    seeds: list[Files] = []
+    for compression in ("none", "snappy", "zstd"):
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(table, sink, compression=compression, row_group_size=50)
+        seeds.append({"set.parquet": sink.getvalue()})
+    return Target("parquet", "set.parquet", seeds, {".parquet": mutate.NUMBERED})
+
+
+def recipe_target(folder: Path) -> Target:
+    seeds = described.recipe_seeds(folder)
+    return Target("recipe", "set.yaml", seeds, {".yaml": mutate.YAML}, described.exercise_recipe, ("set.yaml",))
+
+
+def metadataset_target(folder: Path) -> Target:
+    names = ("set.yaml", "inner.yaml")
+    kinds = {".yaml": mutate.YAML}
+    return Target("metadataset", "set.yaml", described.meta_seeds(folder), kinds, described.exercise_metadataset, names)
+
+
+def state_target(folder: Path) -> Target:
+    exercise = functools.partial(described.exercise_state, folder=folder)
+    return Target("state", "state.json", described.state_seeds(folder), {".json": mutate.JSON_DOCUMENT}, exercise)
+
+
+def tokenizer_target(folder: Path) -> Target:
+    seeds = described.tokenizer_seeds(folder)
+    return Target("tokenizer", "tokenizer.json", seeds, {".json": mutate.JSON_DOCUMENT}, described.exercise_tokenizer)
+
+
 TARGETS = {
     "pbin": packed_target,
     "jsonl": lines_target,
@@ -191,23 +272,38 @@ TARGETS = {
     "mds": functools.partial(shards_target, "mds"),
     "csv": functools.partial(shards_target, "csv"),
     "json-shards": functools.partial(shards_target, "json-shards"),
+    "folder": folder_target,
+    "datatrove": functools.partial(runs_target, "datatrove"),
+    "raw-tokens": functools.partial(runs_target, "raw-tokens"),
+    "parquet": functools.partial(arrow_target, "parquet"),
+    "hf": functools.partial(arrow_target, "hf"),
+    "recipe": recipe_target,
+    "metadataset": metadataset_target,
+    "state": state_target,
+    "tokenizer": tokenizer_target,
 }
+
+
+TOKENS = ("pbin", "flat-tokens", "megatron", "datatrove", "raw-tokens")
 
 
 def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOptions]:
     """The dataset of case `number`, and the options that it is opened with."""
     rng = random.Random(f"{seed}:{target.format}:{number}")
     files = dict(rng.choice(target.seeds))
-    for name in rng.sample(sorted(files), rng.choice((1, 1, 1, len(files)))):
+    may_change = sorted(target.changed or files)
+    for name in rng.sample(may_change, rng.choice((1, 1, 1, len(may_change)))):
+        if name not in files:
+            continue
         files[name] = mutate.mutate(files[name], rng, target.mutations_of(name))
     if len(files) > 1 and rng.random() < 0.05:
         del files[rng.choice(sorted(files))]
-    tokens = target.format not in ("jsonl", "webdataset", "mds", "csv", "json-shards")
+    tokens = target.format in TOKENS
     return files, OpenOptions(
-        layout=rng.choice(LAYOUTS) if target.format == "pbin" else None,
-        eos_id=rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
+        layout=rng.choice(LAYOUTS.get(target.format, (None,))),
+        eos_id=3 if target.format in NAMED_EOS else rng.choice((None, None, 0, 3, 70_000)) if tokens else None,
         vocab_size=rng.choice((None, None, 100, 70_000)) if tokens else None,
-        raw=target.format == "webdataset" or (not tokens and rng.random() < 0.2),
+        raw=target.format in ("webdataset", "hf", "folder") or (not tokens and rng.random() < 0.2),
         read=rng.choice(("auto", "mmap", "pread")),
     )
 
@@ -261,7 +357,10 @@ def read(source: Any) -> None:
     if size:
         source.get_batch([0, size - 1])
         if isinstance(source, SupportsKeys):
-            source.key_of(size - 1)
+            source.index_of(source.key_of(size - 1))
+        if hasattr(source, "get_media_metadata"):
+            with contextlib.suppress(NotFound):
+                source.get_media_metadata("1.png")
     if len(source.fingerprint) < 16:
         raise AssertionError("a fingerprint that is too short")
     if errors:
@@ -284,7 +383,10 @@ def run_case(target: Target, seed: int, number: int, folder: Path) -> None:
     allowed_bytes = MEMORY_FACTOR * sum(map(len, files.values())) + MEMORY_SLACK_BYTES
     tracemalloc.reset_peak()
     before_bytes = tracemalloc.get_traced_memory()[0]
-    exercise(target.format, str(folder / target.path), options)
+    if target.exercise is not None:
+        target.exercise(folder / target.path)
+    else:
+        exercise(target.format, str(folder / target.path), options)
     taken_bytes = tracemalloc.get_traced_memory()[1] - before_bytes
     if taken_bytes > allowed_bytes:
         raise AssertionError(f"took {taken_bytes:,} bytes, allowed are {allowed_bytes:,}")
@@ -373,10 +475,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", "60")))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("FUZZ_SEED", "1")))
-    parser.add_argument("--only", help="TARGET:NUMBER, to run one case again")
+    parser.add_argument("--only", help="TARGET alone, or TARGET:NUMBER to run one case again")
     given = parser.parse_args(arguments)
     name, _, number = (given.only or "").partition(":")
-    chosen = {name: [int(number)]} if given.only else dict.fromkeys(TARGETS)
+    chosen = {name: [int(number)] if number else None} if given.only else dict.fromkeys(TARGETS)
     print(f"fuzz: seed {given.seed}, {given.seconds:g} s, targets {', '.join(chosen)}")
     failed = False
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no case waits for a disk

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import Corrupt
+from penstock.formats import format_names
 from penstock.formats.pbin import FORMAT
 
 
@@ -27,13 +28,21 @@ def run() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    "name", ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards"]
-)
+NAMES = ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards", "folder", "datatrove"]
+NAMES += ["raw-tokens", "parquet", "hf", "recipe", "metadataset", "state", "tokenizer"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_some_cases(run: ModuleType, name: str, tmp_path: Path) -> None:
-    ran, findings = run.fuzz(name, 2, 60.0, range(40), tmp_path)
+    count = 5 if name == "tokenizer" else 40  # each of these is loaded by a process of its own
+    ran, findings = run.fuzz(name, 2, 60.0, range(count), tmp_path)
     assert findings == []
-    assert ran == 40
+    assert ran == count
+
+
+def test_all_that_can_be_opened_is_fuzzed(run: ModuleType) -> None:
+    assert set(NAMES) == set(run.TARGETS)
+    assert set(format_names()) - {"tsv", "xsv"} <= set(run.TARGETS)  # which are csv with other separators
 
 
 def test_a_case_is_a_function_of_its_number(run: ModuleType, tmp_path: Path) -> None:

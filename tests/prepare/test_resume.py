@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.prepare.conftest import TEXTS, names_in, write_lines
 
+import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, inputs, journal, pack
 from penstock.prepare.journal import open_journal, work_folder
@@ -151,10 +152,33 @@ class TestGoingOn:
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
         assert os.path.exists(work_folder(str(tmp_path / "out.pbin")))
-        with pytest.raises(ConfigError, match="the output exists"):
-            made(corpus)
+        report = made(corpus)
+        assert (report.was_complete, report.documents, report.tasks) == (True, 150, 0)
         assert not os.path.exists(work_folder(str(tmp_path / "out.pbin")))
         assert (tmp_path / "out.pbin").read_bytes() == whole
+        with pytest.raises(ConfigError, match="the output exists"):
+            made(corpus)  # nothing was killed since
+
+    @pytest.mark.parametrize(
+        ("name", "to"), [("out", "megatron"), ("out.zarr", "flat-tokens"), ("out", "mds"), ("out.pbin", "pbin")]
+    )
+    def test_every_target_killed_after_its_commit(
+        self, tmp_path: Path, corpus: Path, made: Pack, monkeypatch: pytest.MonkeyPatch, name: str, to: str
+    ) -> None:
+        folder = tmp_path / "to"
+        with monkeypatch.context() as patched:
+            patched.setattr(journal.Journal, "clear", lambda self: None)
+            made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
+        assert os.path.exists(work_folder(str(folder / name)))
+        before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
+        report = made(corpus, folder / name, to=to)
+        assert report.was_complete
+        assert report.documents == 150
+        after = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
+        assert after == {one: data for one, data in before.items() if ".work/" not in one}
+        assert not [one for one in names_in(folder) if "work" in one]
+        with pytest.raises(ConfigError, match="the output exists"):
+            made(corpus, folder / name, to=to, eos="^")
 
     def test_work_for_a_new_output_stays_when_the_old_one_is_refused(
         self, tmp_path: Path, corpus: Path, made: Pack, stopped: Path
@@ -391,3 +415,13 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_overwrite_replaces_a_group_of_flat_tokens(tmp_path: Path, corpus: Path, made: Pack) -> None:
+    made(corpus, tmp_path / "out.zarr", to="flat-tokens", task_bytes=TASK_BYTES)
+    before = ps.open(tmp_path / "out.zarr")
+    short = write_lines(tmp_path / "short.jsonl", [{"text": "the only one"}])
+    made(short, tmp_path / "out.zarr", to="flat-tokens", overwrite=True)
+    assert len(ps.open(tmp_path / "out.zarr")) == 1 < len(before)
+    with pytest.raises(ConfigError, match="is a folder"):
+        made(corpus, tmp_path / "out.zarr", to="pbin", overwrite=True)

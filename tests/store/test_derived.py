@@ -34,7 +34,7 @@ def test_built_once_and_mapped(tmp_path: Path) -> None:
         assert array.tolist() == [0, 1, 2, 3, 4]
         assert not array.flags.writeable
         assert not array.flags.owndata
-    assert sorted(os.listdir(tmp_path / "derived")) == ["key.npy", "key.npy.lock"]
+    assert sorted(os.listdir(tmp_path / "derived")) == ["key.json", "key.npy", "key.npy.lock"]
 
 
 def test_empty_array(tmp_path: Path) -> None:

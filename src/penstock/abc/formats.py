@@ -138,8 +138,12 @@ class Format(Protocol):
 class SupportsManifest(Protocol):
     """A format that can make the side file for data that another tool wrote."""
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
-        """Write the side file; returns its path."""
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """Write the side file; returns its path.
+
+        Raises:
+            Corrupt: there is one that the data contradict, and `replace` is false.
+        """
         ...
 
 

@@ -62,7 +62,7 @@ def lint(
 
     Raises:
         NotFound: nothing is there, or no such file in `.nv-meta`.
-        ConfigError: no such split.
+        ConfigError: no such split, or configs for data that have none.
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
     given = OpenOptions(trust=trust, follow_links=follow_links)
@@ -72,6 +72,9 @@ def lint(
         root = root.rstrip("/") or root
         sources = _open_splits(store, root, splits, dataset_config, split_config, given)
     else:
+        if dataset_config != DATASET_YAML or split_config is not None:
+            found = dataset_config if split_config is None else split_config
+            raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
         flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         opened = chosen.open(store, root, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from penstock.abc import Format, Store, SupportsManifest
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.formats import get_format, sniff
+from penstock.store.cache import CachedStore
 from penstock.store.resolve import resolve_dataset
 from penstock.types import Depth, Finding, OpenOptions
+
+_CONTRADICTIONS = ("changed", "digest", "side-file", "added")
+"""What codes of findings end in that say that data are not those of their side file."""
 
 
 def verify(
@@ -35,12 +40,14 @@ def verify(
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     given = open_options(options)
     store, root, chosen = find_format(path, format, given)
+    if depth == "full" and isinstance(store, CachedStore):
+        store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
     found: list[Finding] = []
     try:
         found.extend(chosen.check(store, root, given, depth))
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or root)
-        found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, error.expected, error.hint))
+        found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
     return found
 
 
@@ -60,14 +67,37 @@ def open_options(options: dict[str, Any]) -> OpenOptions:
         raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(known)) from None
 
 
-def write_side_file(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> str:
-    """Make the side file of data that another tool wrote: counts and digests. Returns its path.
+def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
+    """Whether a finding says no more than that data contradict their side file, or that this can't be read.
+
+    Args:
+        finding: of `verify`.
+        options: that were given to it: ids are held against the side file where these name no other limit.
+    """
+    what = finding.code.rpartition(".")[2]
+    if what in ("token-range", "no-eos"):
+        return options.get({"token-range": "vocab_size", "no-eos": "eos_id"}[what]) is None
+    return what in _CONTRADICTIONS or finding.code == "folder.missing"
+
+
+def write_side_file(
+    path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Any
+) -> str:
+    """Make the side file of data: counts and digests, from every byte that is there. Returns its path.
+
+    Args:
+        path: file, folder or URL.
+        format: format name; found by sniffing where it is None.
+        replace: also where the side file that is there says otherwise, or can't be read.
+        options: what `penstock.open` takes.
 
     Raises:
         Unsupported: the format keeps no side file.
+        Corrupt: the data contradict the side file that is there, and `replace` is false.
     """
     given = open_options(options)
     store, root, chosen = find_format(path, format, given)
     if not isinstance(chosen, SupportsManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
-    return chosen.write_manifest(store, root, given)
+    more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
+    return chosen.write_manifest(store, root, given, **more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import click
@@ -49,6 +49,26 @@ def take_media(options: dict[str, Any]) -> MediaChoice | None:
     if len(given) > 1:
         raise click.UsageError("Media are found in one way: by extension, by glob or by header.")
     return (given[0], patterns) if given else None
+
+
+def refuse_given(context: click.Context, names: Container[str], why: str) -> None:
+    """Refuse options that were given, and would change nothing.
+
+    Args:
+        context: of the command.
+        names: of the parameters.
+        why: of the sentence that names them.
+
+    Raises:
+        click.UsageError: one of them was given.
+    """
+    given = [
+        one.opts[0]
+        for one in context.command.params
+        if one.name in names and context.get_parameter_source(one.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{why}: leave out {', '.join(given)}.")
 
 
 def progress_option(command: Command) -> Command:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._energon import refuse_given
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 
@@ -15,7 +16,15 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 @click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
 @follow_links_option
 @json_option
-def command(path: str, split_config: str | None, dataset_config: str, follow_links: bool, as_json: bool) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    path: str,
+    split_config: str | None,
+    dataset_config: str,
+    follow_links: bool,
+    as_json: bool,
+) -> None:
     """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
@@ -27,6 +36,7 @@ def command(path: str, split_config: str | None, dataset_config: str, follow_lin
     if chosen.name == "webdataset":
         found = raw_details(store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config)
     else:
+        refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         options["follow_links"] = follow_links
         told = summarise(path, format=chosen.name, **options)

@@ -43,12 +43,12 @@ def command(
 
 def _read_state(path: str) -> Any:
     import json
-    from pathlib import Path
 
+    from penstock._regular import read_regular
     from penstock.errors import FormatError, NotFound
 
     try:
-        return json.loads(Path(path).read_bytes())
+        return json.loads(read_regular(path))
     except FileNotFoundError:
         raise NotFound("no such state", path=path, hint="Check the path") from None
     except ValueError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, follow_links_option, json_option, progress
+from penstock.cli._output import emit, follow_links_option, json_option, note, progress
 
 
 @click.command()
@@ -31,6 +31,8 @@ def command(
     from penstock.check.lint import lint
     from penstock.cli.cmd_verify import describe_finding
 
+    if parallel is not None and parallel > 1:
+        note(f"--parallel {parallel}: one process reads")
     splits = None if split_parts is None else [name.strip() for name in split_parts.split(",") if name.strip()]
     with progress("lint", total=None, unit="samples") as advance:
         report = lint(

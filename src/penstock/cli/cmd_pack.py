@@ -130,9 +130,13 @@ def _list_dropped(report: PackReport) -> None:
 
 def _summary(report: PackReport, seconds: float) -> str:
     left_out = f", {report.num_dropped:,} lines left out" if report.num_dropped else ""
+    tokens = "" if report.tokens is None else f"{report.tokens:,} tokens, "
+    if report.was_complete:
+        size = human_bytes(report.manifest.size_bytes)
+        return f"{report.output}: complete already: {report.documents:,} documents, {tokens}{size}"
     reused = f", {report.reused_tasks} of {report.tasks} tasks were finished before" if report.reused_tasks else ""
     return (
-        f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens, "
+        f"{report.output}: {report.documents:,} documents, {tokens}"
         f"{human_bytes(report.manifest.size_bytes)}{left_out}\n"
         f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s, {human_bytes(report.input_bytes / seconds)}/s, "
         f"by {report.engine}{reused}"

@@ -10,6 +10,7 @@ from penstock.cli._energon import (
     MediaChoice,
     media_options,
     progress_option,
+    refuse_given,
     take_media,
     tmp_path_option,
     use_tmp_path,
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from penstock.prepare.energon import PrepareSummary
 
 _SHOWN = 10
+_OF_SHARDS = (
+    "split_ratio", "split_parts", "exclude", "shuffle_tars", "sample_type", "field_map", "dataset_yaml_name",
+    "skip_dataset_yaml", "tar_index_only", "no_sqlite", "media_metadata", "by_extension", "by_glob", "by_header",
+    "exact", "fix_duplicates",
+)  # fmt: skip
 _PEEKED = 2
 
 
@@ -61,17 +67,25 @@ def command(
     """
     use_tmp_path(tmp_path)
     if path.endswith(".jsonl"):
+        refuse_given(context, _OF_SHARDS, "A JSONL file has no shards, splits or dataset.yaml")
         _prepare_jsonl(path, options, as_json)
         return
     if path.endswith((".yaml", ".yml")):
+        refuse_given(context, (*_OF_SHARDS, "workers", "overwrite"), "A metadataset is only opened")
         _check_metadataset(path, as_json, options["follow_links"])
         return
     media = take_media(options)
     if media is None and options["media_metadata"]:
         media = ("extension", None)
+    if media is None:
+        refuse_given(context, ("exact",), "No media metadata are asked for")
+    if options["skip_dataset_yaml"]:
+        refuse_given(context, ("sample_type", "field_map", "dataset_yaml_name"), "dataset.yaml stays as it is")
     if options["tar_index_only"] and media is not None:
         raise click.UsageError("--tar-index-only makes no media metadata: use `penstock prepare-media`.")
     piped = bool((context.obj or {}).get("answers_may_be_piped"))
+    if options["tar_index_only"]:
+        refuse_given(context, ("shuffle_tars", "overwrite", "dataset_yaml_name"), "The list of shards stays as it is")
     if not options["tar_index_only"] and not as_json and not non_interactive:
         if _on_terminal():
             _prepare(path, options, media, as_json, ask=True, confirm=True)
@@ -79,6 +93,10 @@ def command(
         if piped and options["split_ratio"] is None and not options["split_parts"]:
             _prepare(path, options, media, as_json, ask=True, confirm=False)
             return
+    if options["split_ratio"] is None:
+        refuse_given(context, ("shuffle_tars",), "Shards are mixed only where --split-ratio cuts them")
+    if options["sample_type"] is None:
+        refuse_given(context, ("dataset_yaml_name",), "No dataset.yaml is made without --sample-type")
     _prepare(path, options, media, as_json, ask=False, confirm=False)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import follow_links_option
+from penstock.cli._energon import refuse_given
+from penstock.cli._output import follow_links_option, note
 
 
 @click.command()
@@ -36,6 +37,12 @@ def command(
 
     from penstock.view.preview import Look, show_sample
 
+    if key is not None:
+        refuse_given(click.get_current_context(), ("start",), "--key says where to begin")
+    if dataset_config is not None:
+        note(f"--dataset-config {dataset_config}: parts are shown as they are stored")
+    if split is not None and "," in split:
+        note(f"--split {split}: the first of them is shown")
     on_terminal = sys.stdout.isatty()
     source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
     if key is not None:
@@ -59,4 +66,6 @@ def _open(path: str, split: str | None, format_name: str | None, follow_links: b
     more |= {"flavor": "energon"} if name == "jsonl" else {}
     if get_format(name).traits.splits:
         more["split"] = split
+    elif split is not None:
+        raise click.UsageError(f"{path} has no splits: leave out --split.")
     return open_source(path, format=name, follow_links=follow_links, **more)

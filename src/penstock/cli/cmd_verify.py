@@ -17,20 +17,35 @@ from penstock.cli._output import emit, follow_links_option, json_option
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")
 @click.option("--eos-id", type=int, help="Id that ends each document.")
 @click.option("--write-manifest", is_flag=True, help="If sound: leave a side file with counts and digests.")
+@click.option(
+    "--replace-manifest",
+    is_flag=True,
+    help="The same, also where the data contradict the side file that is there: they are right, and it is not.",
+)
 @follow_links_option
 @json_option
-def command(path: str, depth: Any, format_name: str | None, write_manifest: bool, as_json: bool, **options: Any) -> int:
+def command(
+    path: str,
+    depth: Any,
+    format_name: str | None,
+    write_manifest: bool,
+    replace_manifest: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Check a dataset: each finding with its place and what to do. Exits with 1 for an error."""
     import msgspec
 
     from penstock.check import verify
-    from penstock.check.verify import write_side_file
+    from penstock.check.verify import is_contradiction, write_side_file
 
     findings = verify(path, depth=depth, format=format_name, **options)
+    if replace_manifest:
+        findings = [one for one in findings if not is_contradiction(one, options)]
     errors = sum(one.severity == "error" for one in findings)
     side_path = None
-    if write_manifest and not errors:
-        side_path = write_side_file(path, format=format_name, **options)
+    if (write_manifest or replace_manifest) and not errors:
+        side_path = write_side_file(path, format=format_name, replace=replace_manifest, **options)
 
     def text() -> str:
         lines = [describe_finding(one) for one in findings]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._buffers import byte_view
+from penstock._limits import BYTES_PER_FRAME, FRAMES
 from penstock._optional import require
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Truncated
@@ -34,6 +35,7 @@ _SNAPPY_MAX_RATIO = 22  # a copy of 64 bytes takes 3
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE = 0x184D2A50
 _ZSTD_WINDOW_BYTES = 1 << 27
+_ZSTD_BLOCK_BYTES = 1 << 17
 
 FAMILIES = tuple(_LEVELS)
 """Names of the families; each is the extension of its files too."""
@@ -115,17 +117,39 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
     except PenstockError as error:
         error.path = path
         raise
+    except MemoryError:
+        raise TooLarge("what the compressed file holds does not fit into memory", path=path) from None
+
+
+class FrameCount:
+    """Frames or members that were begun, held against what they hold."""
+
+    __slots__ = ("_begun",)
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    def begin(self, held_bytes: int, offset_bytes: int) -> None:
+        """Count one more, after so many bytes of content; raises `Corrupt` where most must be empty."""
+        self._begun += 1
+        if self._begun > FRAMES + held_bytes // BYTES_PER_FRAME:
+            raise _damaged(offset_bytes, f"{self._begun} frames that hold {held_bytes} bytes")
 
 
 class _Output:
     """Decompressed bytes, counted against a limit."""
 
-    __slots__ = ("_file", "left_bytes", "limit_bytes")
+    __slots__ = ("_file", "_frames", "left_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._file = io.BytesIO()
         self.limit_bytes = limit_bytes
         self.left_bytes = limit_bytes
+        self._frames = FrameCount()
+
+    def begin(self, offset_bytes: int) -> None:
+        """Count a frame or member."""
+        self._frames.begin(self.limit_bytes - self.left_bytes, offset_bytes)
 
     def step_bytes(self) -> int:
         """Most bytes to decompress next: one more than allowed shows that there is too much."""
@@ -158,6 +182,7 @@ def _gunzip(view: memoryview, output: _Output) -> Iterator[bytes]:
             if member is None:
                 data = bytes(data).lstrip(b"\0")  # zeros may pad the end of a member
                 member = zlib.decompressobj(31) if data else None
+                output.begin(start)
                 continue
             try:
                 yield member.decompress(data, output.step_bytes())
@@ -175,7 +200,9 @@ def _bunzip2(view: memoryview, output: _Output) -> Iterator[bytes]:
     for start, feed in _feeds(view):
         data: Any = feed
         while data or (stream is not None and not stream.needs_input):
-            stream = bz2.BZ2Decompressor() if stream is None else stream
+            if stream is None:
+                stream = bz2.BZ2Decompressor()
+                output.begin(start)
             try:
                 yield stream.decompress(data, output.step_bytes())
             except OSError as error:
@@ -231,18 +258,21 @@ def _snappy_size(view: memoryview) -> int:
 
 def _unzstd(view: memoryview, output: _Output) -> Iterator[bytes]:
     zstandard = require("zstandard", extra="mds")
-    start, stop = 0, _zstd_frame_end(view, 0)
+    start, (stop, blocks) = 0, _zstd_frame_end(view, 0)
     while start < len(view):
+        output.begin(start)
         try:
             if int.from_bytes(view[start : start + 4], "little") == _ZSTD_MAGIC:
-                yield from _zstd_frame(zstandard, view[start:stop], output)
+                yield from _zstd_frame(zstandard, view[start:stop], blocks, output)
         except zstandard.ZstdError as error:
             raise _damaged(start, error) from error
-        start, stop = stop, _zstd_frame_end(view, stop) if stop < len(view) else stop
+        start, (stop, blocks) = stop, _zstd_frame_end(view, stop) if stop < len(view) else (stop, 0)
 
 
-def _zstd_frame(zstandard: Any, frame: memoryview, output: _Output) -> Iterator[bytes]:
+def _zstd_frame(zstandard: Any, frame: memoryview, blocks: int, output: _Output) -> Iterator[bytes]:
     size_bytes = zstandard.frame_content_size(frame)
+    if size_bytes > blocks * _ZSTD_BLOCK_BYTES:
+        raise _damaged(0, f"a length of {size_bytes} bytes, more than {blocks} blocks can hold")
     if size_bytes > output.left_bytes:
         raise _too_large(output.limit_bytes, f"{output.limit_bytes - output.left_bytes + size_bytes} bytes")
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
@@ -254,8 +284,8 @@ def _zstd_frame(zstandard: Any, frame: memoryview, output: _Output) -> Iterator[
         yield piece
 
 
-def _zstd_frame_end(view: memoryview, start: int) -> int:
-    """Where the frame at `start` ends, from the headers of its blocks (RFC 8878, 3.1.1)."""
+def _zstd_frame_end(view: memoryview, start: int) -> tuple[int, int]:
+    """Where the frame at `start` ends, and how many blocks it has, from their headers (RFC 8878, 3.1.1)."""
     magic = int.from_bytes(view[start : start + 4], "little")
     if len(view) - start < 5:
         raise _cut_off(view)
@@ -263,23 +293,24 @@ def _zstd_frame_end(view: memoryview, start: int) -> int:
         stop = start + 8 + int.from_bytes(view[start + 4 : start + 8], "little")
         if stop > len(view):
             raise _cut_off(view)
-        return stop
+        return stop, 0
     if magic != _ZSTD_MAGIC:
         raise _damaged(start, "no zstd frame")
     flags = view[start + 4]
     single = flags >> 5 & 1
     at = start + 5 + (not single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
-    last = 0
+    last = blocks = 0
     while not last:
         if at + 3 > len(view):
             raise _cut_off(view)
         block = int.from_bytes(view[at : at + 3], "little")
         last, kind = block & 1, block >> 1 & 3
         at += 3 + (1 if kind == 1 else block >> 3)
+        blocks += 1
     at += 4 * (flags >> 2 & 1)
     if at > len(view):
         raise _cut_off(view)
-    return at
+    return at, blocks
 
 
 _DECODERS: dict[str, Callable[[memoryview, _Output], Iterator[bytes]]] = {

@@ -20,9 +20,9 @@ from typing import Any
 
 import yaml
 
+from penstock._limits import MOST_NESTING
 from penstock.errors import FormatError
 
-_MOST_DEPTH = 100
 _CONSTANTS: dict[str, Any] = {
     "": None,
     "null": None,
@@ -99,8 +99,8 @@ def _value(event: Any, events: Iterator[Any], path: str, depth: int) -> Any:
         return scalar(event.value) if not event.style else event.value
     if isinstance(event, yaml.AliasEvent):
         return f"*{event.anchor}"
-    if depth >= _MOST_DEPTH:
-        raise _fault(path, event, "deeper nesting", f"at most {_MOST_DEPTH} levels")
+    if depth >= MOST_NESTING:
+        raise _fault(path, event, "deeper nesting", f"at most {MOST_NESTING} levels")
     if isinstance(event, yaml.SequenceStartEvent):
         items: list[Any] = []
         while not isinstance(inner := next(events), yaml.SequenceEndEvent):

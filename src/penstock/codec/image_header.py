@@ -25,7 +25,9 @@ _PNG_MODES = {
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0), 0xDE}) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})
-_MOST_SEGMENTS = 10_000
+_MOST_SEGMENTS, _MOST_GIF_BLOCKS = 10_000, 20_000
+_WINDOW_BYTES = 1 << 16
+_GIF_PICTURE, _GIF_EXTENSION, _GIF_END = b",!;"
 _MOST_SIDE = 1 << 31
 
 _GREY_RAMP = bytes(grey for grey in range(256) for _ in range(3))
@@ -152,7 +154,7 @@ def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
         place += 6 << (flags & 7)
         colored = _is_colored(head[13:place] if place <= len(head) else media.need(13, place - 13))
     if head[place : place + 1] != b",":
-        place = _gif_picture(media, place)
+        place = _gif_picture(_Window(media, head), place)
     stop = place + 10
     picture = _picture(head, place + 1) if stop <= len(head) else _picture(media.need(place + 1, 9))
     left, top, wide, high, flags = picture
@@ -165,19 +167,40 @@ def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
     return _metadata(width, height, "GIF", "P" if colored else "L")
 
 
-def _gif_picture(media: MediaBytes, place: int) -> int:
+class _Window:
+    """Single bytes of a file, read in blocks, and counted: what comes before a picture has so many pieces at most."""
+
+    __slots__ = ("_data", "_media", "_start_bytes", "_step_bytes", "left")
+
+    def __init__(self, media: MediaBytes, head: bytes) -> None:
+        self._media = media
+        self._data = head
+        self._start_bytes = 0
+        self._step_bytes = _FIRST_BYTES
+        self.left = _MOST_GIF_BLOCKS
+
+    def at(self, place: int) -> int:
+        """The byte at a place that does not go back; raises `Truncated`, or `Corrupt` where it was asked too often."""
+        self.left -= 1
+        if self.left < 0:
+            raise _refused(self._media, "GIF")
+        if not 0 <= place - self._start_bytes < len(self._data):
+            self._media.need(place, 1)
+            self._step_bytes = min(2 * self._step_bytes, _WINDOW_BYTES)
+            self._start_bytes, self._data = place, self._media.read(place, self._step_bytes)
+        return self._data[place - self._start_bytes]
+
+
+def _gif_picture(window: _Window, place: int) -> int:
     """Where the first picture begins: behind comments and the like."""
-    for _ in range(_MOST_SEGMENTS):
-        kind = media.need(place, 1)
-        if kind == b",":
-            return place
-        if kind == b"!":
-            place = _behind_blocks(media, place + 2)
-        elif kind == b";":
-            break
+    while (kind := window.at(place)) != _GIF_PICTURE:
+        if kind == _GIF_EXTENSION:
+            place = _behind_blocks(window, place + 2)
+        elif kind == _GIF_END:
+            window.left = 0
         else:
             place += 1
-    raise _refused(media, "GIF")
+    return place
 
 
 def _is_colored(palette: bytes) -> bool:
@@ -185,13 +208,10 @@ def _is_colored(palette: bytes) -> bool:
     return not _GREY_RAMP.startswith(palette)
 
 
-def _behind_blocks(media: MediaBytes, place: int) -> int:
-    for _ in range(_MOST_SEGMENTS):
-        length = media.need(place, 1)[0]
+def _behind_blocks(window: _Window, place: int) -> int:
+    while length := window.at(place):
         place += 1 + length
-        if length == 0:
-            return place
-    raise _refused(media, "GIF")
+    return place + 1
 
 
 # --- WEBP --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 | `ten tb` | list of arrays |
 | `mp msg` | MessagePack |
 | images, in any case | as `DecodeOptions.image` says |
-| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later |
+| `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
 | `pkl pickle pyd pth` | refused without `trust`: they run code |
 | `gz` behind one of these | unpacked first |
 
@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
 from penstock._optional import require
 from penstock.codec.av import MOST_PIXELS, AVDecoder
 from penstock.codec.compress import decompress
@@ -75,13 +76,18 @@ class DecodeOptions:
             [0, 1]; `torchl8 …`: the same as tensors [channels, height, width]; `pill pil pilrgb pilrgba`: Pillow's.
         trust: let pickles run their code.
         most_pixels: larger images are refused.
-        most_bytes: of a part that is unpacked.
+        most_bytes: of a part that is unpacked; left as it is, also at most 64 times its stored bytes
+            (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
+        frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
+        sound: with `frames`, the sound of videos, too.
     """
 
     image: str = "pil"
     trust: bool = False
     most_pixels: int = MOST_PIXELS
-    most_bytes: int = 1 << 31
+    most_bytes: int = MOST_UNPACKED_BYTES
+    frames: bool = False
+    sound: bool = False
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
@@ -106,24 +112,35 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         UnsafeData: decoding would run code.
         MissingExtra: a package is not installed.
     """
+    limit_bytes = _unpacked_limit(how, len(data))
     suffix = suffix_of(part)
-    if suffix == "gz" and "." in part:
-        return decode_part(part[:-3], decompress(data, "gz", limit_bytes=how.most_bytes), how)
+    while suffix == "gz" and "." in part:
+        part, data = part[:-3], decompress(data, "gz", limit_bytes=limit_bytes)
+        suffix = suffix_of(part)
     try:
         if suffix in _PLAIN:
             return _PLAIN[suffix](data)
         if suffix in _CODE_SUFFIXES:
             return _decode_code(part, suffix, data, how.trust)
         if suffix == "npz":
-            return _decode_npz(data, how.most_bytes)
+            return _decode_npz(data, limit_bytes)
         lowered = suffix.lower()
         if lowered in IMAGE_SUFFIXES:
             return decode_image(data, how)
-        return AVDecoder(data) if lowered in AV_SUFFIXES else data
+        if lowered not in AV_SUFFIXES:
+            return data
+        return AVDecoder(data).get_frames(how.sound) if how.frames else AVDecoder(data)
     except PenstockError:
         raise
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(part, f"{type(error).__name__}: {error}") from None
+
+
+def _unpacked_limit(how: DecodeOptions, stored_bytes: int) -> int:
+    """What a part of so many bytes may hold, packed several times over or not."""
+    if how.most_bytes != MOST_UNPACKED_BYTES:
+        return how.most_bytes
+    return min(MOST_UNPACKED_BYTES, max(LEAST_UNPACKED_BYTES, UNPACKED_RATIO * stored_bytes))
 
 
 def _damaged(what: str, found: str) -> Corrupt:

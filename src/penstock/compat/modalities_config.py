@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from penstock._regular import open_regular
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
 from penstock.store.resolve import local_path
 
@@ -58,7 +59,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     where = Path(local_path(path, "a configuration"))
     try:
-        with where.open("rb") as file:
+        with open_regular(where) as file:
             data = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise NotFound("no such file", path=where, hint="Check the path") from None

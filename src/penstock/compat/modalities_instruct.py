@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from penstock._optional import require
+from penstock._regular import open_regular, read_regular
 from penstock.abc import Staged
 from penstock.compat.modalities_config import load_config, parse_yaml, resolve_config
 from penstock.compat.modalities_data import Done, create_raw_data_index
@@ -74,9 +75,9 @@ def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress
     """
     config = load_config(config_file_path)
     settings = read_chat_settings(config)
-    digest = hashlib.sha256(config_file_path.read_bytes()).hexdigest()[:_HASH_CHARACTERS]
+    digest = hashlib.sha256(read_regular(config_file_path)).hexdigest()[:_HASH_CHARACTERS]
     folder = settings.dst_path.parent / f"{settings.src_path.stem}_{digest}"
-    _write(folder / f"instruction_chat_template_config.{digest}.yaml", config_file_path.read_bytes())
+    _write(folder / f"instruction_chat_template_config.{digest}.yaml", read_regular(config_file_path))
     files = {name: _partition_path(folder, settings.dst_path, name, digest) for name in PARTITIONS}
     counts = _write_partitions(settings, files)
     done = Done(str(folder), f"{folder}: " + ", ".join(f"{counts[name]:,} {name}" for name in counts))
@@ -184,7 +185,7 @@ def _dealt(settings: ChatSettings, render: Render) -> Iterator[tuple[str, bytes]
     """(partition, line) of each conversation, dealt by the generator and the call of the original."""
     generator = random.Random(settings.seed)
     weights = [settings.shares[name] for name in PARTITIONS]
-    with settings.src_path.open("rb") as file:
+    with open_regular(settings.src_path) as file:
         for number, line in enumerate(file, 1):
             partition = generator.choices(PARTITIONS, weights=weights)[0]
             try:
@@ -214,7 +215,7 @@ def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str, progress: Pr
     index = jsonl.with_suffix(".idx")
     create_raw_data_index(jsonl, index, "override")
     config_path = jsonl.with_name(f"pbin_config_{name}").with_suffix(f"{jsonl.suffixes[0]}.yaml")
-    config = resolve_config(parse_yaml(settings.pack_config_path.read_bytes(), settings.pack_config_path), config_path)
+    config = resolve_config(parse_yaml(read_regular(settings.pack_config_path), settings.pack_config_path), config_path)
     paths = {"src_path": str(jsonl), "index_path": str(index), "dst_path": str(index.with_suffix(".pbin"))}
     config["settings"] = {**section(config, "settings"), **paths}
     _write(config_path, yaml.safe_dump(_plain(config), allow_unicode=True).encode())

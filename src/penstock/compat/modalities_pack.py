@@ -22,6 +22,7 @@ from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines, remake
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.load_tokenizer import load_tokenizer
+from penstock.prepare.tokenizer_json import parse_tokenizer, require_loadable
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
@@ -278,9 +279,12 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
         return
     tokenizers = require("tokenizers", extra="tokenize")
     original = Path(tokenizer.path)
+    file = str(original / "tokenizer.json")
     if not (original / "tokenizer.json").is_file():
         raise NotFound("this folder has no tokenizer.json", path=original)
-    loaded = tokenizers.Tokenizer.from_file(str(original / "tokenizer.json"))
+    data = LocalStore().get(file)
+    require_loadable(data, file)
+    loaded = parse_tokenizer(data, file)
     vocabulary = loaded.get_vocab(with_added_tokens=True)
     unknown = [token for token in tokenizer.special_tokens if token not in vocabulary]
     if unknown:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import penstock
 from penstock.abc import StagedFolder
 from penstock.formats._index_json import INDEX_NAME, Shard, ShardFile, encode_index
-from penstock.formats._shard_source import SIDE_NAME, own_files, read_index
-from penstock.store.local import LocalStore
+from penstock.formats._shard_side import SIDE_NAME
+from penstock.formats._shard_source import own_files, read_index
+from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
 from penstock.types import Manifest
@@ -44,7 +45,7 @@ def assemble(
     folder = open_folder(store, target, partial(own_files, store), overwrite=overwrite)
     try:
         index = folder.stage(INDEX_NAME)
-        hidden = os.path.dirname(index.hidden_path)
+        hidden = os.path.dirname(cast(LocalStaged, index).hidden_path)
         shards: list[Shard] = []
         digests: dict[str, tuple[str, ...]] = {}
         for number, group in enumerate(groups):

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from penstock._digest import digest
+from penstock._regular import require_regular_path
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
@@ -129,6 +130,7 @@ class TableRows:
     def __init__(self, path: str) -> None:
         self._path = path
         self._separator = "\t" if path.endswith(".tsv") else ","
+        require_regular_path(path)
         if not os.path.isfile(path):
             raise NotFound("no such file", path=path)
         self._known: list[int] | None = None

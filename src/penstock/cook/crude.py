@@ -32,12 +32,14 @@ class Origin:
         aux: name → store.
         primary: the store of the dataset itself, where it gives files by name.
         kind: name of the type that its samples have already; None for crude ones.
+        sample_class: class of that type, where it is one of the user's.
     """
 
     subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
     aux: Mapping[str, FileStore] = field(default_factory=dict[str, FileStore])
     primary: FileStore | None = None
     kind: str | None = None
+    sample_class: Any = None
 
 
 class CrudeSample(dict[str, Any]):
@@ -52,6 +54,9 @@ class CrudeSample(dict[str, Any]):
     origin: Origin
 
 
+_NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
+
+
 class Crude:
     """A source of `CrudeSample`s: the samples of `source`, decoded, each with what is known of its dataset.
 
@@ -61,6 +66,7 @@ class Crude:
         decode: how parts, files of the dataset and of the stores are decoded by their extension; None leaves bytes.
         decode_parts: whether parts are decoded, too: not where the source has done so.
         kind: name of the type of samples that are typed already.
+        sample_class: class of that type, where it is one of the user's; nothing is made into it here.
     """
 
     def __init__(
@@ -71,13 +77,14 @@ class Crude:
         decode: DecodeOptions | None = None,
         decode_parts: bool = True,
         kind: str | None = None,
+        sample_class: Any = None,
     ) -> None:
         self.source = source
         self._decode = decode
         self._decode_parts = decode_parts and decode is not None
         self._fingerprint: str | None = None
         primary = FileStore(source, decode) if isinstance(source, SupportsFiles) else None
-        self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind)
+        self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind, sample_class)
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
@@ -86,7 +93,8 @@ class Crude:
         self.expect = expect_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, self.origin.kind))
+        of_type = (self.origin.kind, self.origin.sample_class)
+        return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, *of_type))
 
     @property
     def schema(self) -> Schema:
@@ -144,7 +152,7 @@ class Crude:
         own: dict[str, Any] = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": None}
         if self._decode is not None:
             usual = DecodeOptions()
-            given = {name: getattr(self._decode, name) for name in ("trust", "most_pixels", "most_bytes")}
+            given = {name: getattr(self._decode, name) for name in _NAMED}
             own["decode"] = self._decode.image
             own |= {name: value for name, value in given.items() if value != getattr(usual, name)}
             own |= {} if self._decode_parts else {"decode_parts": False}
@@ -186,5 +194,6 @@ class Crude:
                     raise
 
 
-def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, kind: str | None) -> Crude:
-    return Crude(source, subflavors=subflavors, decode=decode, decode_parts=decode_parts, kind=kind)
+def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, kind: str | None, sample_class: Any) -> Crude:
+    how: dict[str, Any] = {"decode": decode, "decode_parts": decode_parts, "kind": kind, "sample_class": sample_class}
+    return Crude(source, subflavors=subflavors, **how)

@@ -169,6 +169,8 @@ class ArrowSource:
             rows = np.flatnonzero(blocks == block)
             with self._naming(block):
                 taken = self._table(block).take(chosen[rows] - self._blocks.starts[block]).to_pylist()
+                if len(taken) != len(rows):
+                    raise Corrupt("the rows have no columns", path=self.path)
             for row, sample in zip(rows.tolist(), taken, strict=True):
                 found[row] = sample
         return found

@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError
+from penstock.formats._sqlite import connect
 from penstock.types import AVMetadata, ImageMetadata, MediaMetadata
 
 METADATA, FILTERS = "media_metadata", "media_filters"
@@ -84,6 +86,14 @@ def decode_metadata(kind: str, text: str) -> MediaMetadata:
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
+
+
+def connect_media(store: Store, path: str) -> sqlite3.Connection:
+    """A read-only connection to an index; raises `Corrupt` where it is no database that may be read."""
+    try:
+        return connect(store, path)
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from None
 
 
 def has_table(connection: sqlite3.Connection, table: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +22,12 @@ from penstock.formats._problems import Problem
 from penstock.formats._shard_codecs import CODECS
 from penstock.formats._shard_files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats._shard_names import shards_in
-from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index, splits_in
+from penstock.formats._shard_side import SIDE_NAME, shards_facts
+from penstock.formats._shard_source import folder_of, read_index, splits_in
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
 from penstock.store.resolve import real_path
-from penstock.store.side_file import file_binding, load_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
 _SAMPLED_SHARDS = 64
@@ -68,11 +70,12 @@ def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth) ->
         MissingExtra: columns or compressions need a package that is not installed.
     """
     root = folder_of(path)
-    folders = _folders(store, root, options.split)
+    folders = dataset_folders(store, root, options.split)
     return [finding for folder in folders for finding in _listed(_check_folder(store, folder, options, depth))]
 
 
-def _folders(store: Store, root: str, split: str | None) -> list[str]:
+def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
+    """Folders with an index that a path means: one, or each split."""
     if split is not None:
         return [f"{root}/{split}"]
     if store.exists(f"{root}/{INDEX_NAME}"):
@@ -337,21 +340,18 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
 
 def _check_side_file(check: _Check) -> Iterator[Problem]:
     store, path = check.folder.store, check.folder.path
-    side, where = f"{path}/{SIDE_NAME}", f"{path}/{INDEX_NAME}"
-    manifest = load_manifest(store, side)
-    if manifest is None:
-        return
-    if manifest.binding != file_binding(store, where):
-        yield _warning("shards.side-file", side, "it does not belong to this index", "Delete it")
-    elif check.depth == "full":
-        for name, digests in manifest.block_digests.items():
-            if not store.exists(f"{path}/{name}"):
-                continue
-            with contextlib.suppress(FormatError, UnsafeData):  # what is said above
-                for one in check_block_digests(store, f"{path}/{name}", "shards", digests, _RESTORE):
-                    yield Problem(
-                        one.code, PenstockError, one.path, "a block differs", _RESTORE, one.offset_bytes, one.found
-                    )
+    facts = functools.partial(shards_facts, store, path, check.index.shards)
+    manifest, findings = check_side_file("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
+    if check.depth == "full" and manifest is not None:
+        for file in (file for shard in check.index.shards for file in shard.files()):
+            digests = manifest.block_digests.get(file.basename)
+            # What is no file of this folder, or a copy that its hashes contradict, is said already.
+            with contextlib.suppress(UnsafeData, NotFound, FormatError):
+                if digests is not None:
+                    findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE)
+    for one in findings:
+        fix, what = one.fix or RESTORE, one.found or ""
+        yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)
 
 
 # --- problems ----------------------------------------------------------------------------------------------------

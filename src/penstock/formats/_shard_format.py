@@ -11,10 +11,11 @@ from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._index_json import FORMATS, INDEX_NAME
-from penstock.formats._shard_checks import check_shards
+from penstock.formats._shard_checks import check_shards, dataset_folders
 from penstock.formats._shard_codecs import CODECS, registered_name
 from penstock.formats._shard_names import has_first_shard
 from penstock.formats._shard_repair import repair_shards
+from penstock.formats._shard_side import write_shards_manifest
 from penstock.formats._shard_source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
 from penstock.formats._shard_writer import RowEncoder, ShardWriter, create_shards
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
@@ -87,6 +88,11 @@ class ShardFormat:
     ) -> list[Action]:
         """See `_shard_repair.repair_shards`."""
         return repair_shards(store, path, options, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `_shard_side.write_shards_manifest`; of a dataset with splits, that of each of them, or of the named."""
+        folders = dataset_folders(store, folder_of(path), options.split)
+        return ", ".join(write_shards_manifest(store, one, self.name, replace=replace) for one in folders)
 
 
 def open_again(name: str, store: Store, path: str, options: OpenOptions) -> ShardSource:

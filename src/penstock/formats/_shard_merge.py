@@ -25,7 +25,8 @@ from penstock.formats._index_json import (
 from penstock.formats._shard_files import Folder
 from penstock.formats._shard_names import numeric_order
 from penstock.formats._shard_output import Output, open_output
-from penstock.formats._shard_source import SIDE_NAME, folder_of, read_index
+from penstock.formats._shard_side import SIDE_NAME
+from penstock.formats._shard_source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim

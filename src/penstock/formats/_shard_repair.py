@@ -26,6 +26,7 @@ from penstock.formats._index_json import (
 )
 from penstock.formats._shard_files import offset_table
 from penstock.formats._shard_names import numeric_order, parse_shard_name, shards_in
+from penstock.formats._shard_side import SIDE_NAME, write_shards_manifest
 from penstock.formats._shard_source import folder_of, splits_in
 from penstock.store.backup import back_up
 from penstock.types import Action, Finding, OpenOptions
@@ -84,6 +85,8 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
         return [Action(codes[0], where, what)]
     parse_index(data, where)
     backup = _publish(store, where, data)
+    if store.exists(f"{folder}/{SIDE_NAME}"):
+        write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
     kept = f"; the old index is kept as {backup}" if backup else ""
     return [Action(codes[0], where, f"{what}{kept}", done=True)]
 

@@ -7,6 +7,7 @@ everything else is here: which shard a sample is in, which files are open, how a
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 from bisect import bisect_right
@@ -21,21 +22,21 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._pool import Pool
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock._tree import line, tree
-from penstock.abc import Source, Store, SupportsExpectedReads, SupportsMmap
+from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats._shard_cache import ShardCache
 from penstock.formats._shard_files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
+from penstock.formats._shard_side import SIDE_NAME, shards_facts
 from penstock.formats._tokens import way_to_read
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
-from penstock.store.side_file import read_side_file
+from penstock.store.side_file import fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
-SIDE_NAME = ".penstock"
 """Name of the side file in the folder of an index."""
 
 CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
@@ -47,6 +48,7 @@ _FETCHERS = 16
 _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
 _UNREAD: Any = object()
+_log = logger()
 
 
 class ShardSource:
@@ -88,6 +90,8 @@ class ShardSource:
         mapped = way_to_read(store, path, options.read) == "mmap"
         self._folder = Folder(store, path, mapped, options.validate_hash)
         _require_hashes(index.shards, options.validate_hash, path)
+        if options.validate_hash is None and isinstance(store, SupportsCopies):
+            _say_unchecked(index.shards, path)
         self._codecs = _codecs(index.shards, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
@@ -127,7 +131,8 @@ class ShardSource:
         """What the side file says; None where there is none, or where it does not belong to this index."""
         if self._manifest is _UNREAD:
             store, path = self._folder.store, self._folder.path
-            self._manifest = read_side_file(store, f"{path}/{SIDE_NAME}", f"{path}/{INDEX_NAME}")
+            facts = functools.partial(shards_facts, store, path, self._shards)
+            self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
         return self._manifest
 
     @property
@@ -361,6 +366,12 @@ def _require_hashes(shards: Sequence[Shard], algorithm: str | None, path: str) -
                     found=", ".join(sorted(file.hashes)) or "no hashes",
                     hint="Name an algorithm that the index has, or leave validate_hash out",
                 )
+
+
+def _say_unchecked(shards: Sequence[Shard], path: str) -> None:
+    if any(shard.raw_data.hashes and shard.zip_data is None for shard in shards):
+        what = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
+        _log.info(what, path)
 
 
 def _codecs(

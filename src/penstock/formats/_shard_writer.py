@@ -24,7 +24,7 @@ from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats._shard_output import Output, ShardWork, open_output
-from penstock.formats._shard_source import SIDE_NAME
+from penstock.formats._shard_side import SIDE_NAME
 from penstock.formats._token_writer import TokenOptions
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Batch, IntArray, Manifest, Sample

@@ -1,30 +1,126 @@
-"""Databases of sqlite in any store, read only."""
+"""Databases of sqlite in any store, read only. What strangers made is held to plain tables and to a number of steps.
+
+A view, a trigger, a generated column or a virtual table is a program: a query over one may never end. And pages of a
+damaged file may lead in circles. So only tables and their indexes are taken, no value is longer than
+`MOST_SQLITE_VALUE_BYTES`, and a statement ends after `SQLITE_STEPS + SQLITE_STEPS_PER_BYTE × size` steps of sqlite's
+machine, which no query over so many rows needs.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from typing import Any
 from urllib.parse import quote
 
+from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
+from penstock._regular import require_regular_path
 from penstock.abc import Store, SupportsCopies
+from penstock.store._copies import NoCopy
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
 
+_STRIDE = 100_000
 _FORMAT_BYTES = slice(18, 20)
 _NOT_A_WAL = b"\1\1"
 
 
+class _Bounded(sqlite3.Connection):
+    """A connection whose statements end."""
+
+    left = most = 0
+
+    def bound(self, size_bytes: int) -> None:
+        """Set the limits, for a database of so many bytes; raises `sqlite3.DatabaseError` for one that is a program."""
+        self.most = self.left = -(-(SQLITE_STEPS + SQLITE_STEPS_PER_BYTE * size_bytes) // _STRIDE)
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_SQLITE_VALUE_BYTES)
+        self.set_progress_handler(self._step, _STRIDE)
+        self.execute("PRAGMA trusted_schema=OFF").fetchall()
+        _require_tables(self)
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        self.left = self.most
+        return super().execute(*given)
+
+    def _step(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
 def connect(store: Store, path: str) -> sqlite3.Connection:
-    """A read-only connection to a database of any store; a remote one is read whole."""
+    """A read-only connection to a database of any store; a remote one is read whole.
+
+    Raises:
+        UnsafeData: a pipe or a device.
+        sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
+    """
     if isinstance(store, LocalStore):
         local = store.real_path(path)
-    elif isinstance(store, SupportsCopies):
-        local = store.local_copy(path)
     else:
-        data = bytearray(store.get(path))
-        # One in memory has no write-ahead log beside it, whatever its header says.
-        data[_FORMAT_BYTES] = _NOT_A_WAL
-        connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.deserialize(bytes(data))
-        return connection
+        copy = _copy(store, path)
+        if not isinstance(copy, str):
+            return _in_memory(copy)
+        local = copy
+    require_regular_path(local)
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16)
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
+    return _bounded(connection, os.path.getsize(local))
+
+
+def _copy(store: Store, path: str) -> str | bytearray:
+    """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
+    if not isinstance(store, SupportsCopies):
+        return bytearray(store.get(path))
+    try:
+        return store.local_copy(path)
+    except NoCopy:
+        return bytearray(store.mapped_copy(path))
+
+
+def _in_memory(data: bytearray) -> sqlite3.Connection:
+    # One in memory has no write-ahead log beside it, whatever its header says.
+    data[_FORMAT_BYTES] = _NOT_A_WAL
+    connection = sqlite3.connect(":memory:", check_same_thread=False, factory=_Bounded)
+    connection.deserialize(bytes(data))
+    return _bounded(connection, len(data))
+
+
+def connect_to_write(path: str) -> sqlite3.Connection:
+    """A connection to a copy of our own of somebody's database; it begins and ends transactions when told to.
+
+    Raises:
+        sqlite3.DatabaseError: no database, a damaged one, or one that holds more than tables and their indexes.
+    """
+    size_bytes = os.path.getsize(path) if os.path.exists(path) else 0
+    connection = _bounded(sqlite3.connect(path, isolation_level=None, factory=_Bounded), size_bytes)
+    # What is written has no limit, so that no page may lead in a circle: each is looked at once.
+    connection.set_progress_handler(None, 0)
+    wrong = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if size_bytes else "ok"
+    if wrong != "ok":
+        connection.close()
+        raise sqlite3.DatabaseError(str(wrong)[:200])
+    return connection
+
+
+def _bounded(connection: _Bounded, size_bytes: int) -> sqlite3.Connection:
+    try:
+        connection.bound(size_bytes)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_tables(connection: sqlite3.Connection) -> None:
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
+        virtual = kind == "table" and str(sql).lstrip()[:14].upper() == "CREATE VIRTUAL"
+        if kind not in ("table", "index") or virtual:
+            raise sqlite3.DatabaseError(f"a {'virtual table' if virtual else kind} {name!r:.80}: only tables are read")
+        if kind == "table" and _is_computed(connection, name):
+            raise sqlite3.DatabaseError(f"the table {name!r:.80} has a column that is computed: only tables are read")
+
+
+def _is_computed(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether a table has a column that is no value but an expression."""
+    columns = connection.execute("SELECT hidden FROM pragma_table_xinfo(?)", (table,))
+    return any(hidden for (hidden,) in columns)

@@ -140,6 +140,10 @@ def check_block_digests(
                 expected,
                 advice,
             )
+    num_blocks = -(-size_bytes // BLOCK_BYTES)
+    if num_blocks < len(digests):
+        found, told = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
+        yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, told, advice)
 
 
 def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:

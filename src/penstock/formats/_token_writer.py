@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest
 from penstock.codec.tokens import as_tokens
-from penstock.errors import ConfigError, PenstockError, TooLarge
+from penstock.errors import ConfigError, TooLarge
 from penstock.store.local import output_exists
-from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest
+from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
 from penstock.types import Batch, IntArray, Manifest
 
 _READ_BYTES = 1 << 20
@@ -249,23 +248,28 @@ def token_manifest(
 
 
 def commit_with_side_file(
-    store: Store, staged: Sequence[Staged], side_path: str, manifest: Manifest, *, overwrite: bool
+    store: Store, data: Staged, side_path: str, manifest: Manifest, *, overwrite: bool, beside: Sequence[Staged] = ()
 ) -> None:
-    """Publish data files with their side file before the last one, which makes the dataset visible.
+    """Publish a data file, which makes the dataset visible, and what stands beside it: see `store.side_file`.
+
+    Args:
+        store: where they are.
+        data: the file.
+        side_path: of its side file.
+        manifest: for the side file.
+        overwrite: replace the dataset that is there.
+        beside: further files, from `stage_beside`.
 
     Raises:
-        ConfigError: the dataset appeared meanwhile and `overwrite` is false; its side file is not touched.
+        ConfigError: the dataset appeared meanwhile and `overwrite` is false; what is beside it is not touched.
     """
-    data = staged[-1]
-    if not overwrite and store.exists(data.path):
+    replaces = store.exists(data.path)
+    if replaces and not overwrite:
         raise output_exists(data.path)
-    side = store.stage(side_path, overwrite=True)
-    try:
-        side.write(encode_manifest(manifest))
-        store.commit([*staged[:-1], side, data])
-    except BaseException:
-        side.abort()
-        if not store.exists(data.path):
-            with contextlib.suppress(PenstockError, OSError):
-                store.delete(side_path)
-        raise
+    data.sync()
+    side = stage_side_file(store, side_path, manifest, replaces=replaces)
+
+    def landed() -> bool:
+        return store.exists(data.path) and (not replaces or file_binding(store, data.path) == manifest.binding)
+
+    publish_beside(store, [*beside, side], data.commit, landed)

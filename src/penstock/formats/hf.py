@@ -245,7 +245,7 @@ class _Hf:
         """See `_arrow.check_blocks`."""
         try:
             source = open_hf(store, path, options)
-        except FormatError as error:
+        except (FormatError, UnsafeData) as error:
             where = str(error.path or path)
             return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
         return check_blocks(source, self.name, depth)

@@ -101,8 +101,10 @@ def decode(state: Any) -> State:
     if missing:
         raise _malformed(f"no {', '.join(missing)}", ", ".join(_KEYS))
     consumed, children = state["consumed"], state["children"]
-    if not _is_count(consumed) or not isinstance(children, Mapping):
-        raise _malformed(f"consumed {consumed!r}", "a count of samples, and children by name")
+    if not _is_count(consumed) or not _are_digests(children):
+        raise _malformed(f"consumed {consumed!r}, children {children!r}"[:200], "a count, and a digest for each name")
+    if not isinstance(state["order"], str) or not isinstance(state["recipe"], str):
+        raise _malformed("an order or recipe that is no text", "a digest of each")
     history = _decode_history(state["history"])
     step = step_at(history, consumed)
     if step is None:
@@ -221,13 +223,26 @@ def _decode_history(value: Any) -> History:
 
 def _decode_accepted(value: Any) -> tuple[tuple[int, str, str, str], ...]:
     rows: list[Any] = value if isinstance(value, list) else [None]
-    if not all(isinstance(row, (list, tuple)) and len(row) == 4 and _is_count(row[0]) for row in rows):
+    if not all(_is_accepted(row) for row in rows):
         raise _malformed("other accepted differences", "a list of [consumed, what, old, new]")
-    return tuple((row[0], str(row[1]), str(row[2]), str(row[3])) for row in rows)
+    return tuple((row[0], row[1], row[2], row[3]) for row in rows)
+
+
+def _is_accepted(row: Any) -> bool:
+    is_row = isinstance(row, (list, tuple)) and len(row) == 4
+    return is_row and _is_count(row[0]) and all(isinstance(one, str) for one in row[1:])
+
+
+def _are_digests(children: Any) -> bool:
+    return isinstance(children, Mapping) and all(
+        isinstance(name, str) and isinstance(one, str) for name, one in children.items()
+    )
 
 
 def _decode_reads(value: Any, children: Mapping[str, Any]) -> dict[str, int]:
-    rows: list[Any] = value if isinstance(value, list) else [None]
+    if not isinstance(value, list):
+        raise _malformed("other reads", "a number or null for each child")
+    rows: list[Any] = value
     if not all(row is None or _is_count(row) for row in rows) or len(rows) not in (0, len(children)):
         raise _malformed("other reads", "a number or null for each child")
     names = sorted(map(str, children))

@@ -93,6 +93,11 @@ class JoinedSource:
         self._rows()
 
     @property
+    def joiner(self) -> Joiner | None:
+        """What makes one sample of the members'; None hands out their dict."""
+        return self._joiner
+
+    @property
     def schema(self) -> Schema:
         """A field for each member; open where a joiner makes the samples."""
         if self._joiner is not None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock._optional import require
-from penstock.errors import Corrupt, NotFound
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.prepare.tokenizer_json import parse_tokenizer, require_loadable
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 
@@ -31,11 +32,13 @@ def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
     if not store.exists(path):
         raise NotFound("no such tokenizer", path=path, hint="Name a tokenizer.json, its folder, or a .model")
     try:
+        data = store.get(path)
         if path.endswith(".model"):
-            pieces: Any = require("sentencepiece", extra="tokenize").SentencePieceProcessor(model_file=path)
+            pieces: Any = require("sentencepiece", extra="tokenize").SentencePieceProcessor(model_proto=data)
             return lambda ids: pieces.Decode([int(one) for one in ids])
-        library: Any = require("tokenizers", extra="tokenize").Tokenizer.from_file(path)
-    except ImportError:
+        require_loadable(data, path)
+        library: Any = parse_tokenizer(data, path)
+    except (ImportError, PenstockError):
         raise
     except Exception as error:
         raise Corrupt("the tokenizer can't be read", path=path, found=str(error)) from error

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from penstock._optional import require
 from penstock.abc import Store
+from penstock.codec.compress import FrameCount
 from penstock.errors import Corrupt, TooLarge, Truncated
 
 BLOCK_BYTES = 1 << 20
@@ -66,6 +67,7 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
 
 def _gunzip(store: Store, path: str) -> Iterator[bytes]:
     offset_bytes, data, member, begun = 0, b"", zlib.decompressobj(31), False
+    frames, held_bytes = FrameCount(), 0
     while True:
         if not data:
             data = store.get(path, offset_bytes, BLOCK_BYTES)
@@ -77,11 +79,14 @@ def _gunzip(store: Store, path: str) -> Iterator[bytes]:
             if not data:
                 continue
         try:
-            yield member.decompress(data, BLOCK_BYTES)
+            piece = member.decompress(data, BLOCK_BYTES)
+            yield piece
         except zlib.error as error:
             raise _damaged(path, offset_bytes - len(data), error) from error
+        held_bytes += len(piece)
         begun, data = not member.eof, member.unconsumed_tail
         if member.eof:
+            _count(frames, held_bytes, path, offset_bytes)
             data, member = member.unused_data, zlib.decompressobj(31)
     if begun:
         raise _cut_off(path, offset_bytes)
@@ -91,20 +96,32 @@ def _unzstd(store: Store, path: str) -> Iterator[bytes]:
     zstandard = require("zstandard", extra="tokenize")
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     offset_bytes, frame, begun = 0, decompressor.decompressobj(), False
+    frames, held_bytes = FrameCount(), 0
     while block := store.get(path, offset_bytes, BLOCK_BYTES):
         for start in range(0, len(block), _FEED_BYTES):
             data = block[start : start + _FEED_BYTES]
             while data:
                 try:
-                    yield frame.decompress(data)
+                    piece = frame.decompress(data)
+                    yield piece
                 except zstandard.ZstdError as error:
                     raise _damaged(path, offset_bytes + start, error) from error
+                held_bytes += len(piece)
                 begun, data = not frame.eof, frame.unused_data
                 if frame.eof:
+                    _count(frames, held_bytes, path, offset_bytes + start)
                     frame = decompressor.decompressobj()
         offset_bytes += len(block)
     if begun:
         raise _cut_off(path, offset_bytes)
+
+
+def _count(frames: FrameCount, held_bytes: int, path: str, offset_bytes: int) -> None:
+    try:
+        frames.begin(held_bytes, offset_bytes)
+    except Corrupt as error:
+        error.path = path
+        raise
 
 
 def _too_long(path: str, offset_bytes: int) -> TooLarge:

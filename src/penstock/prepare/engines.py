@@ -18,6 +18,7 @@ from penstock._optional import require
 from penstock.prepare.sp_model import gigatoken_json, load_sentencepiece, special_pieces
 from penstock.prepare.tiktoken_ranks import GIGATOKEN_NAMES, load_encoding
 from penstock.prepare.tokenizer import TokenizerSpec
+from penstock.prepare.tokenizer_json import no_panics
 from penstock.types import IntArray
 
 EngineName = Literal["gigatoken", "tokenizers", "sentencepiece", "tiktoken"]
@@ -108,6 +109,7 @@ class TokenizersEngine:
     def __init__(self, spec: TokenizerSpec, tokenizer: Any = None) -> None:
         self._tokenizer = spec.load() if tokenizer is None else tokenizer
         self._special_tokens = spec.special_tokens
+        self._path = spec.path
 
     def added_tokens(self) -> list[str]:
         """Tokens beside the base vocabulary, by id."""
@@ -115,9 +117,10 @@ class TokenizersEngine:
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
-        found = self._tokenizer.encode_batch_fast(
-            [text.decode() for text in texts], add_special_tokens=self._special_tokens
-        )
+        with no_panics("this tokenizer fails on a text", self._path):
+            found = self._tokenizer.encode_batch_fast(
+                [text.decode() for text in texts], add_special_tokens=self._special_tokens
+            )
         return _joined([one.ids for one in found])
 
 
@@ -193,7 +196,8 @@ class GigatokenEngine:
     def _one_by_one(self, texts: Sequence[bytes]) -> Encoded:
         encode = self._tokenizer.encode
         found = [encode(text) for text in texts]
-        return np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found))
+        ids = found[0] if len(found) == 1 else np.concatenate(found)  # one long document is not copied
+        return ids, np.fromiter(map(len, found), np.int64, len(found))
 
     def _batch(self, texts: Sequence[bytes]) -> Encoded:
         layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from penstock._regular import open_regular
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
 from penstock.formats._media_index import MediaFilter, MediaRow
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, connect_to_write
 from penstock.formats.folder.files import INDEX, is_text, list_files
 from penstock.formats.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.executors import make_executor
@@ -142,7 +143,7 @@ class _Run:
         self.filters: list[tuple[MediaFilter, str]] = []
         self._seen: Seen = Seen({}, (), False)
         if self._has_old:
-            with closing(connect(store, index)) as old:
+            with closing(media_index.connect_media(store, index)) as old:
                 self.filters = media_index.read_filters(old, path=index)
             self._seen = open_seen(store, index, file_binding(store, index))
 
@@ -206,7 +207,7 @@ class _Run:
         problems: list[MediaProblem] = []
         if is_tars:
             _copy(self._store, self._index, self._new)
-        with closing(sqlite3.connect(self._new, isolation_level=None)) as new:
+        with closing(connect_to_write(self._new)) as new:
             # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
             for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
                 new.execute(f"PRAGMA {pragma}").fetchall()
@@ -218,7 +219,7 @@ class _Run:
                 media_index.put_rows(new, (one for one in found if isinstance(one, MediaRow)))
                 problems += [one for one in found if isinstance(one, MediaProblem)]
             media_index.add_filters(new, [*self.filters, (self._chosen, _newest(units))])
-            num_rows = int(new.execute("SELECT COUNT(*) FROM media_metadata").fetchone()[0])
+            num_rows = int(new.execute("SELECT COUNT(entry_key) FROM media_metadata").fetchone()[0])
             new.execute("COMMIT")
         self._publish(Seen({unit.name: unit.stamp for unit in units}, tuple(filters), self._exact))
         num_read = sum(count for name, count in counts.items() if name not in known)
@@ -231,7 +232,7 @@ class _Run:
             gone = [row for row in rows if row[0] not in kept]
             new.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
         elif self._has_old:
-            with closing(connect(self._store, self._index)) as old:
+            with closing(media_index.connect_media(self._store, self._index)) as old:
                 rows_of_old = media_index.read_rows(old, path=self._index)
                 media_index.put_rows(new, (row for row in rows_of_old if row.name in kept))
 
@@ -315,8 +316,9 @@ def _newest(units: Sequence[_Unit]) -> str:
 
 
 def _copy(store: Store, path: str, local: str) -> None:
-    if isinstance(store, LocalStore):
-        shutil.copyfile(store.real_path(path), local)
-        return
     with open(local, "wb") as file:
-        file.write(store.get(path))
+        if isinstance(store, LocalStore):
+            with open_regular(store.real_path(path)) as source:
+                shutil.copyfileobj(source, file, _BLOCK_BYTES)
+        else:
+            file.write(store.get(path))

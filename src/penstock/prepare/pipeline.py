@@ -18,7 +18,6 @@ from typing import Any, Literal
 from penstock.abc import Format, SupportsTokenParts, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
-from penstock.formats._tokens import side_path
 from penstock.prepare.assemble import Assembly
 from penstock.prepare.columns import COLUMN, ColumnParts
 from penstock.prepare.engines import EngineName, Reference
@@ -37,12 +36,13 @@ from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claim, output_path, require_other, require_outside
 from penstock.store.resolve import absolute, local_path
-from penstock.store.side_file import read_side_file
-from penstock.types import Manifest
+from penstock.types import Manifest, OpenOptions
 
 OnError = Literal["raise", "skip"]
 
 _PRELOAD = ("penstock.prepare.tokenize", "gigatoken")
+_FOLDERS = ("flat-tokens", "mds")
+"""Formats whose datasets are folders, so that one may stand where another comes."""
 
 
 def pack(
@@ -185,31 +185,24 @@ class _Material:
 
 def _pack(request: _Request) -> PackReport:
     started = time.perf_counter()
-    if request.store.exists(request.output) and not request.overwrite:
-        for path in files_at(request.to, request.output):
-            claim(request.store, path).release()  # refused where somebody writes it; what a killed one left goes
-        _forget_complete_work(request)
-        raise output_exists(request.output)
-    if request.store.is_folder(request.output) and request.to != "mds":
+    if not request.overwrite:
+        published = _published(request)
+        if published is not None and not request.restart:
+            with _plain_errors(request.output):
+                return _complete(request, published, started)
+        if request.store.exists(request.output):
+            _sweep_output(request)
+            raise output_exists(request.output)
+    if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
     require_other(paths, request.output, *files_at(request.to, request.output))
-    require_outside(map(os.fspath, request.given), request.output)
+    require_outside([os.fspath(one) for one in request.given], request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
-        spec, reference = load_tokenizer(
-            request.tokenizer,
-            request.store,
-            eos=request.eos,
-            special_tokens=request.special_tokens == "default",
-            pretokenizer=request.pretokenizer,
-        )
-        inputs = describe_inputs(
-            paths, request.store, request.input_format, whole_files=request.selection.unit == "file"
-        )
-        for one in inputs:
+        material = _material(request, paths)
+        for one in material.inputs:
             if one.kind == "parquet":
                 require_columns(one.path, request.selection)
-        material = _Material(inputs, spec, reference)
         # Workers end before the journal does: nothing more comes into its folder then.
         with open_journal(request.store, request.output, restart=request.restart) as journal, executor:
             engine, note = _begin(request, material, journal, executor)
@@ -222,8 +215,8 @@ def _pack(request: _Request) -> PackReport:
         output=request.output,
         documents=assembly.documents,
         tokens=assembly.tokens,
-        input_files=len(inputs),
-        input_bytes=sum(one.size_bytes for one in inputs),
+        input_files=len(material.inputs),
+        input_bytes=sum(one.size_bytes for one in material.inputs),
         num_dropped=assembly.num_dropped,
         dropped=tuple(assembly.dropped),
         engine=engine,
@@ -232,6 +225,20 @@ def _pack(request: _Request) -> PackReport:
         reused_tasks=assembly.reused_tasks,
         seconds={stage: after - before for stage, before, after in stages},
         manifest=manifest,
+    )
+
+
+def _material(request: _Request, paths: Sequence[str]) -> _Material:
+    spec, reference = load_tokenizer(
+        request.tokenizer,
+        request.store,
+        eos=request.eos,
+        special_tokens=request.special_tokens == "default",
+        pretokenizer=request.pretokenizer,
+    )
+    whole_files = request.selection.unit == "file"
+    return _Material(
+        describe_inputs(paths, request.store, request.input_format, whole_files=whole_files), spec, reference
     )
 
 
@@ -326,18 +333,8 @@ def _write(
 
 def _create(request: _Request, material: _Material) -> Writer:
     spec = material.spec
-    options: dict[str, Any] = {
-        "token_bytes": spec.token_bytes,
-        "eos_id": spec.eos_id,
-        "tokenizer": spec.name,
-        "tokenizer_digest": spec.digest,
-        "inputs": {one.name: one.digest for one in material.inputs},
-        "options": {
-            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
-            "eos": spec.eos,
-            "special_tokens": request.special_tokens,
-        },
-    }
+    options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
+    options |= _recorded(request, material)
     if request.to == "megatron":
         # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
         options["vocab_size"] = spec.num_ids
@@ -345,6 +342,71 @@ def _create(request: _Request, material: _Material) -> Writer:
         options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
     writer = get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
     return ColumnParts(writer, spec.token_bytes) if request.to == "mds" else writer
+
+
+def _recorded(request: _Request, material: _Material) -> dict[str, Any]:
+    """What the side file says of what was asked for: by this an output is known again."""
+    return {
+        "tokenizer_digest": material.spec.digest,
+        "inputs": {one.name: one.digest for one in material.inputs},
+        "options": {
+            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
+            "eos": material.spec.eos,
+            "special_tokens": request.special_tokens,
+        },
+    }
+
+
+# --- after a kill ---------------------------------------------------------------------------------------------------
+
+
+def _published(request: _Request) -> Manifest | None:
+    """The side file of the output that a run left which was killed between its commit and its end."""
+    if not os.path.isdir(work_folder(request.output)):
+        return None
+    try:
+        source = get_format(request.to).open(request.store, request.output, OpenOptions())
+        manifest = getattr(source, "manifest", None)
+    except (PenstockError, OSError):
+        return None
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+def _sweep_output(request: _Request) -> None:
+    """Refused where somebody writes the output; what a killed writer left of it goes."""
+    for path in files_at(request.to, request.output):
+        claim(request.store, path).release()
+
+
+def _complete(request: _Request, manifest: Manifest, started: float) -> PackReport:
+    """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
+    _sweep_output(request)
+    material = _material(request, find_paths(request.given, request.input_format))
+    recorded = _recorded(request, material)
+    told = {name: manifest.options.get(name) for name in recorded["options"]}
+    asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
+    if asked != recorded:
+        _forget_complete_work(request, manifest)
+        raise output_exists(request.output)
+    with open_journal(request.store, request.output, restart=False) as journal:
+        engine = "" if journal.plan is None else journal.plan.engine
+        journal.clear()
+    return PackReport(
+        output=request.output,
+        documents=manifest.num_samples,
+        tokens=manifest.num_tokens,
+        input_files=len(material.inputs),
+        input_bytes=sum(one.size_bytes for one in material.inputs),
+        num_dropped=0,
+        dropped=(),
+        engine=engine,
+        engine_note=None,
+        tasks=0,
+        reused_tasks=0,
+        seconds={"start": time.perf_counter() - started},
+        manifest=manifest,
+        was_complete=True,
+    )
 
 
 # --- odds and ends -------------------------------------------------------------------------------------------------
@@ -376,17 +438,14 @@ def _format_of(output: str) -> str:
     )
 
 
-def _forget_complete_work(request: _Request) -> None:
-    """Remove what a run left behind that was killed between its commit and its end."""
-    if not os.path.isdir(work_folder(request.output)):
-        return
+def _forget_complete_work(request: _Request, manifest: Manifest) -> None:
+    """Remove what a run that asked for another output left, if it is the one that is there."""
     with (
         contextlib.suppress(PenstockError, OSError),
         open_journal(request.store, request.output, restart=False) as journal,
     ):
         plan = journal.plan
-        manifest = read_side_file(request.store, side_path(request.output), request.output)
-        if plan is None or manifest is None:
+        if plan is None:
             return
         recorded = {f"--{name.replace('_', '-')}": value for name, value in manifest.options.items()}
         recorded["--tokenizer"] = manifest.tokenizer_digest

@@ -41,7 +41,7 @@ class PackReport:
     Attributes:
         output: where the dataset is.
         documents: in it.
-        tokens: in it, EOS tokens included.
+        tokens: in it, EOS tokens included; None where it was complete already and its format does not count them.
         input_files: files read.
         input_bytes: their size.
         num_dropped: lines left out; `dropped` are the first 100.
@@ -49,11 +49,12 @@ class PackReport:
         tasks: pieces of work; `reused_tasks` of them an earlier run had finished.
         seconds: stage → seconds.
         manifest: the content of the side file.
+        was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
     """
 
     output: str
     documents: int
-    tokens: int
+    tokens: int | None
     input_files: int
     input_bytes: int
     num_dropped: int
@@ -64,3 +65,4 @@ class PackReport:
     reused_tasks: int
     seconds: Mapping[str, float]
     manifest: Manifest
+    was_complete: bool = False

@@ -29,6 +29,8 @@ MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
 
 _PROBE_CHARS = 1000
+_PROBE_BYTES = 4 * _PROBE_CHARS
+_LONG_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class Done:
 def encode_task(job: Job, task: Task) -> Done:
     """Make the part of a task, unless it is there.
 
-    Memory: a few times 1 MiB or the longest line, and the engine.
+    Memory: a few MiB, and eight times the longest line, its ids counted, with what the engine itself takes: gigatoken
+    the ids, `tokenizers` about 200 bytes a token.
 
     Raises:
         PrepareError: the input of a finished part has changed, or the engine failed.
@@ -173,7 +176,7 @@ class _Tally:
         if self.bad is None:
             self._append(ids, lengths, staged)
         if found.texts:
-            self.probes = [*self.probes[:1], found.texts[0]]
+            self.probes = [*self.probes[:1], found.texts[0][:_PROBE_BYTES]]
         self.lines += len(found.lines)
 
     def lengths(self) -> IntArray:
@@ -211,11 +214,27 @@ class _Tally:
 
     def _append(self, ids: NDArray[np.uint32], lengths: IntArray, staged: Staged) -> None:
         spec = self.job.spec
+        if len(ids) > _LONG_TOKENS * len(lengths):
+            for document in np.split(ids, np.cumsum(lengths)[:-1]):
+                self._append_long(document, staged)
+            return
         tokens, lengths = _with_eos(ids.astype(dtype_for(spec.token_bytes, "<")), lengths, spec.eos_id)
         if len(tokens):
             staged.write(tokens)
             self.runs.append(lengths)
             self.max_token_id = max(self.max_token_id, int(tokens.max()))
+
+    def _append_long(self, ids: NDArray[np.uint32], staged: Staged) -> None:
+        """Append one document without a copy of it."""
+        spec = self.job.spec
+        dtype = dtype_for(spec.token_bytes, "<")
+        for start in range(0, len(ids), _LONG_TOKENS):
+            staged.write(ids[start : start + _LONG_TOKENS].astype(dtype))
+        has_eos = ids[-1] == spec.eos_id
+        if not has_eos:
+            staged.write(np.array([spec.eos_id], dtype))
+        self.runs.append(np.array([len(ids) + (not has_eos)], np.int64))
+        self.max_token_id = max(self.max_token_id, int(ids.max()), spec.eos_id)
 
     def _drop(self, offset_bytes: int, lines: list[bytes], faults: dict[int, str]) -> None:
         """Book the bad lines of a block that begins at `offset_bytes`."""
@@ -229,7 +248,7 @@ class _Tally:
                 return
 
     def _probe(self, text: bytes) -> Probe:
-        start = text.decode()[:_PROBE_CHARS]
+        start = text.decode(errors="ignore")[:_PROBE_CHARS]
         return Probe(start, self._encode([start.encode()])[0].tolist())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ import xxhash
 from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.prepare.tokenizer_json import no_panics, parse_tokenizer, require_loadable
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path
 
@@ -79,7 +81,7 @@ class TokenizerSpec:
 
     def load(self) -> Any:
         """A `tokenizers.Tokenizer`."""
-        tokenizer = _parse(self.json, self.path)
+        tokenizer = parse_tokenizer(self.json, self.path)
         tokenizer.encode_special_tokens = self.split_special_tokens
         return tokenizer
 
@@ -101,17 +103,8 @@ def load_spec(
         ConfigError: no EOS is known, or it is not in the vocabulary.
         MissingExtra: `tokenizers` is not installed.
     """
-    path = absolute(local_path(given, "a tokenizer"))
-    is_folder = store.is_folder(path)
-    file = os.path.join(path, "tokenizer.json") if is_folder else path
-    if is_folder and not store.exists(file):
-        raise NotFound(
-            "this folder has no tokenizer.json",
-            path=path,
-            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
-        )
-    data = store.get(file)
-    tokenizer = _parse(data, file)
+    path, file, is_folder = _find_json(given, store)
+    data, tokenizer = _loaded(store, file)
     config, named = (
         read_config(store, os.path.join(os.path.dirname(file), name))
         if os.path.basename(file) == "tokenizer.json"
@@ -123,13 +116,15 @@ def load_spec(
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if is_folder and config:
-        changed |= _apply_config(tokenizer, config, named, file)
+        with no_panics("the settings in tokenizer_config.json do not fit its tokenizer", file):
+            changed |= _apply_config(tokenizer, config, named, file)
         split_special_tokens = bool(config.get("split_special_tokens"))
     if changed:
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     eos, eos_id = _find_eos(tokenizer, vocab, eos or _content(config.get("eos_token") or named.get("eos_token")), path)
     tokenizer.encode_special_tokens = split_special_tokens
+    around = _checked_around(tokenizer, max(vocab.values()), file) if special_tokens else ((), ())
     spec = TokenizerSpec(
         name=os.path.basename(path),
         path=file,
@@ -138,12 +133,46 @@ def load_spec(
         vocab_size=tokenizer.get_vocab_size(with_added_tokens=False),
         max_token_id=max(vocab.values()),
         special_tokens=special_tokens,
-        around=_around(tokenizer) if special_tokens else ((), ()),
+        around=around,
         split_special_tokens=split_special_tokens,
         eos=eos,
         eos_id=eos_id,
     )
     return spec, tokenizer
+
+
+def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
+    """What was given, the `tokenizer.json` that it means, and whether it is a folder."""
+    path = absolute(local_path(given, "a tokenizer"))
+    is_folder = store.is_folder(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if is_folder and not store.exists(file):
+        raise NotFound(
+            "this folder has no tokenizer.json",
+            path=path,
+            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
+        )
+    return path, file, is_folder
+
+
+def _loaded(store: LocalStore, file: str) -> tuple[bytes, Any]:
+    """A file, which may be anybody's, and its `tokenizers.Tokenizer`."""
+    data = store.get(file)
+    require_loadable(data, file)
+    tokenizer = parse_tokenizer(data, file)
+    if not tokenizer.get_vocab_size(with_added_tokens=True):
+        raise Corrupt("this tokenizer has no tokens", path=file)
+    return data, tokenizer
+
+
+def _checked_around(tokenizer: Any, max_token_id: int, file: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The same as `_around`, of ids that the vocabulary has; raises `Corrupt`."""
+    with no_panics("the post-processor of this tokenizer fails", file):
+        around = _around(tokenizer)
+    beyond = max(itertools.chain(*(around or ())), default=0)
+    if beyond > max_token_id:
+        raise Corrupt("the post-processor puts in an id that the vocabulary does not have", path=file, found=beyond)
+    return around
 
 
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -158,19 +187,6 @@ def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     prefix, suffix = tuple(probes[0].ids[:before]), tuple(probes[0].ids[len(marks) - after :])
     fits = all([*prefix, *inner, *suffix] == probe.ids for probe, inner in zip(probes, plain, strict=True))
     return (prefix, suffix) if fits else None
-
-
-def _parse(data: bytes, path: str) -> Any:
-    tokenizers = require("tokenizers", extra="tokenize")
-    try:
-        return tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # the package raises the base class
-        raise Corrupt(
-            "this is no tokenizer.json",
-            path=path,
-            found=str(error),
-            hint="Give a tokenizer.json as the tokenizers package writes it, or a Hugging Face folder",
-        ) from error
 
 
 def read_config(store: LocalStore, path: str) -> dict[str, Any]:
@@ -229,7 +245,7 @@ def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str,
             _set_bos_eos(tokenizer, {"add_bos_token": _ADDS_BOS[family], **config})
             changed = True
         return changed
-    except (TypeError, ValueError, KeyError) as error:
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise Corrupt(
             "the settings in tokenizer_config.json do not fit its tokenizer",
             path=os.path.join(os.path.dirname(path), "tokenizer_config.json"),

@@ -46,6 +46,7 @@ class Builder:
         self._lanes = lanes
         self._each = each
         self._multiplier: Multiplier = multiplier
+        self._opened: dict[tuple[str | None, ...], Source[Sample]] = {}
 
     def build(self, node: Node, mode: Mode, seed: int | None) -> Source[Sample] | Stream[Sample]:
         """A source of one epoch; or a stream for weights in training."""
@@ -95,14 +96,17 @@ class Builder:
         return source if self._each is None else self._each(source, node)
 
     def _leaf(self, node: Leaf) -> Source[Sample]:
-        source = open_leaf(
-            node.path,
-            node.split,
-            dataset_config=node.dataset_config,
-            split_config=node.split_config,
-            sample_types=self._code.types,
-            options=self._options,
-        )
+        key = (node.path, node.split, node.dataset_config, node.split_config)
+        if key not in self._opened:
+            self._opened[key] = open_leaf(
+                node.path,
+                node.split,
+                dataset_config=node.dataset_config,
+                split_config=node.split_config,
+                sample_types=self._code.types,
+                options=self._options,
+            )
+        source = self._opened[key]
         if node.aux and not is_crude(source):
             raise ConfigError(
                 "auxiliary data are for crude datasets: these samples are typed already",

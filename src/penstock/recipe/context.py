@@ -11,6 +11,7 @@ from penstock.errors import ConfigError, UnsafeData
 from penstock.formats import open_source
 from penstock.recipe.code import Code
 from penstock.recipe.places import beside
+from penstock.recipe.room import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,18 @@ class Context:
         file: of the recipe; None for a dict, whose paths are those of the process.
         at: the node's place in it, for messages.
         make: makes a node.
-        open_file: opens a metadataset or a recipe in a file of its own.
+        open_file: opens a metadataset or a recipe in a file of its own, so many nodes deep.
+        room: of the whole recipe.
+        deep: nodes above this one, those of the files that name this one counted.
     """
 
     code: Code
     file: str | None
     at: str
     make: Callable[[Context, Any], Any]
-    open_file: Callable[[str, Mapping[str, Any]], Any]
+    open_file: Callable[[str, Mapping[str, Any], int], Any]
+    room: Room
+    deep: int = 0
 
     @property
     def path(self) -> str | None:
@@ -46,7 +51,7 @@ class Context:
 
     def child(self, node: Any, name: str) -> Any:
         """What a node below this one is."""
-        return self.make(replace(self, at=f"{self.at}.{name}" if self.at else name), node)
+        return self.make(replace(self, at=f"{self.at}.{name}" if self.at else name, deep=self.deep + 1), node)
 
     def source(self, node: Mapping[str, Any]) -> Any:
         """The source below a node."""

@@ -299,7 +299,7 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _metadataset(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("split", "mode", "seed", "lanes") if node.get(key) is not None}
-    return context.open_file(context.beside(node["path"]), own)
+    return context.open_file(context.beside(node["path"]), own, context.deep)
 
 
 def number_of(value: Any) -> Any:
@@ -311,7 +311,7 @@ def number_of(value: Any) -> Any:
 
 
 _DIGEST = re.compile("[0-9a-f]{16}")
-_DECODE = ("trust", "most_pixels", "most_bytes")
+_DECODE = ("trust", "most_pixels", "most_bytes", "frames", "sound")
 _SEQAX = tuple(SeqaxParams.__dataclass_fields__)
 _SOURCE = {"source": NODE}
 _STREAM = {"stream": NODE}
@@ -357,7 +357,7 @@ KINDS: dict[str, Kind] = {
     "crude": Kind(
         _crude, _SOURCE,
         {"subflavors": FREE, "decode": {"enum": [None, *IMAGE_KINDS]}, "decode_parts": FLAG, "trust": FLAG,
-         "most_pixels": COUNT, "most_bytes": COUNT, "sample_type": TEXT}, {},
+         "most_pixels": COUNT, "most_bytes": COUNT, "frames": FLAG, "sound": FLAG, "sample_type": TEXT}, {},
     ),
     "chunk": Kind(
         _windows(Chunk, "length", "overlap", "labels", "eos_id"), {"length": COUNT, **_SOURCE},

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.abc import Source, Stream
-from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError
 from penstock.recipe.build import Builder, Each, Mode
 from penstock.recipe.code import joiner_name, make_code
 from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.places import aux_place, beside
+from penstock.recipe.room import Room
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
 from penstock.store.resolve import absolute, resolve
 from penstock.types import OpenOptions
@@ -56,6 +56,7 @@ class _Above:
         ranges: subsets of the levels above, the innermost first.
         multiplier: of the levels above.
         files: that this one was named by, and itself.
+        room: of the whole.
     """
 
     path: str
@@ -64,21 +65,25 @@ class _Above:
     ranges: Ranges
     multiplier: Multiplier
     files: tuple[str, ...]
+    room: Room
 
 
-def read_metadataset(path: str | os.PathLike[str], split: str) -> Node:
+def read_metadataset(path: str | os.PathLike[str], split: str, room: Room | None = None) -> Node:
     """What a metadataset says of one split.
 
     Args:
         path: YAML file or URL.
         split: name of the split.
+        room: of the recipe around it, which it is counted to.
 
     Raises:
         NotFound: no such file.
         FormatError: no YAML.
+        TooLarge: too many datasets, or files inside of one another.
         ConfigError: an unknown key, a value that can't be, or no such split.
     """
-    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, ()))
+    room = Room() if room is None else room
+    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, (), room))
 
 
 def open_metadataset(
@@ -119,11 +124,18 @@ def open_metadataset(
         ConfigError: a key or value that can't be, or a join that fails.
         UnsafeData: code that is named, not registered and not trusted.
     """
-    if mode not in ("train", "val"):
-        raise unknown(str(mode), ("train", "val"), "no such mode", None)
     code = make_code(joiners, sample_types, trust, follow_links)
     builder = Builder(code, OpenOptions(raw=raw, trust=trust, follow_links=follow_links), lanes, each)
-    return builder.build(read_metadataset(path, split), mode, seed)
+    return build_metadataset(builder, path, split, mode, seed, Room())
+
+
+def build_metadataset(
+    builder: Builder, path: str | os.PathLike[str], split: str, mode: Mode, seed: int | None, room: Room
+) -> Source[Any] | Stream[Any]:
+    """See `open_metadataset`; counted to the room of a recipe around it."""
+    if mode not in ("train", "val"):
+        raise unknown(str(mode), ("train", "val"), "no such mode", None)
+    return builder.build(read_metadataset(path, split, room), mode, seed)
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split: str = "train") -> list[Leaf]:
@@ -140,11 +152,8 @@ def _file(above: _Above) -> Node:
     path = above.path
     if path in above.files:
         raise ConfigError("a metadataset contains itself", path=path, found=" → ".join((*above.files, path)))
+    value = check_map(above.room.read(path, "metadataset", above.files), "the metadataset", path)
     above = replace(above, files=(*above.files, path))
-    store, root = resolve(path)
-    if not store.exists(root) or store.is_folder(root):
-        raise NotFound("no such metadataset", path=path, hint="Check the path")
-    value = check_map(energon_yaml.load(store.get(root), path), "the metadataset", path)
     check_keys(value, _TOP, "the metadataset", path)
     version = value.get("__class__", V1)
     if version not in (V1, V2):
@@ -207,6 +216,7 @@ def _mix(kind: MixKind, value: dict[str, Any], what: str, above: _Above) -> Mixe
 
 
 def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Above) -> Mixed:
+    above.room.take_node(above.path)
     names: dict[str, int] = {}
     children: list[tuple[str, int | float, Node]] = []
     for name, number, node in items:
@@ -222,6 +232,7 @@ def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Ab
 
 
 def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
+    above.room.take_node(above.path)
     check_keys(value, _REFERENCE, what, above.path)
     path = beside(above.path, check_text(value.get("path"), f"{what}.path", above.path))
     inside = _inherited(value, what, above)
@@ -262,6 +273,7 @@ def _aux(value: Any, what: str, above: _Above) -> tuple[str, bool]:
 
 
 def _joined(value: dict[str, Any], what: str, above: _Above) -> Joined:
+    above.room.take_node(above.path)
     check_keys(value, _JOIN, what, above.path)
     inside = _inherited(value, what, above)
     given = value["join"]

@@ -7,27 +7,26 @@ those that the caller registers, or are imported under `trust`.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, FormatError, NotFound, PenstockError
-from penstock.recipe.build import Mode
+from penstock._limits import MOST_NODES_DEEP
+from penstock.errors import ConfigError, PenstockError
+from penstock.recipe.build import Builder, Mode
 from penstock.recipe.code import Code, make_code
 from penstock.recipe.context import Context
 from penstock.recipe.forms import BASES, MODIFIERS, OF_BATCH, OWN, TOP, VERSION
 from penstock.recipe.keys import check_keys, check_map, unknown
 from penstock.recipe.kinds import KINDS, Kind
-from penstock.recipe.metadataset import is_metadataset, open_metadataset
+from penstock.recipe.metadataset import build_metadataset, is_metadataset
+from penstock.recipe.room import Room, check_nesting
 from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
 from penstock.store.resolve import absolute, resolve
-
-_DEEPEST = 64
+from penstock.types import OpenOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +77,20 @@ def open_recipe(
     """
     code = make_code(functions, sample_types, trust, follow_links)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-    return _opened(read, code, {"split": split, "mode": mode, "seed": seed, "lanes": lanes}, ())
+    return _opened(read, _Opening(code, Room(), (), 0), {"split": split, "mode": mode, "seed": seed, "lanes": lanes})
 
 
 def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
     """Read a recipe without opening what it names; see `open_recipe`."""
     if isinstance(recipe, Mapping):
+        check_nesting(recipe, None)
         return _split(dict(recipe), None)
-    store, root = resolve(recipe)
-    file = absolute(root)
-    if not store.exists(root) or store.is_folder(root):
-        raise NotFound("no such recipe", path=file, hint="Check the path")
-    data = store.get(root)
-    if file.endswith(".json"):
-        try:
-            value = json.loads(data)
-        except ValueError as error:
-            raise FormatError("not valid JSON", path=file, found=str(error)) from None
-    else:
-        value = energon_yaml.load(data, file)
-    return _split(check_map(value, "the recipe", file), file)
+    return _read(recipe, Room(), ())
+
+
+def _read(recipe: str | os.PathLike[str], room: Room, files: tuple[str, ...]) -> Recipe:
+    file = absolute(resolve(recipe)[1])
+    return _split(check_map(room.read(file, "recipe", files), "the recipe", file), file)
 
 
 def _split(value: dict[str, Any], file: str | None) -> Recipe:
@@ -121,28 +114,42 @@ def _split(value: dict[str, Any], file: str | None) -> Recipe:
     return Recipe(nodes[0], file, {"global_batch": batch} if isinstance(batch, int) else batch)
 
 
-def _opened(recipe: Recipe, code: Code, options: Mapping[str, Any], files: tuple[str, ...]) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What all files of a recipe share, and what leads to one of them."""
+
+    code: Code
+    room: Room
+    files: tuple[str, ...]
+    deep: int
+
+
+def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> Any:
+    code, room, files = opening.code, opening.room, opening.files
     if recipe.file is not None and recipe.file in files:
         raise ConfigError("a recipe contains itself", path=recipe.file, found=" → ".join((*files, recipe.file)))
     if is_metadataset(recipe.node):
         if recipe.file is None:
             raise ConfigError("a metadataset is opened from its file", hint="Give its path")
-        given = {"joiners": code.functions, "sample_types": code.types, "trust": code.trust}
-        return open_metadataset(recipe.file, **given, follow_links=code.follow_links, **options)
+        given = OpenOptions(trust=code.trust, follow_links=code.follow_links)
+        builder = Builder(code, given, options.get("lanes", 1), None)
+        chosen = (options.get("split", "train"), options.get("mode", "train"), options.get("seed"))
+        return build_metadataset(builder, recipe.file, *chosen, room)
     inside = files if recipe.file is None else (*files, recipe.file)
-    open_file = partial(_open_file, code=code, files=inside)
-    return make(Context(code, recipe.file, "", make, open_file), recipe.node)
+    open_file = partial(_open_file, opening=replace(opening, files=inside))
+    return make(Context(code, recipe.file, "", make, open_file, room, opening.deep), recipe.node)
 
 
-def _open_file(path: str, options: Mapping[str, Any], *, code: Code, files: tuple[str, ...]) -> Any:
-    return _opened(read_recipe(path), code, options, files)
+def _open_file(path: str, options: Mapping[str, Any], deep: int, *, opening: _Opening) -> Any:
+    return _opened(_read(path, opening.room, opening.files), replace(opening, deep=deep), options)
 
 
 def make(context: Context, node: Any) -> Any:
     """The source or stream that a node describes."""
     what = context.at or "the recipe"
-    if context.at.count(".") > _DEEPEST:
-        raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{_DEEPEST} levels")
+    context.room.take_node(context.file)
+    if context.deep > MOST_NODES_DEEP:
+        raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{MOST_NODES_DEEP} levels")
     full = expand(node, context.file, context.at)
     kind = full["kind"]
     if not isinstance(kind, str) or kind not in KINDS:

@@ -13,6 +13,9 @@ rest is worked out here. Nothing of it is ever run as code.
 | of one value | `len lower upper strip abs round int float str`; `min` and `max` also of several |
 | of two texts | `startswith(text, start)`, `endswith(text, end)`, `match(text, pattern)`, which is `re.search` |
 
+The pattern of `match` may be a field too: then it is the data's own. A search may take time that grows with the power
+of its text; `filter` ends one that takes more than 10 s for a sample (`EXPRESSION_SECONDS`).
+
 Values that can't be ordered, such as a number and a text, or anything and `None`, do not fit: `<` and its like are
 False. Any other operation on a wrong kind of value is an error.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._limits import EXPRESSION_SECONDS
+from penstock._regular import open_regular
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.scan import fault_of
@@ -20,6 +23,7 @@ from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store.resolve import local_path, resolve
 from penstock.types import IntArray
 
@@ -164,6 +168,7 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
     if where is not None:
         conditions.append(compile_expression(where))
         names |= names_in(where)
+    has_regex = match is not None or "match" in (where or "")
     require_fields(
         names,
         lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
@@ -176,10 +181,12 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
         start = 0
-        for row, end in enumerate(np.cumsum(lengths).tolist()):
-            fields = _fields_at(rows, view[start:end], first + row)
-            fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
-            start = end
+        with each_at_most(EXPRESSION_SECONDS) if has_regex else contextlib.nullcontext(Clock()) as clock:
+            for row, end in enumerate(np.cumsum(lengths).tolist()):
+                clock.row = row
+                fields = _fields_at(rows, view[start:end], first + row)
+                fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
+                start = end
         return fits
 
     return keep
@@ -211,6 +218,12 @@ def _fields_of(line: bytes, path: str, index: int) -> Mapping[str, Any]:
 def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) -> bool:
     try:
         return bool(condition(fields))
+    except TookTooLong as error:
+        raise PrepareError(
+            f"the expression takes {error} for the sample at index {index}",
+            path=path,
+            hint="Its regex goes back too often: write it without repeats inside of repeats, or leave that sample out",
+        ) from None
     except _VALUE_ERRORS as error:
         raise PrepareError(
             f"the expression fails on the line at index {index}: {error}",
@@ -237,9 +250,9 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
 def _read_indices(given: str) -> NDArray[Any]:
     path = local_path(given, "the file of indices")
     try:
-        if path.endswith(".npy"):
-            return np.load(path, allow_pickle=False)
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
+            if path.endswith(".npy"):
+                return np.load(file, allow_pickle=False)
             return np.array([int(line) for line in file.read().split()], np.int64)
     except FileNotFoundError:
         raise NotFound("no such file of indices", path=path, hint="Check the path") from None

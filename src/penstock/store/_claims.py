@@ -98,7 +98,7 @@ class LocalClaim:
         try:
             return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except PermissionError:  # another user's, which can be locked all the same
-            return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
+            return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def _is_ours(self) -> bool:
         try:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock._digest import digest
-from penstock._secrets import logger
+from penstock._secrets import logger, redact
 from penstock.abc import Buffer
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated
@@ -152,7 +152,7 @@ class Copies:
         if name.startswith(RUN):
             _drop_at_exit(self.folder)
         try:
-            write_record(path, {"url": url, "hashes": _lower(hashes)}, digest)
+            write_record(path, {"url": redact(url), "hashes": _lower(hashes)}, digest)
         except BaseException:
             _remove(path)
             raise

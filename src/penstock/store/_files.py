@@ -15,6 +15,7 @@ _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """What a file system says that has no hard links."""
@@ -127,7 +128,19 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
     return None
 
 
-def pread_all(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
+def not_found(path: str) -> NotFound:
+    """The error for a path at which nothing is, or a link that leads nowhere."""
+    if os.path.islink(path):
+        return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
+    return NotFound("no such file or folder", path=path, hint="Check the path")
+
+
+def output_exists(path: str) -> ConfigError:
+    """The error for an output that is there already."""
+    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+
+
+def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
     """Bytes of an open file, fewer only at its end."""
     data: bytes = os_module.pread(fd, length_bytes, start_bytes)
     if len(data) == length_bytes or not data:
@@ -143,13 +156,8 @@ def pread_all(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> b
     return b"".join(pieces)
 
 
-def not_found(path: str) -> NotFound:
-    """The error for a path at which nothing is, or a link that leads nowhere."""
-    if os.path.islink(path):
-        return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
-    return NotFound("no such file or folder", path=path, hint="Check the path")
-
-
-def output_exists(path: str) -> ConfigError:
-    """The error for an output that is there already."""
-    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+def cannot_open(error: OSError | ValueError, path: str) -> Exception:
+    """What to say of a file that can't be opened or looked at by its name: a long or odd name has no file."""
+    if isinstance(error, OSError) and error.errno not in _NOT_THERE:
+        return error
+    return not_found(path)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
@@ -17,7 +17,7 @@ there is none."""
 
 STAGED_SUFFIX = ".staged"
 _SHOWN = 3
-_log = logging.getLogger("penstock")
+_log = logger()
 
 
 def is_staged_name(name: str) -> bool:

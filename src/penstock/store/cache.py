@@ -25,6 +25,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import byte_view
 from penstock._secrets import logger
 from penstock.abc import Buffer, Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
@@ -376,7 +377,7 @@ class CachedStore:
         hashes = self._stated.get(path, {})
         problem: FormatError | None = None
         for _ in range(2):
-            data = b"".join(self._parts(path, head))
+            data = b"".join(byte_view(part) for part in self._parts(path, head))
             problem = wrong_size(path, len(data), head.size_bytes) if len(data) != head.size_bytes else None
             problem = problem or wrong_bytes(path, data, hashes)
             if problem is None:

@@ -1,7 +1,9 @@
 """What is computed once a host: built under a lock, published whole, mapped by everyone.
 
-Files are plain `.npy` in `<cache folder>/derived`, named by the digest of what they depend on. The cache folder is
-`PENSTOCK_CACHE`, else `penstock` in the user's cache directory. Deleting it is always safe.
+Files are plain `.npy` in `<cache folder>/derived`, named by the digest of what they depend on. A record beside each
+says which array it holds, and its digest: what others changed or put there is named and computed again; see
+`penstock.store._published`. The cache folder is `PENSTOCK_CACHE`, else `penstock` in the user's cache directory.
+Deleting it is always safe.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import byte_view
 from penstock._secrets import logger
-from penstock.errors import ConfigError
+from penstock.codec.hashes import hasher
+from penstock.errors import ConfigError, PenstockError
+from penstock.store._published import DIGEST, open_published, write_record
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 
@@ -61,15 +66,19 @@ class DerivedCache:
         if not _KEY.match(key):
             raise ConfigError(f"not a key for a derived file: {key!r}")
         path = os.path.join(self.folder, f"{key}.npy")
-        found = _mapped(path, dtype)
+        found = _mapped(path, key, dtype)
         if found is not None:
             return found
         try:
             with hold_lock(path + ".lock"):
-                found = _mapped(path, dtype)
+                found = _mapped(path, key, dtype)
                 if found is None:
-                    _publish(path, dtype, feed)
-                    found = _mapped(path, dtype)
+                    if os.path.lexists(path):
+                        _log.warning("%s: changed, damaged or not Penstock's; computing it again", path)
+                    _publish(path, key, dtype, feed)
+                    found = _mapped(path, key, dtype)
+        except PenstockError:
+            raise
         except OSError as error:
             _log.warning("%s: cannot keep a derived file here (%s); computing it in memory", self.folder, error)
         if found is None:
@@ -80,14 +89,17 @@ class DerivedCache:
         return found
 
 
-def _publish(path: str, dtype: str, feed: Callable[[Put], None]) -> None:
+def _publish(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> None:
     """Write a derived file; where `feed` fails, the lock's file goes too, so that nothing is left behind."""
     staged = LocalStore().stage(path, overwrite=True)
     count = 0
+    digest = hasher(DIGEST)
 
     def put(run: NDArray[Any]) -> None:
         nonlocal count
-        staged.write(np.ascontiguousarray(run, dtype))
+        values = np.ascontiguousarray(run, dtype)
+        staged.write(values)
+        digest.update(byte_view(values))
         count += len(run)
 
     try:
@@ -101,6 +113,11 @@ def _publish(path: str, dtype: str, feed: Callable[[Put], None]) -> None:
                 os.unlink(path + ".lock")
         raise
     staged.commit()
+    write_record(path, _about(key, dtype, count), digest.hexdigest())
+
+
+def _about(key: str, dtype: str, count: int) -> dict[str, Any]:
+    return {"key": key, "dtype": np.dtype(dtype).str, "length": count}
 
 
 def _header(dtype: str, count: int) -> bytes:
@@ -111,9 +128,20 @@ def _header(dtype: str, count: int) -> bytes:
     return header.getvalue()
 
 
-def _mapped(path: str, dtype: str) -> NDArray[Any] | None:
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if found.ndim == 1 and found.dtype == np.dtype(dtype):
-            return found.view(np.ndarray)
-    return None
+def _mapped(path: str, key: str, dtype: str) -> NDArray[Any] | None:
+    """The array in a file; None where it is not what its record says, or has none that is believed."""
+    found = open_published(path)
+    count = found.about.get("length") if found is not None else None
+    if found is None or not isinstance(count, int) or count < 0:
+        return None
+    about, header = _about(key, dtype, count), _header(dtype, count)
+    size_bytes = len(header) + count * np.dtype(dtype).itemsize
+    same = found.about.items() >= about.items() and len(found.data) == size_bytes
+    if not same or found.data[: len(header)].tobytes() != header:
+        return None
+    if not found.unchanged:
+        if not found.is_right(len(header)):
+            return None
+        with contextlib.suppress(OSError):  # it may be another user's
+            write_record(path, about, str(found.about["digest"]))
+    return found.data[len(header) :].view(dtype)

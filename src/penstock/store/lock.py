@@ -49,7 +49,9 @@ def _opened(path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except PermissionError as error:
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # another user's file: reading it is enough to lock it
+            return os.open(
+                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            )  # another user's file: reading it is enough to lock it
         except FileNotFoundError:
             raise error from None
 

@@ -7,6 +7,7 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._regular import open_regular
 from penstock.errors import NotFound
 
 
@@ -18,13 +19,14 @@ class MappedFile:
 
     Raises:
         NotFound: no such file.
+        UnsafeData: a pipe or a device.
     """
 
     __slots__ = ("_map", "data")
 
     def __init__(self, path: str) -> None:
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 empty = not file.read(1)
                 self._map = None if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:

@@ -17,6 +17,7 @@ from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.errors import ConfigError, Unsupported
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._replaced import Owned
+from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
 from penstock.store.resolve import is_url
 
@@ -63,6 +64,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     with contextlib.ExitStack() as stack:
         for path in (data, *others):
             stack.callback(claim(store, path).release)
+            sweep_output(store, path)
         return _Claimed(stack.pop_all().close)
 
 

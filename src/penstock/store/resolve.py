@@ -10,6 +10,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
+from penstock._limits import MOST_NAME_BYTES
 from penstock._secrets import with_auth
 from penstock.abc import Store
 from penstock.errors import ConfigError
@@ -17,7 +18,6 @@ from penstock.store.local import LocalStore
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOST_SLASH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
-_MOST_NAME_BYTES = 255
 
 
 def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
@@ -108,11 +108,15 @@ def _path_of(url: str) -> str:
 
 
 def _possible(path: str) -> str:
-    if "\0" in path or max(map(len, os.fsencode(path).split(b"/"))) > _MOST_NAME_BYTES:
+    try:
+        longest_bytes = max(map(len, os.fsencode(path).split(b"/")))
+    except UnicodeEncodeError:  # half a surrogate pair
+        longest_bytes = MOST_NAME_BYTES + 1
+    if "\0" in path or longest_bytes > MOST_NAME_BYTES:
         raise ConfigError(
             "no file can have this name",
             found=repr(path)[:80],
-            expected=f"at most {_MOST_NAME_BYTES} bytes between slashes, none of them zero",
+            expected=f"at most {MOST_NAME_BYTES} bytes between slashes, none of them zero",
         )
     return path
 

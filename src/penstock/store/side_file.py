@@ -1,21 +1,65 @@
 """The side file: what a writer of ours knows about its data and the format has no room for.
 
 `<file>.penstock` beside a file, `.penstock` in a folder, `<group>.penstock` beside a zarr group: one JSON document,
-a `Manifest`. It is never needed to open data, and it counts only while its `binding` fits the data beside it.
+a `Manifest`. It is never needed to open data, and it counts only while it fits the data beside it.
+
+Data and what stands beside them can't change in one step. So where data are replaced, the new side file (and index, if
+it is a file of its own) is first `<name>.next`, then the data change, then it takes its final name. Readers look at the
+side file, then at `.next`, and take the one that fits the data that they find: a writer that is killed anywhere leaves
+the old dataset whole, or the new one. What it left is swept by the next writer, or by `repair`.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import xxhash
 
 from penstock._secrets import redact
-from penstock.abc import Store
-from penstock.errors import NotFound
-from penstock.types import Manifest
+from penstock.abc import Staged, Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.store.local import LocalStore
+from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
+NEXT = ".next"
+"""Ends the name of what is about to take a file's place."""
+
+REPLACE = "`penstock verify --replace-manifest` makes a new side file"
+"""What to do where a side file is wrong, and not the data."""
+
 _MOST_BYTES = 1 << 28
+_COPY_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What data say of themselves, to hold a side file against; None for what is not known here.
+
+    Attributes:
+        format: format name.
+        binding: as the side file of these data has it.
+        size_bytes, num_samples, num_tokens: as in `Manifest`.
+        most_samples: so many at most, where they are not counted.
+    """
+
+    format: str | None = None
+    binding: str | None = None
+    size_bytes: int | None = None
+    num_samples: int | None = None
+    num_tokens: int | None = None
+    most_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """What is found in data, and what their side file says instead; both None for a side file that is none."""
+
+    found: str | None = None
+    told: str | None = None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -61,12 +105,234 @@ def load_manifest(store: Store, side_path: str) -> Manifest | None:
         return None
 
 
+# --- whether it fits ---------------------------------------------------------------------------------------------
+
+
+def contradiction(told: Manifest, facts: Facts) -> Contradiction | None:
+    """In what data differ from their side file; None where it fits."""
+    found: list[str] = []
+    expected: list[str] = []
+    for unit in ("format", "size_bytes", "num_samples", "num_tokens"):
+        known, said = getattr(facts, unit), getattr(told, unit)
+        if known is not None and known != said:
+            word = unit.removeprefix("num_").removeprefix("size_")
+            found.append(str(known) if unit == "format" else f"{known} {word}")
+            expected.append(str(said) if unit == "format" else f"{said} {word}")
+    if facts.most_samples is not None and told.num_samples > facts.most_samples:
+        found.append(f"room for {facts.most_samples} samples")
+        expected.append(f"{told.num_samples} samples")
+    if not found and facts.binding is not None and facts.binding != told.binding:
+        found.append("other bytes at the beginning or the end of a file")
+    if not found:
+        return None
+    return Contradiction(", ".join(found), f"{', '.join(expected)}, as the side file says" if expected else None)
+
+
+def fitting_manifest(
+    store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
+) -> Manifest | None:
+    """The manifest of the side file, or of the one that is about to take its place, that fits the data.
+
+    Args:
+        store: where both are.
+        side_path: the side file.
+        facts: tells of the data; asked where a side file is there. May raise `NotFound`.
+        part: the part of it that is meant.
+    """
+    for path in (side_path, side_path + NEXT):
+        manifest = _part(load_manifest(store, path), part)
+        if manifest is not None and _fits(manifest, facts):
+            return manifest
+    return None
+
+
+def judged_manifest(
+    store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
+) -> tuple[Manifest | None, Contradiction | None]:
+    """The side file of data, and in what they contradict it; `(None, None)` where there is none.
+
+    Arguments are those of `fitting_manifest`.
+    """
+    manifest = fitting_manifest(store, side_path, facts, part)
+    if manifest is not None or not store.exists(side_path):
+        return manifest, None
+    whole = load_manifest(store, side_path)
+    told = _part(whole, part)
+    if told is None:
+        return None, Contradiction() if whole is None else None
+    return told, contradiction(told, facts())
+
+
+def file_facts(store: Store, path: str, format_name: str | None = None, **counts: int | None) -> Facts:
+    """What a dataset of one file says of itself: its size and edges, and the counts that are known of it."""
+    return Facts(format_name, file_binding(store, path), store.size(path), **counts)
+
+
 def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
     """The manifest beside a data file; None where there is none, or where it does not belong to these data."""
-    manifest = load_manifest(store, side_path)
-    if manifest is None:
-        return None
+    return fitting_manifest(store, side_path, lambda: file_facts(store, data_path))
+
+
+def _fits(manifest: Manifest, facts: Callable[[], Facts]) -> bool:
+    return _is_true(lambda: contradiction(manifest, facts()) is None)
+
+
+def _part(manifest: Manifest | None, part: str | None) -> Manifest | None:
+    return manifest if manifest is None or part is None else manifest.parts.get(part)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def stage_beside(store: Store, path: str, *, replaces: bool) -> Staged:
+    """Begin a file that stands beside data; where these replace others, under the name that counts only with them."""
+    return store.stage(path + NEXT if replaces else path, overwrite=True)
+
+
+def stage_side_file(store: Store, side_path: str, manifest: Manifest, *, replaces: bool) -> Staged:
+    """`stage_beside` of a side file, with its content."""
+    staged = stage_beside(store, side_path, replaces=replaces)
     try:
-        return manifest if manifest.binding == file_binding(store, data_path) else None
+        staged.write(encode_manifest(manifest))
+    except BaseException:
+        staged.abort()
+        raise
+    return staged
+
+
+def publish_beside(
+    store: Store, beside: Sequence[Staged], publish: Callable[[], object], landed: Callable[[], bool]
+) -> None:
+    """Publish what stands beside data, then the data, then give what is beside them its final names.
+
+    Args:
+        store: where all are.
+        beside: made by `stage_beside`, the side file last.
+        publish: makes the data visible; they are durable already.
+        landed: whether these data are visible, asked where something failed; `NotFound` is a no.
+    """
+    try:
+        for staged in beside:
+            staged.sync()
+        for staged in reversed(beside):  # the side file first: by it the rest is known as ours
+            if not staged.path.endswith(NEXT):
+                _drop(store, staged.path + NEXT)
+            staged.commit()
+        publish()
+    except BaseException:
+        for staged in beside:
+            staged.abort()
+        with contextlib.suppress(PenstockError, OSError):
+            if not _is_true(landed):
+                for staged in beside:
+                    _drop(store, staged.path)
+        raise
+    for staged in beside:
+        if staged.path.endswith(NEXT):
+            promote(store, staged.path)
+
+
+def _is_true(answer: Callable[[], bool]) -> bool:
+    try:
+        return answer()
     except NotFound:
-        return None
+        return False
+
+
+def promote(store: Store, next_path: str) -> None:
+    """Give a file that ends in `.next` its final name; in a store without renames both are there for a moment."""
+    path = next_path.removesuffix(NEXT)
+    if isinstance(store, LocalStore):
+        store.rename(next_path, path)
+        return
+    copy = store.stage(path, overwrite=True)
+    try:
+        for start_bytes in range(0, store.size(next_path), _COPY_BYTES):
+            copy.write(store.get(next_path, start_bytes, _COPY_BYTES))
+        copy.commit()
+    except BaseException:
+        copy.abort()
+        raise
+    store.delete(next_path)
+
+
+def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, replace: bool) -> None:
+    """Write the side file of data that are there already, from what was found in every byte of them.
+
+    Raises:
+        Corrupt: there is one that says otherwise, and `replace` is false.
+    """
+    if not replace and store.exists(side_path):
+        known = [load_manifest(store, path) for path in (side_path, side_path + NEXT)]
+        if not any(one is not None and _disagreement(one, manifest) is None for one in known):
+            found = Contradiction("no side file") if known[0] is None else _disagreement(known[0], manifest)
+            raise Corrupt(
+                "the data contradict their side file",
+                path=side_path,
+                found=found and found.found,
+                expected=found and found.told,
+                hint=f"Restore the data; if the change was meant: {REPLACE}",
+            )
+    staged = stage_side_file(store, side_path, manifest, replaces=False)
+    try:
+        staged.commit()
+    except BaseException:
+        staged.abort()
+        raise
+    _drop(store, side_path + NEXT)
+
+
+def _disagreement(told: Manifest, found: Manifest) -> Contradiction | None:
+    """In what a manifest made of data differs from the one that stood beside them."""
+    if told.parts or found.parts:
+        both = [(told.parts[name], one) for name, one in found.parts.items() if name in told.parts]
+        return next((one for one in (_disagreement(*pair) for pair in both) if one is not None), None)
+    facts = Facts(found.format, found.binding, found.size_bytes, found.num_samples, found.num_tokens)
+    different = contradiction(told, facts)
+    if different is not None:
+        return different
+    for name, digests in told.block_digests.items():
+        known = found.block_digests.get(name, ())
+        if tuple(known) != tuple(digests):
+            pairs = zip(known, digests, strict=False)
+            block = next((n for n, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(known), len(digests)))
+            return Contradiction(f"other bytes in block {block} of {name}" if known else f"no {name}")
+    return None
+
+
+# --- sweeping ----------------------------------------------------------------------------------------------------
+
+
+def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, write: bool) -> list[Action]:
+    """What a writer left that was killed while it replaced data: final names for it, or away with it.
+
+    Args:
+        store: where it is.
+        code: of the actions.
+        paths: what stands beside the data by their final names, the side file last.
+        belongs: whether the data are those that were to come.
+        write: do it, instead of saying what would be done.
+    """
+    actions: list[Action] = []
+    for path in paths:
+        if store.exists(path + NEXT):
+            what = "give it its final name, as the data beside it are its own" if belongs else "remove it"
+            actions.append(Action(code, path + NEXT, f"{what}: a writer that was killed left it", write))
+            if write:
+                promote(store, path + NEXT) if belongs else store.delete(path + NEXT)
+    return actions
+
+
+def is_next(store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None) -> bool:
+    """Whether the data are those of the side file that is about to take its place, and not of the one that is there."""
+    for path, answer in ((side_path, False), (side_path + NEXT, True)):
+        manifest = _part(load_manifest(store, path), part)
+        if manifest is not None and _fits(manifest, facts):
+            return answer
+    return False
+
+
+def _drop(store: Store, path: str) -> None:
+    if store.exists(path):
+        with contextlib.suppress(NotFound):
+            store.delete(path)

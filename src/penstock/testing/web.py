@@ -16,6 +16,9 @@ Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "slow", "whole"
 """What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
 for `hang_s`; a body that takes `hang_s`, in ten pieces; the whole file for a range; one byte changed; nothing."""
 
+Etags = Literal["all", "none", "whole", "weak"]
+"""Which answers name a version (ETag): all; none; those of whole files and of HEAD; all, a weak one to HEAD."""
+
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _STATUSES = ("503", "429", "403")
 
@@ -33,6 +36,7 @@ class FileServer:
         auth: `"user:password"` that every request must give, or None.
         delay_s: before each answer.
         hang_s: how long `"hang"` keeps silent, and `"slow"` takes.
+        etags: which answers name the version of their file.
         log: (method, path, range or None) of each request.
     """
 
@@ -43,6 +47,7 @@ class FileServer:
         self.auth: str | None = None
         self.delay_s = 0.0
         self.hang_s = 5.0
+        self.etags: Etags = "all"
         self.log: list[tuple[str, str, tuple[int, int] | None]] = []
         self.released = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -122,7 +127,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             body = bytes([body[0] ^ 1]) + body[1:]
         half = fault in ("drop", "truncate")
         sent = body[: len(body) // 2] if half else body
-        headers = {"ETag": f'"{hash(data):x}"'}  # which Python computes once
+        headers = self._etag(data, place is not None)
         if place is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
         self._head(200 if place is None else 206, len(sent if fault == "truncate" else body), headers)
@@ -134,6 +139,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif self.command == "GET":
             self.wfile.write(sent)
         self.close_connection = self.close_connection or half
+
+    def _etag(self, data: bytes, is_range: bool) -> dict[str, str]:
+        server: Any = self.server
+        etags: Etags = server.owner.etags
+        if etags == "none" or (etags == "whole" and is_range):
+            return {}
+        weak = "W/" if etags == "weak" and self.command == "HEAD" else ""
+        return {"ETag": f'{weak}"{hash(data):x}"'}  # which Python computes once
 
     def _head(self, status: int, length_bytes: int, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -11,6 +11,7 @@ sample the first one is there, as it is by name.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -92,9 +93,9 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
     names = list(read_info(store, root).counts)
     index = meta_path(root, SQLITE)
     if store.exists(index):
-        with closing(connect(store, index)) as connection:
+        with contextlib.ExitStack() as opened:
             try:
-                rows = connection.execute(_QUERY)
+                rows = opened.enter_context(closing(connect(store, index))).execute(_QUERY)
             except sqlite3.DatabaseError:
                 rows = None  # of a version without a table of parts
             if rows is not None:

@@ -451,13 +451,8 @@ def test_misuse_is_said_before_the_first_sample() -> None:
         def preencode_sample(self, sample: Any) -> Any:
             return sample
 
-    class Post(Texts):
-        def postencode_sample(self, sample: Any) -> Any:
-            return sample
-
     for wrong in (
         lambda: train(Both()),
-        lambda: train(Post()),
         lambda: train(max_samples=3),
         lambda: config(3, 3),
         lambda: _val("ds_a", Packs(), packing_buffer_size=3),

@@ -190,14 +190,16 @@ def test_every_changed_byte_is_found_with_a_side_file(tmp_path: Path) -> None:
     assert set(codes(path)) == {"digest", "first_bit.set_at_starts"}
 
 
-def test_a_side_file_of_other_data_is_a_warning(tmp_path: Path) -> None:
+def test_a_side_file_of_other_data_is_an_error(tmp_path: Path) -> None:
     path, other = make(tmp_path / "a.zarr"), make(tmp_path / "b.zarr", [[1]])
     shutil.copy(f"{other}.penstock", f"{path}.penstock")
-    (found,) = checked(path)
-    assert (found.code, found.severity) == ("flat-tokens.side-file", "warning")
+    assert {(one.code, one.severity) for one in checked(path)} == {
+        ("flat-tokens.changed", "error"),
+        ("flat-tokens.digest", "error"),
+    }
     Path(f"{path}.penstock").write_text("{")
     (found,) = checked(path)
-    assert (found.code, found.severity) == ("flat-tokens.side-file", "warning")
+    assert (found.code, found.severity) == ("flat-tokens.side-file", "error")
 
 
 def test_a_side_file_for_foreign_data(tmp_path: Path, groups: Path) -> None:

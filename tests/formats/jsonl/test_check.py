@@ -165,7 +165,7 @@ class TestSideFile:
 
     def test_another_size(self, ours: Path) -> None:
         ours.write_bytes(ours.read_bytes() + b"{}\n")
-        assert codes(ours, "quick") == ["jsonl.side-file", "jsonl.index-behind"]
+        assert codes(ours, "quick") == ["jsonl.changed", "jsonl.index-behind"]
 
     def test_an_index_with_fewer_lines(self, ours: Path) -> None:
         whole = pickle.loads(ours.with_suffix(".idx").read_bytes())

@@ -104,7 +104,8 @@ def test_a_side_file_finds_flipped_bits(put: Any) -> None:
     Path(prefix + ".bin").write_bytes(data)
     assert "megatron.changed" in codes(prefix)
     Path(prefix + ".bin").write_bytes(data + b"\0\0")
-    assert "megatron.side-file" in codes(prefix)
+    [changed] = [one for one in verify(prefix, depth="quick") if one.code == "megatron.changed"]
+    assert (changed.severity, changed.path) == ("error", prefix + ".bin")
 
 
 # --- repair ----------------------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ class TestLittleIsRead:
         again = opened(prefix)
         assert again.gather_starts(np.array([0, 3]), 3).tolist() == [[True, False, False], [False, True, False]]
         assert not again.doc_starts.flags.writeable
-        assert len(os.listdir(DerivedCache().folder)) == 2  # the array and its lock
+        assert len(os.listdir(DerivedCache().folder)) == 3  # the array, its record and its lock
         assert ps.BestFit(8)(again).fill == 1
 
     def test_small_things_are_not_kept(self, put: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -252,9 +252,10 @@ class TestSideFile:
     def test_of_another_file(self, path: Path, tmp_path: Path) -> None:
         other = write(tmp_path / "b.pbin", DOCS)
         Path(f"{other}.penstock").replace(f"{path}.penstock")
-        [finding] = check(path)
-        assert (finding.code, finding.severity) == ("pbin.side-file", "warning")
-        assert finding.path == f"{path}.penstock"
+        [finding] = check(path, "quick")
+        assert (finding.code, finding.severity, finding.path) == ("pbin.changed", "error", str(path))
+        assert "bytes" in str(finding.found)
+        assert "as the side file says" in str(finding.expected)
 
     def test_no_side_file_at_all(self, path: Path) -> None:
         side = Path(f"{path}.penstock")

@@ -142,7 +142,7 @@ class TestLittleIsRead:
         assert len(source) == 20_000
         assert source.doc_starts[-1] == 40_000
         assert not source.doc_starts.flags.writeable
-        assert len(os.listdir(DerivedCache().folder)) == 2  # the array and its lock
+        assert len(os.listdir(DerivedCache().folder)) == 3  # the array, its record and its lock
 
     def test_side_file_tells_the_number_of_documents(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         source = written(tmp_path / "a.pbin", DOCS)

@@ -28,8 +28,8 @@ dataset = en.get_train_dataset(
     worker_config=config,
     batch_size=4,
     task_encoder=Texts(),
-    shuffle_buffer_size=100,
-    max_samples_per_sequence=100,
+    shuffle_buffer_size=None,
+    max_samples_per_sequence=None,
 )
 batches = iter(en.get_savable_loader(dataset))
 taken(batches)

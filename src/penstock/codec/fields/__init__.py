@@ -2,7 +2,8 @@
 
 Checked against mosaicml-streaming 0.13.0. What it stores as another value, or writes and can't read, is refused here:
 `uint8` of 3.7 or of a numpy 300, `float16` of 1e9, `str_int` of True, an empty `jpeg_array`, `pil` with a palette. A
-value given as `bytes` is stored as it is in every encoding; in one of fixed size it must have that size.
+value given as `bytes` is stored as it is in every encoding: it must be what that encoding reads, of its size where that
+is fixed. Of an image file, which is costly to read, that shows only when it is decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from penstock.abc import Buffer
 from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
 from penstock.codec.fields._codec import FieldCodec
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, FormatError
 
 __all__ = ["FieldCodec", "mds_encodings", "mds_field", "text_field"]
 
@@ -127,16 +128,43 @@ def _field(
     encode: _Encode,
     decode: _Decode,
 ) -> FieldCodec:
-    passing = partial(_encode_or_pass, encoding, size_bytes, encode)
+    passing = partial(_encode_or_pass, encoding, size_bytes, encode, _CHECKS.get(encoding.partition(":")[0], decode))
     return FieldCodec(encoding, size_bytes, kind, dtype, shape, encoding == "pkl", passing, decode)
 
 
-def _encode_or_pass(encoding: str, size_bytes: int | None, encode: _Encode, value: Any) -> bytes:
+def _taken(data: Buffer) -> None:
+    """An image file is stored as it is."""
+
+
+_CHECKS: dict[str, Callable[[Buffer], object]] = {
+    "pkl": _pickled.check_pickle,
+    "pil": _images.check_pil,
+    "jpeg": _taken,
+    "png": _taken,
+    **dict.fromkeys(("jpeg_array", "jpegarray"), partial(_images.check_parts, "jpeg_array", 0)),
+    **{f"list[{name}]": partial(_images.check_parts, f"list[{name}]", 4) for name in _IMAGES},
+}
+"""Encoding → what refuses bytes that can't be read back, where decoding them is not to be done for it."""
+
+
+def _encode_or_pass(
+    encoding: str, size_bytes: int | None, encode: _Encode, check: Callable[[Buffer], object], value: Any
+) -> bytes:
     if not isinstance(value, bytes):
         return encode(value)
     if size_bytes is not None and len(value) != size_bytes:
         what = f"bytes given for the encoding {encoding!r} have another size"
         raise ConfigError(what, found=len(value), expected=size_bytes)
+    if size_bytes is None:
+        try:
+            check(value)
+        except FormatError as error:
+            raise ConfigError(
+                f"bytes given for the encoding {encoding!r} could not be read back",
+                found=f"{error.what}: {error.found}",
+                expected=f"a value, or its bytes as {encoding!r} stores them",
+                hint="Name the encoding 'bytes' if bytes are what is meant",
+            ) from None
     return value
 
 

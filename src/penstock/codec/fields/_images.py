@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock._buffers import byte_view
 from penstock._optional import require
+from penstock._regular import read_regular
 from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, PenstockError, TooLarge
@@ -44,12 +45,12 @@ def encode_pil(value: Any) -> bytes:
     return struct.pack("<3I", *image.size, len(mode)) + mode + image.tobytes()
 
 
-def decode_pil(data: Buffer) -> Any:
+def check_pil(data: Buffer) -> tuple[str, int, int, int]:
+    """Mode, width, height, and where the pixels begin, of an image that fills its bytes."""
     view = byte_view(data)
     if len(view) < 12:
         raise cut_off("pil", view, 12)
     width, height, mode_bytes = struct.unpack_from("<3I", view)
-    pixels = view[12 + mode_bytes :]
     if len(view) < 12 + mode_bytes:
         raise cut_off("pil", view, 12 + mode_bytes)
     mode = bytes(view[12 : 12 + mode_bytes]).decode("ascii", "replace")
@@ -63,8 +64,13 @@ def decode_pil(data: Buffer) -> Any:
         raise damaged("pil", f"{len(view)} bytes", f"{size_bytes} bytes for {width} x {height} {mode}", size_bytes)
     if not width * height and max(width, height) > _MAX_EMPTY_SIDE:
         raise TooLarge("an image without pixels is too large", found=f"{width} x {height}", offset_bytes=0)
+    return mode, width, height, 12 + mode_bytes
+
+
+def decode_pil(data: Buffer) -> Any:
+    mode, width, height, start = check_pil(data)
     image = require("PIL.Image", extra="media")
-    return _guarded("pil", lambda: image.frombytes(mode, (width, height), bytes(pixels)))
+    return _guarded("pil", lambda: image.frombytes(mode, (width, height), bytes(byte_view(data)[start:])))
 
 
 def encode_jpeg(value: Any) -> bytes:
@@ -74,8 +80,7 @@ def encode_jpeg(value: Any) -> bytes:
     filename = getattr(image, "filename", None) if isinstance(image, opened) else None
     if filename:
         try:
-            with open(filename, "rb") as file:
-                return file.read()
+            return read_regular(filename)
         except FileNotFoundError:
             pass
     return _saved("jpeg", image)
@@ -130,6 +135,12 @@ def decode_list(element: str, data: Buffer) -> list[Any]:
     view = byte_view(data)
     decode, names = (decode_pil, ()) if element == "pil" else (decode_file, (element,))
     return [_placed(view, cut, decode, *names) for cut in _cut(f"list[{element}]", view, 4)]
+
+
+def check_parts(encoding: str, start: int, data: Buffer) -> None:
+    """Refuse what does not hold as many parts as it says, with nothing behind them."""
+    if not list(_cut(encoding, byte_view(data), start)) and not start:
+        raise damaged(encoding, "no images", "one or more")
 
 
 def _joined(encoding: str, head: bytes, parts: list[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import pickletools
 from typing import Any
 
 from penstock.abc import Buffer
@@ -17,6 +18,16 @@ def encode_pickle(value: Any) -> bytes:
         return pickle.dumps(value, _PROTOCOL)
     except Exception as error:  # an object's own code may raise anything
         raise ConfigError("an object can't be pickled", found=type(value).__qualname__, hint=str(error)) from error
+
+
+def check_pickle(data: Buffer) -> None:
+    """Refuse what is no pickle, and one that does not fill its bytes. Runs nothing of it; raises `Corrupt`."""
+    try:
+        last = max(place or 0 for _, _, place in pickletools.genops(bytes(data)))
+    except ValueError as error:
+        raise damaged("pkl", str(error), "a pickle") from None
+    if last != len(data) - 1:
+        raise damaged("pkl", f"a pickle of {last + 1} in {len(data)} bytes", "one pickle")
 
 
 def refuse_pickle(data: Buffer) -> Any:

@@ -95,14 +95,15 @@ class SampleDecoder:
     @property
     def options(self) -> DecodeOptions:
         """As the formats take it."""
-        return DecodeOptions(self.image_decode, self.trust)
+        own = {"trust": self.trust, "frames": self.av_decode == "torch", "sound": self.video_decode_audio}
+        return DecodeOptions(self.image_decode, **own)
 
     def decode(self, fname: str, raw: bytes) -> Any:
         """The value of a file by its name."""
-        return self.finish(decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options))
+        return decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options)
 
     def finish(self, value: Any) -> Any:
-        """What is handed out of a decoded part: of videos all frames, where that is asked for."""
+        """What is handed out of a part that a dataset has decoded: all frames, where that is asked for."""
         if self.av_decode == "torch" and hasattr(value, "get_frames"):
             return value.get_frames(self.video_decode_audio)
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, cast, is_typeddict
 
 from penstock._digest import derive_key
 from penstock.abc import Source, Stream, is_stream
@@ -13,13 +13,15 @@ from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.stages import Encoded, Filled, Lanes
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.honest import say_unused
 from penstock.cook import Crude
 from penstock.errors import ConfigError
+from penstock.formats.webdataset.sample_types import SampleType
 from penstock.formats.webdataset.typed import TypedSource
 from penstock.mix.join import JoinedSource
 from penstock.order import Sequential
 from penstock.recipe.build import Builder, multiplied, shuffled
-from penstock.recipe.code import FROM_JOINED, make_code
+from penstock.recipe.code import FROM_JOINED, Merge, make_code
 from penstock.recipe.leaf import JSONL
 from penstock.recipe.metadataset import read_metadataset
 from penstock.recipe.tree import Joined, Leaf, Mixed, Node, leaves
@@ -111,7 +113,7 @@ def get_train_dataset(
     """The training data of a prepared WebDataset, a JSONL, or a metadataset.
 
     Samples come in an order of Penstock's: all of a dataset are permuted anew each epoch, whatever the number of
-    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` are taken, and change nothing.
+    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` change nothing, which is logged.
 
     Args:
         path: folder, file or URL.
@@ -131,14 +133,15 @@ def get_train_dataset(
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
         options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`;
-            `parallel_shard_iters` is not needed.
+            `parallel_shard_iters` changes nothing, which is logged.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
     """
-    del shuffle_buffer_size, max_samples_per_sequence
+    asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
+    say_unused("get_train_dataset", "all samples of a dataset are permuted anew each epoch", asked, {})
     given, opening = _opened_by(path, options, split_part)
-    work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+    work = Work(_encoder(task_encoder), worker_config, packing_buffer_size is not None)
     workers = worker_config.world_size * max(1, worker_config.num_workers)
     in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     count = (workers if lanes is None else lanes) if in_lanes else 1
@@ -183,7 +186,7 @@ def get_val_dataset(
         ConfigError: options that don't fit each other, or a name that is not known.
     """
     given, opening = _opened_by(path, options, split_part)
-    work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+    work = Work(_encoder(task_encoder), worker_config)
     shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
     return _validation(opening.node(given), opening, work, worker_config, *shape)
 
@@ -205,7 +208,7 @@ def get_val_datasets(
     shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
     made: list[tuple[EnergonDataset, SourceInfo]] = []
     for number, leaf in enumerate(leaves(opening.node(given))):
-        work = Work(_encoder(task_encoder), worker_config, opening.sample_types)
+        work = Work(_encoder(task_encoder), worker_config)
         dataset = _validation(leaf, opening, work, worker_config, *shape)
         made.append((dataset, SourceInfo(leaf.path, number, leaf.split, ())))
     return made
@@ -246,7 +249,8 @@ _OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_t
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
     """Path, and how it is opened."""
     given = {**path.options, **options} if isinstance(path, DatasetLoader) else dict(options)
-    given.pop("parallel_shard_iters", None)  # every sample is addressed by itself
+    iters = {"parallel_shard_iters": given.pop("parallel_shard_iters", None)}
+    say_unused("the dataset", "every sample is addressed by itself", iters, {})
     for name in given:
         if name not in _OPTIONS:
             hint = _ELSEWHERE.get(name)
@@ -268,14 +272,22 @@ def _open(
         trust=opening.trust,
         follow_links=opening.follow_links,
         image="bytes" if decoder is None else decoder.image_decode,
+        trust_parts=decoder is not None and decoder.trust,
     )
     how = None if decoder is None else decoder.options
 
     def crude(source: Source[Any], below: Any) -> Crude:
-        kind = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
+        kind, sample_class = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
         # A JSONL has parsed its only part; what another source has decoded is not bytes any more.
         parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
-        return Crude(source, subflavors=below.subflavors, decode=how, decode_parts=not parsed, kind=kind)
+        return Crude(
+            source,
+            subflavors=below.subflavors,
+            decode=how,
+            decode_parts=not parsed,
+            kind=kind,
+            sample_class=sample_class,
+        )
 
     code = make_code(opening.joiners, opening.sample_types, opening.trust, opening.follow_links)
     return Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
@@ -290,19 +302,26 @@ def _typed_below(source: Any) -> TypedSource | None:
     return source
 
 
-def _kind_of(source: Any) -> str | None:
-    """Name of the type that the samples of a dataset have already; None for crude ones."""
+def _kind_of(source: Any) -> tuple[str | None, Any]:
+    """Name and class of the type that the samples of a dataset have already; None for crude ones."""
     typed = _typed_below(source)
-    return None if typed is None or typed.sample_type is None else typed.sample_type.name
+    return (None, None) if typed is None or typed.sample_type is None else _of_type(typed.sample_type)
 
 
-def _kind_of_join(source: Any, node: Joined) -> str | None:
+def _of_type(one: SampleType) -> tuple[str, Any]:
+    return one.name, None if one.cls is None or is_typeddict(one.cls) else one.cls
+
+
+def _kind_of_join(source: Any, node: Joined) -> tuple[str | None, Any]:
     """As `_kind_of`: what is made of typed samples needs no cooking; the class that joins, else a name of no type."""
     while not isinstance(source, JoinedSource):
         source = source.children()["source"]
-    if any(_kind_of(member) is None for member in source.children().values()):
-        return None
-    return node.joiner.removesuffix(FROM_JOINED).rpartition(".")[2] if node.joiner.endswith(FROM_JOINED) else "joined"
+    if any(_kind_of(member)[0] is None for member in source.children().values()):
+        return None, None
+    if isinstance(source.joiner, Merge):
+        return _of_type(source.joiner.sample_type)
+    name = node.joiner.removesuffix(FROM_JOINED).rpartition(".")[2] if node.joiner.endswith(FROM_JOINED) else "joined"
+    return name, None
 
 
 def _shuffled(found: Any, node: Node, multiplier: int | None, lanes: int, seed: int) -> Stream[Any]:
@@ -338,8 +357,6 @@ def _encoded(
     stream: Stream[Any], work: Work, in_lanes: bool, batch_size: int | None, packing: int | None
 ) -> Filled | Lanes:
     if not in_lanes:
-        if work.encoder.is_overridden("postencode_sample"):
-            raise ConfigError("postencode_sample comes after packing", hint="Pass packing_buffer_size=")
         return Filled(stream, work)
     groups: bool | int = False
     if work.encoder.is_overridden("batch_group_criterion"):

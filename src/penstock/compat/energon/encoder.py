@@ -222,12 +222,21 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
 
     def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
         self._inner = task_encoder
-        self.cookers = task_encoder.cookers
-        self.decoder = task_encoder.decoder
-        self.cache = task_encoder.cache
+        for name in ("cookers", "decoder", "__default_failure_tolerance__"):
+            if getattr(type(self), name) is getattr(TaskEncoder, name):  # a subclass that says it itself keeps it
+                setattr(self, name, getattr(task_encoder, name))
         for name in HOOKS:
             if task_encoder.is_overridden(name) and not self.is_overridden(name):
                 setattr(self, name, getattr(task_encoder, name))
+
+    @property
+    def cache(self) -> Any:
+        """The cache pool of the other one."""
+        return self._inner.cache
+
+    @cache.setter
+    def cache(self, pool: Any) -> None:
+        self._inner.cache = pool
 
 
 HOOKS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock.compat.energon.datasets import EnergonDataset
 from penstock.compat.energon.stages import OK, SAMPLE, Group, Lanes, Pass
+from penstock.compat.energon.watching import Watch
 from penstock.compat.energon.worker import WorkerConfig, begin, end
+from penstock.compat.honest import say_unused
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
 
 VERSION = 1
+_WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
 def get_savable_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
@@ -42,15 +45,21 @@ class SavableDataLoader:
         worker_config: must be the dataset's, where it is given.
         prefetch_factor: batches that each worker may be ahead; small ones further, up to 256 KiB.
         cache_pool: for cookers that need a cache.
-        watchdog_timeout_seconds: a batch that takes longer is an error; None waits for ever.
+        watchdog_timeout_seconds: a batch that takes longer is an error, or logged; None waits for ever. By default 600
+            s with workers; in the calling thread nothing can end a batch, so it can only be logged.
+        watchdog_initial_timeout_seconds: the same for the first batch, where it is logged.
+        fail_on_timeout: False logs where all threads are, and waits on; by default True where there are workers.
         worker_kind: `"threads"`, or `"processes"` for task encoders that are picklable and busy in Python.
         pin_memory: batches in pinned memory, where a GPU is there.
-        options: Energon's names of what is not needed here: `checkpoint_every_sec`, `checkpoint_every_min_n_samples`,
-            `n_checkpoints`, `gc_collect_every_n_steps`, `watchdog_initial_timeout_seconds`, `fail_on_timeout`.
+        options: `checkpoint_every_sec`, `checkpoint_every_min_n_samples`, `n_checkpoints`, `gc_collect_every_n_steps`
+            and `gc_freeze_at_start` change nothing, which is logged.
 
     Attributes:
         valid: bool[k] of the last batch: False for samples that fill up the last batch of a pass, and for those that
             stand in for a sample that failed in validation.
+
+    Raises:
+        ConfigError: an option that is not known, or a time limit that can't be kept.
     """
 
     def __init__(
@@ -60,7 +69,9 @@ class SavableDataLoader:
         worker_config: WorkerConfig | None = None,
         prefetch_factor: int = 2,
         cache_pool: Any = None,
-        watchdog_timeout_seconds: float | None = 600.0,
+        watchdog_timeout_seconds: float | None = _WITH_WORKERS,
+        watchdog_initial_timeout_seconds: float | None = None,
+        fail_on_timeout: bool | None = None,
         worker_kind: Any = "threads",
         pin_memory: bool | None = None,
         **options: Any,
@@ -68,6 +79,7 @@ class SavableDataLoader:
         unknown = [name for name in options if name not in _NOT_NEEDED]
         if unknown:
             raise ConfigError("no such option of the loader", found=", ".join(unknown))
+        say_unused("the loader", "states are exact at every step, whatever the time", options, _NOT_NEEDED)
         if worker_config is not None and worker_config != dataset.worker_config:
             raise ConfigError("the worker config is another one than the dataset's")
         self.dataset = dataset
@@ -76,7 +88,10 @@ class SavableDataLoader:
             dataset.encoder.cache = cache_pool
         self.valid: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._pinned = _pinning(pin_memory)
-        self._ahead = (prefetch_factor, worker_kind, watchdog_timeout_seconds)
+        threads = dataset.worker_config.num_workers > 0
+        limits = (watchdog_timeout_seconds, watchdog_initial_timeout_seconds)
+        timeout_seconds, self._watch = _watched(threads, *limits, fail_on_timeout)
+        self._ahead = (prefetch_factor, worker_kind, timeout_seconds)
         self._pass = 0
         self._handed = 0
         self._closed = False
@@ -88,16 +103,19 @@ class SavableDataLoader:
             self._begin(0)
         limit = self.dataset.batches or None
         while limit is None or self._handed < limit:
-            if self._iterator is None:
-                self._iterator = iter(self._loader)
             try:
-                batch, valid = next(self._iterator)
+                batch, valid = self._next() if self._watch is None else self._watch(self._next)
             except StopIteration:
                 break
             self._handed += 1
             self.valid = _all_valid(valid) if isinstance(valid, int) else valid
             yield batch if self._pinned is None else self._pinned(batch)
         self._ended(limit)
+
+    def _next(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self._loader)
+        return next(self._iterator)
 
     def _ended(self, limit: int | None) -> None:
         """An iteration came to its end: the next one is another epoch, the same one anew, or goes on."""
@@ -265,10 +283,29 @@ class SavableDataLoader:
         return loader
 
 
-_NOT_NEEDED = (
-    "checkpoint_every_sec", "checkpoint_every_min_n_samples", "n_checkpoints", "gc_collect_every_n_steps",
-    "watchdog_initial_timeout_seconds", "fail_on_timeout",
-)  # fmt: skip
+def _watched(
+    threads: bool, seconds: float | None, first_seconds: float | None, fails: bool | None
+) -> tuple[float | None, Watch | None]:
+    """After how many seconds a batch is an error, None for never; or what watches those that are waited for."""
+    unasked = seconds is _WITH_WORKERS and first_seconds is None and fails is None
+    if seconds is None or (unasked and not threads):
+        return None, None
+    if not threads and fails:
+        hint = "Use num_workers=1, or fail_on_timeout=False, which logs"
+        raise ConfigError("a batch that is made in the calling thread can't be ended", hint=hint)
+    if not threads or fails is False:
+        return None, Watch(seconds, first_seconds)
+    if first_seconds is not None and first_seconds != seconds:
+        hint = "Leave watchdog_initial_timeout_seconds out, or pass fail_on_timeout=False, which logs"
+        raise ConfigError("one time limit holds for all batches", found=f"{first_seconds} and {seconds} s", hint=hint)
+    return seconds, None
+
+
+_NOT_NEEDED: dict[str, Any] = {
+    "checkpoint_every_sec": 60, "checkpoint_every_min_n_samples": None, "n_checkpoints": None,
+    "gc_collect_every_n_steps": 10, "gc_freeze_at_start": True,
+}  # fmt: skip
+"""Options without effect → what the original does by default."""
 
 
 class BatchMaker:
@@ -299,9 +336,14 @@ class BatchMaker:
         """The batch of some samples."""
         before = begin(self._seed, batch=_batch_number(samples, number))
         try:
-            return self._encoder.encode_batch(self._encoder.batch(samples))
+            batch = self._encoder.batch(samples)
+            made = batch if isinstance(batch, GeneratorType) else self._encoder.encode_batch(batch)
         finally:
             end(before)
+        if isinstance(made, GeneratorType):
+            found = "a generator"
+            raise ConfigError("batch and encode_batch give one batch for one", found=found)
+        return made
 
 
 @functools.lru_cache

@@ -253,7 +253,7 @@ class Packer:
 
     def _after(self, sample: Any) -> tuple[Any, ...]:
         encoder = self._work.encoder
-        if not encoder.is_overridden("postencode_sample"):
+        if not self._packs or not encoder.is_overridden("postencode_sample"):
             return (sample,)
         with working_on(self._work.seed, sample=_number(sample)):
             return self._work.apply(encoder.postencode_sample, sample, _key(sample))

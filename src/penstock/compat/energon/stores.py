@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.compat.honest import say_unused
 from penstock.cook import FileStore, Lazy, Prefetch
 from penstock.cook.stores import add_source
 from penstock.formats import open_source
@@ -105,11 +106,11 @@ class FileStoreCachePool(CachePool):
     """Fetches files in the background into memory, up to a bound; remote ones stay in the cache folder of their store.
 
     Args:
-        parent_cache_dir: taken, and not used: see `PENSTOCK_CACHE`.
+        parent_cache_dir, max_cache_count, method: change nothing, which is logged: stored bytes are kept in memory, and
+            decoded when they are taken; what is remote stays in the folder `PENSTOCK_CACHE`.
         num_workers: files fetched at once.
-        max_cache_size_gbytes: of files that were fetched and are not taken yet; in memory, so at most 1 is used.
-        max_cache_count: taken, and not used.
-        method: taken, and not used: stored bytes are kept, and decoded when they are taken.
+        max_cache_size_gbytes: of files that were fetched and are not taken yet; in memory, so at most 1 is used, which
+            is logged.
     """
 
     def __init__(
@@ -121,7 +122,12 @@ class FileStoreCachePool(CachePool):
         max_cache_count: int | None = None,
         method: str = "raw",
     ) -> None:
-        del parent_cache_dir, max_cache_count, method
+        unused = {"parent_cache_dir": parent_cache_dir, "max_cache_count": max_cache_count, "method": method}
+        because = "stored bytes are kept in memory; what is remote stays in the folder PENSTOCK_CACHE"
+        say_unused("FileStoreCachePool", because, unused, {"method": "raw"})
+        if max_cache_size_gbytes > 1.0:
+            size = {"max_cache_size_gbytes": max_cache_size_gbytes}
+            say_unused("FileStoreCachePool", "it is in memory, and at most 1 GiB", size, {})
         self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
 
     def get_lazy(self, ds: FileStore, fname: str) -> Lazy:

@@ -6,15 +6,16 @@ import contextlib
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, TypeAlias
 
-from penstock.compat.energon.cookers import Cooker
+from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.samples import TYPES, typed
 from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end
+from penstock.compat.honest import refuse_overrides
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
 from penstock.cook.cookers import as_cook_error, name_of
@@ -74,29 +75,35 @@ class Work:
     """Raw sample and position → all of what the task encoder makes of it; see `penstock.cook.cooking.Cooks`.
 
     Args:
-        encoder: its cookers, decoder and `encode_sample` or `preencode_sample`.
+        encoder: its cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
         config: whose seed and handler it is.
-        types: further classes of samples by name.
+        packs: whether samples are packed: `postencode_sample` then works on those of a pack, and not here.
+
+    Raises:
+        ConfigError: the encoder has what would never be called, or both `encode_sample` and `preencode_sample`.
     """
 
-    def __init__(self, encoder: AnyEncoder, config: WorkerConfig, types: Mapping[str, Any]) -> None:
-        if encoder.encodes and encoder.is_overridden("preencode_sample", "postencode_sample"):
-            raise ConfigError("encode_sample takes the place of preencode_sample and postencode_sample: define either")
+    def __init__(self, encoder: AnyEncoder, config: WorkerConfig, packs: bool = False) -> None:
+        check_encoder(encoder)
         self.encoder = encoder
+        self.packs = packs
         self.seed = config.seed_offset
         self.failures = Failures(config)
         self._config = config
-        self._types = dict(types)
-        self._encode: Any = None
+        self._steps: list[Any] = []
         if encoder.is_overridden("preencode_sample"):
-            self._encode = encoder.preencode_sample
+            self._steps.append(encoder.preencode_sample)
         elif encoder.is_overridden("encode_sample") and not encoder.leaves_samples:
-            self._encode = encoder.encode_sample
+            self._steps.append(encoder.encode_sample)
+        if encoder.is_overridden("postencode_sample") and not packs:
+            self._steps.append(encoder.postencode_sample)
+        decoder = encoder.decoder
+        self._finish = decoder.finish if decoder is not None and decoder.av_decode == "torch" else None
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
         self._bound: dict[Any, _Bound] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Work, (self.encoder, self._config, self._types))
+        return (Work, (self.encoder, self._config, self.packs))
 
     @property
     def identity(self) -> list[Any]:
@@ -113,8 +120,9 @@ class Work:
 
     @property
     def is_generator(self) -> bool:
-        """Whether the encoding function gives any number of samples."""
-        return self._encode is not None and inspect.isgeneratorfunction(inspect.unwrap(self._encode))
+        """Whether a function that makes samples gives any number of them."""
+        cooks = [self.encoder.cook_crude_sample, *(one.cook for one in self.encoder.cookers)]
+        return any(map(_generates, (*cooks, *self._steps)))
 
     def __call__(self, sample: Any, position: int, /) -> tuple[Any, ...]:
         """What is made of a sample: nothing where it is skipped or fails."""
@@ -134,6 +142,7 @@ class Work:
         NOW.at = self.seed, position, None
         try:
             made = self._cooked(sample)
+            outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)
         except Exception as error:
             self._lost("cook", error, sample, self.tolerance)
             return ()
@@ -141,7 +150,14 @@ class Work:
             self.failures.passed("cook")
         if made is None:
             return ()
-        return (made,) if self._encode is None else self.apply(self._encode, made, key)
+        for step in self._steps:
+            if len(outputs) == 1:
+                outputs = self.apply(step, outputs[0], key)
+            else:
+                outputs = tuple(one for output in outputs for one in self.apply(step, output, key))
+        if len(outputs) > 1:
+            _number_all(outputs, key)
+        return outputs
 
     def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a hook makes of a sample; several get restore keys of their own."""
@@ -153,8 +169,7 @@ class Work:
             return ()
         self.failures.passed(fn.__name__)
         if len(made) > 1:
-            for number, one in enumerate(made):
-                set_restore_key(one, ("output", number, key))
+            _number_all(made, key)
         return made
 
     def _lost(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
@@ -173,8 +188,11 @@ class Work:
         if not isinstance(sample, CrudeSample):
             return sample  # a joiner made it
         origin, subflavors = sample.origin, sample.get("__subflavors__")
+        if self._finish is not None:
+            for name, value in sample.items():
+                sample[name] = self._finish(value)
         if origin.kind is not None:
-            cls = self._types.get(origin.kind) or TYPES.get(origin.kind)
+            cls = origin.sample_class or TYPES.get(origin.kind)
             return sample if cls is None else typed(sample, cls)
         # Of each dataset and choice of subflavors, how samples are cooked is found out once.
         place = (id(origin), repr(subflavors)) if subflavors else id(origin)
@@ -230,6 +248,49 @@ class _Bound:
     cook: Callable[..., Any]
     aux: dict[str, Any]
     need_primary: bool
+
+
+_NEVER_CALLED = (
+    "build_train_datasets", "build_val_datasets", "build_batch", "build_encode_sample", "build_cook_crude_sample",
+    "_load_dataset", "_batch", "_is_overridden",
+)  # fmt: skip
+"""Methods by which the original puts its datasets together."""
+_OF_DECODERS = ("decode", "finish", "options", "config", "__call__")
+
+
+def check_encoder(encoder: AnyEncoder) -> None:
+    """Refuse what would be passed over.
+
+    Raises:
+        ConfigError: the task encoder, or its decoder, has a method that is never called, or hooks that exclude each
+            other.
+    """
+    whose = type(encoder).__name__
+    found = [name for name in _NEVER_CALLED if hasattr(encoder, name)]
+    if found:
+        hint = "Use the hooks of single samples and batches: encode_sample, batch_group_criterion, batch, …"
+        raise ConfigError(f"{whose} overrides what is never called here", found=", ".join(found), hint=hint)
+    if encoder.encodes and encoder.is_overridden("preencode_sample"):
+        raise ConfigError("encode_sample takes the place of preencode_sample: define either", found=whose)
+    for name in ("batch", "encode_batch"):
+        if _generates(getattr(encoder, name)):
+            raise ConfigError(f"{name} gives one batch for one", found=f"{whose}.{name}, a generator")
+    decoder: Any = encoder.decoder
+    if decoder is not None and not isinstance(decoder, SampleDecoder):
+        raise ConfigError("no decoder", found=type(decoder).__name__, expected="a SampleDecoder, or None for bytes")
+    if decoder is not None:
+        hint = "Set decoder = None, and decode in a cooker or in encode_sample"
+        refuse_overrides(type(decoder), SampleDecoder, _OF_DECODERS, hint)
+
+
+def _generates(function: Any) -> bool:
+    return inspect.isgeneratorfunction(inspect.unwrap(getattr(function, "__func__", function)))
+
+
+def _number_all(outputs: tuple[Any, ...], key: tuple[Any, ...]) -> None:
+    """Give each of several samples a restore key of its own."""
+    for number, one in enumerate(outputs):
+        set_restore_key(one, ("output", number, key))
 
 
 def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:

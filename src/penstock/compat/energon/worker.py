@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import logger
+from penstock.compat.honest import say_unused
 from penstock.errors import ConfigError, PenstockError
 
 _log = logger("penstock.energon")
@@ -44,10 +45,10 @@ class WorkerConfig:
         num_workers: threads (or processes, see `get_loader`) that read ahead; 0 reads in the calling thread.
         data_parallel_group: torch group for `save_state_global` and `restore_state_global`.
         seed_offset: another order and other randomness.
-        worker_debug_path: taken, and not used: `Loader` metrics and `penstock explain` tell what was read.
-        worker_log_level: taken, and not used.
+        worker_debug_path, worker_log_level: change nothing, which is logged: `Loader` metrics and `penstock explain`
+            tell what was read.
         global_error_handler: called with every sample that fails.
-        restore_error_handler: taken, and not used: nothing is read again at a restore.
+        restore_error_handler: changes nothing, which is logged: nothing is read again at a restore.
     """
 
     rank: int
@@ -66,6 +67,13 @@ class WorkerConfig:
                 "no such rank or number of workers",
                 found=f"rank {self.rank} of {self.world_size}, {self.num_workers} workers",
             )
+        debug = {"worker_debug_path": self.worker_debug_path, "worker_log_level": self.worker_log_level}
+        because = "the loader's metrics and `penstock explain` tell what is read"
+        say_unused("WorkerConfig", because, debug, {"worker_log_level": 0})
+        handler = {"restore_error_handler": self.restore_error_handler}
+        say_unused(
+            "WorkerConfig", "nothing is read again at a restore", handler, {"restore_error_handler": reraise_exception}
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WorkerConfig):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._index import as_index
+from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.bases import Dataset
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
@@ -42,6 +43,7 @@ class LargeFileLinesReader:
         encoding: str | None = "utf-8",
         use_sample_length_from_index: bool = True,
     ) -> None:
+        refuse_overrides(type(self), LargeFileLinesReader, ("_read_from_raw_file",), "Override __getitem__")
         self.raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding

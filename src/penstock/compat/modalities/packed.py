@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._index import as_index
+from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.megatron import OriginalMegatron
@@ -27,6 +28,9 @@ from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
+
+_NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
+"""Methods by which the original finds blocks."""
 
 
 class EmbeddedStreamData:
@@ -92,10 +96,12 @@ class PackedMemMapDatasetBase(Dataset):
     Raises:
         NotFound: no such file.
         FormatError: the file or its index is damaged.
-        ConfigError: `load_index` is false.
+        ConfigError: `load_index` is false, or a subclass overrides what is never called.
     """
 
     def __init__(self, raw_data_path: str | os.PathLike[str], sample_key: str, load_index: bool | None = True) -> None:
+        hint = "Use penstock's windows (Chunk, MegatronBlocks), or index the documents of this class"
+        refuse_overrides(type(self), PackedMemMapDatasetBase, _NEVER_CALLED, hint)
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
         source = open_pbin(LocalStore(), local_path(raw_data_path, "a packed file of Modalities"), OpenOptions())

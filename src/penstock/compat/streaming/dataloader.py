@@ -37,8 +37,19 @@ class StreamingDataLoader(_data.DataLoader):
                 batch = next(batches)
             except StopIteration:
                 return
-            self.num_samples_yielded += _batch_size(batch)
+            self.num_samples_yielded += self._get_batch_size(batch)
             yield batch
+
+    def _get_batch_size(self, batch: Any) -> int:
+        """Samples in a batch: of columns by name, of a tensor, of a list of samples, or of a list of columns.
+
+        The original's name: a subclass may have its own, for batches of another kind.
+        """
+        if isinstance(batch, Mapping):
+            return len(next(iter(batch.values())))
+        if isinstance(batch, (list, tuple)) and not isinstance(batch[0], Mapping):
+            return len(batch[0])
+        return len(batch)
 
     def close(self) -> None:
         """End torch's workers; a second call does nothing. To read on is an error; the state can still be saved."""
@@ -74,12 +85,3 @@ class StreamingDataLoader(_data.DataLoader):
         dataset: Any = self.dataset
         if isinstance(dataset, StreamingDataset):
             dataset.load_state_dict(obj)
-
-
-def _batch_size(batch: Any) -> int:
-    """Samples in a batch: of columns by name, of a tensor, of a list of samples, or of a list of columns."""
-    if isinstance(batch, Mapping):
-        return len(next(iter(batch.values())))
-    if isinstance(batch, (list, tuple)) and not isinstance(batch[0], Mapping):
-        return len(batch[0])
-    return len(batch)

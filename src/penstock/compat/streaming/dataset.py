@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from penstock._pool import Pool
 from penstock._resolved import samples_of
+from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.compat.streaming.bases import IterableDataset, worker_info
 from penstock.compat.streaming.epochs import Epochs, Worker
+from penstock.compat.streaming.own import OwnSamples
 from penstock.compat.streaming.places import at_places
-from penstock.compat.streaming.streams import Stream
-from penstock.errors import ConfigError
+from penstock.compat.streaming.streams import Stream, say_unused_fetching
+from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
 from penstock.mix.streaming import number_of
 from penstock.order.compat_streaming_epochs import decode_state
@@ -25,12 +28,23 @@ from penstock.types import IntArray, Sample
 
 _SHOWN = (
     *("num_canonical_nodes", "partition_algo", "sampling_method", "sampling_granularity", "shuffle", "shuffle_algo"),
-    *("shuffle_seed", "shuffle_block_size", "batching_method"),
+    *("shuffle_seed", "shuffle_block_size", "batching_method", "replication"),
 )
+_NEVER_CALLED = (
+    "prepare_shard", "evict_shard", "evict_coldest_shard", "resample_streams", "on_exception", "_evict_shard",
+    "_evict_coldest_shard", "_prepare_thread", "_ready_thread", "_each_sample_id", "_resume", "_resume_incr_epoch",
+    "_get_work", "_share_work", "_attach_work", "_set_shuffle_block_size",
+)  # fmt: skip
+"""Methods of the original that its iteration goes through, and ours does not."""
+_INSTEAD = "Say what a sample is by get_item or __getitem__; shards are fetched and evicted by the store"
+_RETRIES = 7
 
 
 class StreamingDataset(IterableDataset):
     """An iterable torch dataset; also indexed by number.
+
+    A subclass may have a `__getitem__` or `get_item` of its own: all iteration goes through it. `source` has the
+    samples as they are stored.
 
     Ranks are taken from RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, workers from torch's DataLoader, as in the original.
     Processes share nothing but mapped files: no shared memory, no barriers, no process group.
@@ -51,13 +65,13 @@ class StreamingDataset(IterableDataset):
         predownload: samples fetched ahead from remote data; by default 8 batches, or 64.
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
-        stream_name: taken, without effect: there is one kind of stream.
+        stream_name: `"stream"`: there is one kind of stream.
         validate_hash: of streams that name none; see `Stream`.
-        download_retry, download_timeout, keep_zip, cache_limit: taken, without effect: the cache folder has its own
-            budget, and the store tries again by its own rules.
+        download_retry, download_timeout, keep_zip, cache_limit: change nothing, which is logged: stores try again by
+            themselves, and all datasets share one cache folder with one budget.
 
     Raises:
-        ConfigError: arguments that don't fit each other or the data.
+        ConfigError: arguments that don't fit each other or the data; a subclass that overrides what is never called.
         NotFound: a dataset has no index.
     """
 
@@ -101,29 +115,28 @@ class StreamingDataset(IterableDataset):
         stream_name: str = "stream",
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
-        del download_retry, download_timeout, keep_zip, cache_limit, stream_name
-        if streams and (remote or local):
-            raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
-        self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **(stream_config or {}))])
+        refuse_overrides(type(self), StreamingDataset, _NEVER_CALLED, _INSTEAD)
+        _check_streams(stream_name, bool(streams), bool(remote or local or stream_config))
+        fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
+        say_unused_fetching("StreamingDataset", fetching, cache_limit=cache_limit)
+        given = stream_config or {}
+        self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **given)])
         self.batch_size = batch_size
         self.replication = replication
         self.predownload = (8 * batch_size if batch_size else 64) if predownload is None else predownload
-        self._options: dict[str, Any] = {
-            "epoch_size": epoch_size,
-            "sampling_method": sampling_method,
-            "sampling_granularity": sampling_granularity,
-            "partition_algo": partition_algo,
-            "num_canonical_nodes": num_canonical_nodes,
-            "shuffle": shuffle,
-            "shuffle_algo": shuffle_algo,
-            "shuffle_seed": shuffle_seed,
-            "shuffle_block_size": shuffle_block_size,
-            "batching_method": batching_method,
-            "replication": replication,
-        }
-        for name in _SHOWN:
-            setattr(self, name, self._options[name])
+        self.sampling_method = sampling_method
+        self.sampling_granularity = sampling_granularity
+        self.partition_algo = partition_algo
+        self.num_canonical_nodes = num_canonical_nodes
+        self.shuffle = shuffle
+        self.shuffle_algo = shuffle_algo
+        self.shuffle_seed = shuffle_seed
+        self.shuffle_block_size = shuffle_block_size
+        self.batching_method = batching_method
+        self._epoch_size_given = epoch_size
         self._epochs, self._rounds = Epochs(), dict[int, int]()
+        self._at_hand: dict[int, Sample] = {}
+        self._retry_said = False
         self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
@@ -148,21 +161,31 @@ class StreamingDataset(IterableDataset):
         return self.length
 
     def __getitem__(self, at: Any) -> Any:
-        return at_places(self.source, at)
+        return at_places(self, at)
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Sample:
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """Sample `sample_id`, counted over all streams; `retry` has no effect: the store decides."""
-        del retry
-        return self.source[sample_id]
+        if retry != _RETRIES and not self._retry_said:
+            self._retry_said = True
+            say_unused("get_item", "reads are tried again by their store", {"retry": retry}, {})
+        at_hand = self._at_hand.pop(sample_id, None) if self._at_hand else None
+        return self.source[sample_id] if at_hand is None else at_hand
 
-    def __iter__(self) -> Iterator[Sample]:
-        """The samples of this rank and worker in the next epoch, or in that of a loaded state."""
+    def __iter__(self) -> Iterator[Any]:
+        """The samples of this rank and worker in the next epoch, or in that of a loaded state.
+
+        A subclass with a `__getitem__` or `get_item` of its own says by it what a sample is, as in the original.
+        """
         self._require_open()
         worker = self._worker()
         epoch, state = self._epochs.begin(worker)
-        ids = self.order(worker.count, state).worker_ids(epoch=epoch, rank=_rank(), worker=worker.number)
-        if self._remote:
-            samples = _fetched(self.source, ids, max(1, self.predownload))
+        ids = self._order(self._sources, worker.count, state).worker_ids(
+            epoch=epoch, rank=_rank(), worker=worker.number
+        )
+        if self._is_own():
+            samples = self._made(ids)
+        elif self._remote:
+            samples = _fetched(partial(samples_of, self.source), ids, max(1, self.predownload))
         else:
             samples = map(self.source.__getitem__, ids.tolist())
         for sample in samples:
@@ -172,6 +195,8 @@ class StreamingDataset(IterableDataset):
     def order(self, workers: int = 1, state: Mapping[str, Any] | None = None) -> StreamingOrder:
         """The order that this dataset is read in, as a stream for `penstock.Loader`.
 
+        Of a subclass with a `__getitem__` or `get_item` of its own, the samples are what that gives.
+
         Args:
             workers: DataLoader workers of each rank.
             state: go on from there.
@@ -179,15 +204,51 @@ class StreamingDataset(IterableDataset):
         Raises:
             ConfigError: no batch size was given, or arguments that don't fit each other.
         """
+        if not self._is_own():
+            return self._order(self._sources, workers, state)
+        firsts = np.cumsum([0, *map(len, self._sources)]).tolist()
+        name = f"{type(self).__module__}:{type(self).__qualname__}"
+        own = [
+            OwnSamples(source, first, name, self._made) for source, first in zip(self._sources, firsts, strict=False)
+        ]
+        return self._order(own, workers, state)
+
+    def _order(self, sources: Sequence[Any], workers: int, state: Mapping[str, Any] | None) -> StreamingOrder:
         if not isinstance(self.batch_size, int):
             raise ConfigError("iterating needs batch_size=, the samples of a DataLoader's batch", found=self.batch_size)
-        weighted = [(source, stream.weight) for source, stream in zip(self._sources, self.streams, strict=True)]
+        weighted = [(source, stream.weight) for source, stream in zip(sources, self.streams, strict=True)]
         per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        world = (_ranks() // per_node, per_node, workers)
-        made = StreamingOrder(weighted, world=world, batch_size=self.batch_size, **self._options)
+        options = {name: getattr(self, name) for name in _SHOWN}
+        made = StreamingOrder(
+            weighted,
+            world=(_ranks() // per_node, per_node, workers),
+            batch_size=self.batch_size,
+            epoch_size=self._epoch_size_given,
+            **options,
+        )
         if state is not None:
             made.load_state_dict(state)
         return made
+
+    def _is_own(self) -> bool:
+        """Whether a subclass, or the object, says what a sample is."""
+        methods = (self.__getitem__, self.get_item)
+        return tuple(getattr(method, "__func__", None) for method in methods) != _OURS
+
+    def _made(self, ids: IntArray) -> Iterator[Any]:
+        """What `__getitem__` gives for int64[k] ids; remote data are fetched ahead of it, many at once."""
+        if not self._remote:
+            yield from map(self.__getitem__, ids.tolist())
+            return
+        ahead = _fetched(partial(_samples_or_none, self.source), ids, max(1, self.predownload))
+        for sample_id, sample in zip(ids.tolist(), ahead, strict=True):
+            if sample is not None:
+                self._at_hand[sample_id] = sample
+            try:
+                made = self[sample_id]
+            finally:
+                self._at_hand.pop(sample_id, None)
+            yield made
 
     def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
         """The original's state.
@@ -198,7 +259,8 @@ class StreamingDataset(IterableDataset):
         """
         epoch, before, state = self._epochs.running()
         read = num_samples if from_beginning else before + num_samples
-        return {**self.order(state=state).state_dict(), "epoch": epoch, "sample_in_epoch": read}
+        of_order = self._order(self._sources, 1, state).state_dict()
+        return {**of_order, "epoch": epoch, "sample_in_epoch": read}
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
         """Go on from a state of the original, at the next iteration, in all workers.
@@ -229,7 +291,7 @@ class StreamingDataset(IterableDataset):
         """Samples of an epoch; streams are told their shares of it."""
         sizes = np.array([len(source) for source in self._sources])
         weights = [Weight(**stream.weight) for stream in self.streams]
-        shares = shares_of(sizes, weights, number_of(self._options["epoch_size"]), self._options["shuffle_seed"])
+        shares = shares_of(sizes, weights, number_of(self._epoch_size_given), self.shuffle_seed)
         for stream, size, choose, share in zip(
             self.streams, sizes.tolist(), shares.choose.tolist(), shares.proportions.tolist(), strict=True
         ):
@@ -247,16 +309,36 @@ class StreamingDataset(IterableDataset):
         return made
 
 
-def _fetched(source: Any, ids: IntArray, ahead: int) -> Iterator[Sample]:
-    """Samples, of which `ahead` are fetched while as many others are handed out."""
+_OURS = (StreamingDataset.__getitem__, StreamingDataset.get_item)
+
+
+def _check_streams(name: str, several: bool, one: bool) -> None:
+    """Refuse another kind of stream, and streams that are given in two ways."""
+    if name != "stream":
+        hint = "Pass streams=[…], or remote= and local="
+        raise ConfigError("there is one kind of stream", found=f"stream_name={name!r}", hint=hint)
+    if several and one:
+        raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
+
+
+def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:
+    """What `read` gives, of which `ahead` are fetched while as many others are handed out."""
     parts = np.split(ids, range(ahead, len(ids), ahead))
     with Pool(1, "penstock-fetch") as pool:
-        waiting = pool.submit(samples_of, source, parts[0])
+        waiting = pool.submit(read, parts[0])
         for number in range(len(parts)):
             ready = waiting.result()
             if number + 1 < len(parts):
-                waiting = pool.submit(samples_of, source, parts[number + 1])
+                waiting = pool.submit(read, parts[number + 1])
             yield from ready
+
+
+def _samples_or_none(source: Any, ids: IntArray) -> list[Any]:
+    """Samples; None for all where one fails: it is read again by itself, where a subclass can catch what is raised."""
+    try:
+        return samples_of(source, ids)
+    except PenstockError:
+        return [None] * len(ids)
 
 
 def _rank() -> int:

@@ -8,11 +8,12 @@ from typing import Any
 from penstock.compat.streaming.bases import Dataset
 from penstock.compat.streaming.places import at_places
 from penstock.formats import open_source
-from penstock.types import Sample
 
 
 class LocalDataset(Dataset):
     """A map-style torch dataset over a folder of shards, compressed ones too.
+
+    A subclass may have a `get_item` of its own: all indexing goes through it.
 
     Args:
         local: the folder.
@@ -38,8 +39,8 @@ class LocalDataset(Dataset):
         return self.num_samples
 
     def __getitem__(self, at: Any) -> Any:
-        return at_places(self.source, at)
+        return at_places(self, at)
 
-    def get_item(self, sample_id: int) -> Sample:
+    def get_item(self, sample_id: int) -> Any:
         """Sample `sample_id`."""
         return self.source[sample_id]

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock._index import as_index
-from penstock.abc import Source
-from penstock.types import Sample
 
 
-def at_places(source: Source[Sample], places: Any) -> Any:
+class Indexed(Protocol):
+    """A dataset whose subclasses may say what a sample is, by either method."""
+
+    @property
+    def size(self) -> int:
+        """Samples."""
+        ...
+
+    def get_item(self, sample_id: int, /) -> Any:
+        """Sample `sample_id`, from 0."""
+        ...
+
+    def __getitem__(self, at: Any, /) -> Any: ...
+
+
+def at_places(dataset: Indexed, places: Any) -> Any:
     """The sample of a number, else a list: of a slice, or of what each item of a list or array stands for.
 
     Raises:
@@ -20,7 +33,7 @@ def at_places(source: Source[Sample], places: Any) -> Any:
         TypeError: something that is no index, such as a float.
     """
     if isinstance(places, slice):
-        return [source[index] for index in range(*places.indices(len(source)))]
+        return [dataset.get_item(index) for index in range(*places.indices(dataset.size))]
     if isinstance(places, (list, tuple)) or (isinstance(places, np.ndarray) and places.ndim):
-        return [at_places(source, one) for one in places]
-    return source[as_index(operator.index(places), len(source))]
+        return [dataset[one] for one in places]
+    return dataset.get_item(as_index(operator.index(places), dataset.size))

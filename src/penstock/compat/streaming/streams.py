@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from penstock._secrets import logger, redact
+from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.store.resolve import local_path
@@ -15,6 +17,12 @@ _log = logger()
 
 _REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
+_FETCHING = {"download_retry": 2, "download_timeout": 60, "keep_zip": False}
+_NEVER_CALLED = (
+    "apply_default", "apply_weights", "validate_weights", "get_shards", "get_index_size", "prepare_shard",
+    "set_up_local", "_decompress_shard_part", "_download_file", "_get_temporary_directory", "_prepare_shard_part",
+)  # fmt: skip
+"""Methods by which the original's streams fetch and weigh."""
 
 
 class Stream:
@@ -28,13 +36,14 @@ class Stream:
         local: folder that has it.
         split: folder inside both.
         proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
-        download_retry, download_timeout, keep_zip: taken, without effect: the cache decides.
+        download_retry, download_timeout, keep_zip: change nothing, which is logged: the store and its cache decide.
         validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
             that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
         follow_links: read files through links that lead out of the folder, as the original does.
 
     Raises:
-        ConfigError: several weights, a negative one, or neither `remote` nor `local`.
+        ConfigError: several weights, a negative one, neither `remote` nor `local`, or a subclass that overrides what
+            is never called.
     """
 
     def __init__(
@@ -52,6 +61,9 @@ class Stream:
         keep_zip: bool | None = None,
         follow_links: bool = False,
     ) -> None:
+        refuse_overrides(type(self), Stream, _NEVER_CALLED, "Give remote= and local= of what is there already")
+        fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
+        say_unused_fetching("Stream", fetching)
         given = dict(zip(_WEIGHTS, (proportion, repeat, choose), strict=True))
         weight = {name: value for name, value in given.items() if value is not None}
         if len(weight) > 1 or any(value < 0 for value in weight.values()):
@@ -61,12 +73,11 @@ class Stream:
         self.remote = remote
         self.local = local
         self.split = split or ""
+        self.validate_hash = validate_hash
         self.weight: dict[str, Any] = weight
         # What the original derives from the weights; a dataset fills them in.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
-        self.validate_hash = validate_hash
         self.follow_links = follow_links
-        del download_retry, download_timeout, keep_zip
 
     def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
         """The source of this stream, which has `block_starts`.
@@ -98,11 +109,21 @@ class Stream:
     @property
     def is_remote(self) -> bool:
         """Whether samples may have to be fetched."""
-        return bool(self.remote and _REMOTE.match(self.remote) and not self.remote.startswith("file://"))
+        return self.remote is not None and _is_url(self.remote)
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
         return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
+
+
+def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
+    """Log arguments that say how to fetch, where they ask for something."""
+    say_unused(owner, "the store tries again by itself, and its cache keeps files as they are", given, _FETCHING)
+    say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
+
+
+def _is_url(path: str) -> bool:
+    return bool(_REMOTE.match(path)) and not path.startswith("file://")
 
 
 def _is_whole(local: str, split: str | None, trust: bool, follow_links: bool) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from penstock._secrets import logger
+from penstock.compat.honest import say_unused
 from penstock.errors import ConfigError
 from penstock.formats import _shard_merge as shards
 from penstock.store.resolve import local_path, resolve
@@ -14,6 +15,8 @@ from penstock.store.resolve import local_path, resolve
 _log = logger()
 
 Place = str | tuple[str, str]
+
+_DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
 @overload
@@ -33,13 +36,13 @@ def merge_index(
         first: the list of index files, each a path, a URL, or (path, URL); or else the folder.
         out: with a list: the folder, a path, a URL, or (path, URL), where the index goes to both.
         keep_local: with (path, URL): keep the merged index at the path; nothing else is ever removed.
-        download_timeout: taken, without effect.
+        download_timeout: changes nothing, which is logged.
 
     Raises:
         NotFound: a dataset has no index, or there is none.
         ConfigError: a dataset that is not below the folder, or another index is there already.
     """
-    del download_timeout
+    say_unused("merge_index", "the store has its own time limits", {"download_timeout": download_timeout}, _DEFAULTS)
     if out is None:
         if not isinstance(first, (str, tuple)):
             raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(first))
@@ -47,6 +50,8 @@ def merge_index(
     else:
         parts = [_present(part) for part in first]
     local, remote = (out, None) if isinstance(out, str) else (local_path(out[0], "the local folder"), out[1])
+    if remote is None:
+        say_unused("merge_index", "without a URL the index stays", {"keep_local": keep_local}, _DEFAULTS)
     shards.merge_index(local, parts)
     if remote is None:
         return

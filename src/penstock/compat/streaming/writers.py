@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats._index_json import INDEX_NAME
@@ -21,6 +22,13 @@ Place = str | os.PathLike[str]
 Out = Place | tuple[Place, Place]
 
 _COPY_BYTES = 1 << 24
+_UNUSED: dict[str, Any] = {"progress_bar": False, "max_workers": None, "retry": 2}
+"""Arguments without effect → what the original does by default."""
+_NEVER_CALLED = (
+    "encode_sample", "encode_joint_shard", "encode_split_shard", "flush_shard", "get_config", "cancel_future_jobs",
+    "exception_callback", "_hash", "_name_next_shard", "_process_file", "_reset_cache", "_write_index",
+)  # fmt: skip
+"""Methods by which the original's writers make shards."""
 
 
 class Writer:
@@ -34,9 +42,12 @@ class Writer:
     def __init__(
         self, kind: str, out: Out, options: Mapping[str, Any], keep_local: bool, more: Mapping[str, Any]
     ) -> None:
-        unknown = sorted(set(more) - {"progress_bar", "max_workers", "retry", "exist_ok"})
+        refuse_overrides(type(self), Writer, _NEVER_CALLED, "Change samples before write()")
+        unknown = sorted(set(more) - {*_UNUSED, "exist_ok"})
         if unknown:
             raise ConfigError("unknown arguments of a writer", found=", ".join(unknown))
+        unused = {name: more[name] for name in _UNUSED if name in more}
+        say_unused(type(self).__name__, "shards go to their store as they fill, which tries again", unused, _UNUSED)
         local, remote = _places(out)
         if remote is None and "://" in local:
             keep_local, remote = False, local
@@ -85,11 +96,11 @@ class MDSWriter(Writer):
         compression: such as `"zstd:7"`.
         hashes: names of algorithms, sorted.
         size_limit: of a shard, in bytes or as text such as `"64mb"`; None for one shard.
-        kwargs: `exist_ok`; `progress_bar`, `max_workers` and `retry` have no effect.
+        kwargs: `exist_ok`; `progress_bar`, `max_workers` and `retry` change nothing, which is logged.
 
     Raises:
         FileExistsError: the folder has files in it.
-        ConfigError: an argument that can't work.
+        ConfigError: an argument that can't work, or a subclass that overrides what is never called.
     """
 
     def __init__(

@@ -87,9 +87,9 @@ class _FlatTokens:
         """See `repair.repair_flat_tokens`."""
         return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `manifest.write_flat_manifest`."""
-        return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options)
+        return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options, replace=replace)
 
 
 def _head(store: Store, path: str) -> bytes:

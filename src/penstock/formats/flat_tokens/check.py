@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,7 @@ import xxhash
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats.flat_tokens.chunks import ChunkArray
 from penstock.formats.flat_tokens.foreign import ForeignArray
 from penstock.formats.flat_tokens.group import (
@@ -19,18 +21,16 @@ from penstock.formats.flat_tokens.group import (
     TOKENS,
     Group,
     find_group,
+    group_facts,
     holds_array,
-    is_bound,
     read_group,
     read_manifest,
-    side_part,
     side_place,
     splits_in,
 )
 from penstock.formats.flat_tokens.problems import AGAIN, REBUILD, Problem
 from penstock.formats.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
-from penstock.store.side_file import load_manifest
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 
 MOST_FINDINGS = 20
@@ -40,7 +40,6 @@ _SAMPLED_FILES = 16
 _BUDGET_BYTES = 1 << 24
 _HASH_BYTES = 1 << 24
 _SAMPLED_DOCS = 1024
-_RESTORE = "Restore the file; if the change was meant, `penstock verify --write-manifest` makes a new side file"
 
 
 def check_flat_tokens(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
@@ -348,27 +347,18 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
 
 
 def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Finding]:
-    side_path, _ = side_place(store, group.path)
-    if not store.exists(side_path) or group.tokens is None or group.starts is None:
+    if group.tokens is None or group.starts is None:
         return
-    manifest = side_part(store, group.path)
-    if manifest is None:
-        if load_manifest(store, side_path) is None:
-            what, fix = "this is no side file", "Delete it, or make a new one with `penstock verify --write-manifest`"
-            yield Problem("side-file", Corrupt, side_path, what, fix, severity="warning").finding()
+    side_path, part = side_place(store, group.path)
+    facts = functools.partial(group_facts, store, group)
+    try:
+        manifest, findings = check_side_file("flat-tokens", store, group.path, side_path, facts, part)
+    except NotFound as error:  # the first or the last chunk, which zarr takes for zeros
+        what, fix = "a chunk that the side file knows is missing", RESTORE
+        yield Problem("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
         return
-    counts = (group.tokens.num_items, group.starts.num_items - 1)
-    if manifest.format != "flat-tokens" or (manifest.num_tokens, manifest.num_samples) != counts:
-        found = f"{manifest.num_tokens} tokens in {manifest.num_samples} sequences"
-        expected = f"{counts[0]} tokens in {counts[1]} sequences"
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        what = "the side file is of other data"
-        yield Problem("side-file", Corrupt, side_path, what, fix, None, found, expected, "warning").finding()
-        return
-    if not is_bound(store, group, manifest):
-        what = "metadata, or the first or last chunk, are not those that the side file was made for"
-        yield Problem("changed", Corrupt, group.path, what, _RESTORE).finding()
-    if depth == "full":
+    yield from findings
+    if depth == "full" and manifest is not None:
         yield from _check_digests(store, group, manifest)
 
 
@@ -385,7 +375,7 @@ def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[F
             found = file_digest(store, path)
             if found != expected:
                 what = "a file is missing" if found == "" else "the bytes differ from the side file's digest"
-                yield Problem("digest", Corrupt, path, what, _RESTORE, 0, found or None, expected).finding()
+                yield Problem("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
 
 
 def file_digest(store: Store, path: str) -> str:

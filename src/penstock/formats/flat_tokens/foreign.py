@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
+from penstock._regular import require_regular_tree
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError, Unsupported
 from penstock.formats.flat_tokens.problems import AGAIN, Problem
@@ -88,6 +89,7 @@ class ForeignArray:
         if self._store.guard is not None:
             for _ in walk_files(self._folder, self._store.guard):  # zarr-python opens them by name
                 pass
+        require_regular_tree(self._folder)
         try:
             return zarr.open_array(self._folder, mode="r")
         except Exception as error:  # whatever it raises, it does not open it

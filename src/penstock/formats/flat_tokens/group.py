@@ -22,7 +22,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     parse_array,
     parse_json,
 )
-from penstock.store.side_file import file_binding, load_manifest
+from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest
 from penstock.store.zip_store import MAGIC, ZipStore
 from penstock.types import Manifest
 
@@ -110,20 +110,17 @@ def read_group(store: Store, path: str) -> Group:
 
 
 def own_files(store: Store, path: str) -> list[str] | None:
-    """The files of a group, or of the splits in it, by their paths there; None where no array is.
+    """The files of a group, or of the splits in it, by their paths there; None where no array is, or not a whole one.
 
     Raises:
         NotFound: nothing is at `path`.
     """
     if holds_array(store, path):
         group = read_group(store, path)
+        if group.tokens is None or group.starts is None:
+            return None  # half written
         arrays = [(group.tokens_name, group.tokens), (STARTS, group.starts)]
-        own = [
-            f"{array}/{name}"
-            for array, meta in arrays
-            if meta is not None
-            for name in array_files(store, f"{path}/{array}", meta)
-        ]
+        own = [f"{array}/{name}" for array, meta in arrays for name in array_files(store, f"{path}/{array}", meta)]
         return [*own, CONSOLIDATED_FILE, ATTRIBUTES_FILE[2], *group.metadata]
     splits = [(split, own_files(store, f"{path}/{split}")) for split in splits_in(store, path)]
     own = [f"{split}/{name}" for split, names in splits for name in names or ()]
@@ -314,24 +311,29 @@ def side_place(store: Store, path: str) -> tuple[str, str | None]:
 def side_part(store: Store, path: str) -> Manifest | None:
     """What a side file says of a single array group, whether it still fits or not."""
     side_path, part = side_place(store, path)
-    manifest = load_manifest(store, side_path)
-    return manifest if manifest is None or part is None else manifest.parts.get(part)
+    fitting = fitting_manifest(store, side_path, lambda: group_facts(store, read_group(store, path)), part)
+    manifest = None if fitting is not None else load_manifest(store, side_path)
+    return fitting or (manifest if manifest is None or part is None else manifest.parts.get(part))
 
 
-def is_bound(store: Store, group: Group, manifest: Manifest) -> bool:
-    """Whether a side file was made for these metadata and these first and last chunks."""
-    try:
-        names = [] if group.tokens is None else edge_files(group.tokens)
-        bindings = [file_binding(store, f"{group.path}/{group.tokens_name}/{name}") for name in names]
-    except NotFound:
-        return False
-    return manifest.binding == group_binding(group.index, bindings)
+def group_facts(store: Store, group: Group) -> Facts:
+    """What a group says of itself, to hold a side file against: its metadata, and its first and last chunk.
+
+    Raises:
+        NotFound: one of the two is not there.
+    """
+    names = [] if group.tokens is None else edge_files(group.tokens)
+    bindings = [file_binding(store, f"{group.path}/{group.tokens_name}/{name}") for name in names]
+    num_samples = None if group.starts is None else group.starts.num_items - 1
+    num_tokens = None if group.tokens is None else group.tokens.num_items
+    binding = group_binding(group.index, bindings)
+    return Facts("flat-tokens", binding, num_samples=num_samples, num_tokens=num_tokens)
 
 
 def read_manifest(store: Store, group: Group) -> Manifest | None:
     """What the side file says of a group; None where there is none, or where it does not belong to it."""
-    manifest = side_part(store, group.path)
-    return manifest if manifest is not None and is_bound(store, group, manifest) else None
+    side_path, part = side_place(store, group.path)
+    return fitting_manifest(store, side_path, lambda: group_facts(store, group), part)
 
 
 def group_binding(index: bytes, bindings: Sequence[str]) -> str:

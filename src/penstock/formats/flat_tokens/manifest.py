@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -23,13 +23,13 @@ from penstock.formats.flat_tokens.group import (
 )
 from penstock.formats.flat_tokens.source import FlatTokensSource
 from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
-from penstock.store.side_file import encode_manifest, file_binding, load_manifest
+from penstock.store.side_file import file_binding, load_manifest, replace_side_file
 from penstock.types import IntArray, Manifest, OpenOptions
 
 _RUN_TOKENS = 1 << 22
 
 
-def write_flat_manifest(store: Store, path: str, options: OpenOptions) -> str:
+def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
     """Count and digest a group, or each split of a dataset, and write what is found beside it; returns its path.
 
     What a side file says already about tokenizer, EOS and inputs is kept. Reads every byte twice. Memory: 8 bytes a
@@ -37,7 +37,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions) -> str:
 
     Raises:
         NotFound: nothing is there.
-        FormatError: the data are damaged.
+        FormatError: the data are damaged, or contradict the side file that is there and `replace` is false.
     """
     path = path.rstrip("/") or path
     folders = groups_at(store, path, options.split)
@@ -52,13 +52,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions) -> str:
             whole = manifest
         else:
             parts[name] = manifest
-    side = store.stage(side_path, overwrite=True)
-    try:
-        side.write(encode_manifest(whole or sum_of_parts(parts)))
-        side.commit()
-    except BaseException:
-        side.abort()
-        raise
+    replace_side_file(store, side_path, whole or sum_of_parts(parts), replace=replace)
     return side_path
 
 
@@ -80,7 +74,7 @@ def sum_of_parts(parts: dict[str, Manifest]) -> Manifest:
 def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
     group = read_group(store, folder)
     tokens, starts, _ = group.require()
-    source = FlatTokensSource(store, folder, None, group, replace(options, split=None))
+    source = FlatTokensSource(store, folder, None, group, dataclasses.replace(options, split=None))
     known = side_part(store, folder)
     given = TokenOptions(eos_id=source.eos_id)
     if known is not None:

@@ -5,6 +5,7 @@ The tokens are never touched. What is replaced is kept beside the outermost grou
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from penstock.formats.flat_tokens.check import groups_at, present_files
 from penstock.formats.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.flat_tokens.chunks import ChunkArray
 from penstock.formats.flat_tokens.encode import make_layout
-from penstock.formats.flat_tokens.group import LIMIT, STARTS, Group, read_group, side_place
+from penstock.formats.flat_tokens.group import LIMIT, STARTS, Group, group_facts, read_group, side_place
 from penstock.formats.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.flat_tokens.problems import Problem
 from penstock.formats.flat_tokens.source import AnyArray, open_array, starts_problem
@@ -32,6 +33,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     parse_json,
 )
 from penstock.store.resolve import real_path
+from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
 
 _BUDGET_BYTES = 1 << 24
@@ -69,12 +71,24 @@ def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: 
     path = path.rstrip("/") or path
     folders = groups_at(store, path, options.split)
     plans = [plan for folder in folders if (plan := _plan(store, read_group(store, folder))) is not None]
+    swept = _sweep(store, folders, write=write)
     if not write:
-        return [action for plan in plans for action in _actions(plan)]
+        return swept + [action for plan in plans for action in _actions(plan)]
     done = [action for plan in plans for action in _mend(store, plan)]
     if done and store.exists(side_place(store, folders[0])[0]):
-        write_flat_manifest(store, path, options)
-    return done
+        write_flat_manifest(store, path, options, replace=True)
+    return swept + done
+
+
+def _sweep(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]:
+    """A final name for the side file that a writer left which was killed while it replaced a group, or away with it."""
+    side_path, _ = side_place(store, folders[0])
+    belongs = any(
+        is_next(store, side_path, functools.partial(group_facts, store, read_group(store, folder)), part)
+        for folder in folders
+        for part in (side_place(store, folder)[1],)
+    )
+    return sweep_next(store, "flat-tokens.next", [side_path], belongs, write=write)
 
 
 def _plan(store: Store, group: Group) -> _Plan | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import StagedFolder, Store, SupportsFolders
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, PenstockError, TooLarge, Truncated, Unsupported
+from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._token_writer import TokenOptions, TokenTally, check_lengths, document_run, token_manifest
 from penstock.formats._tokens import require_eos
 from penstock.formats.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
@@ -27,9 +26,12 @@ from penstock.formats.flat_tokens.group import (
     TOKENS,
     edge_files,
     group_binding,
+    group_facts,
     holds_array,
     holds_group,
     own_files,
+    read_group,
+    side_part,
     side_place,
     splits_in,
 )
@@ -37,7 +39,7 @@ from penstock.formats.flat_tokens.manifest import sum_of_parts
 from penstock.formats.flat_tokens.zarr_meta import CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, encode_array, encode_group
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.side_file import encode_manifest, load_manifest
+from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 _STEP_TOKENS = 1 << 14  # 64 KiB: stays in the processor's cache from one step to the next
@@ -276,27 +278,30 @@ class FlatTokensWriter:
         side_path, part = f"{self._path}.penstock", self._split
         if part is None:
             side_path, part = side_place(self._store, self._path)
-        had_side = self._store.exists(side_path)
-        side = self._store.stage(side_path, overwrite=True)
-        try:
-            side.write(encode_manifest(manifest if part is None else self._with_others(side_path, part, manifest)))
-            side.commit()
+        # A side file that tells of other splits stays what it is until this one is there.
+        replaces = self._store.exists(target) or (part is not None and self._store.exists(side_path))
+        whole = manifest if part is None else self._with_others(side_path, part, manifest)
+        side = stage_side_file(self._store, side_path, whole, replaces=replaces)
+
+        def land() -> None:
             if joins:
                 self._folder.commit(self._split, target)
             else:
                 self._folder.commit()
-        except BaseException:
-            side.abort()
-            if not had_side and not self._store.exists(target):
-                with contextlib.suppress(PenstockError, OSError):
-                    self._store.delete(side_path)
-            raise
+
+        def landed() -> bool:
+            found = target if joins else f"{target}/{self._inside}".rstrip("/")
+            return contradiction(manifest, group_facts(self._store, read_group(self._store, found))) is None
+
+        publish_beside(self._store, [side], land, landed)
 
     def _with_others(self, side_path: str, part: str, manifest: Manifest) -> Manifest:
         """The side file of a group of groups: one part for each that is there, such as a split."""
         before, outer = load_manifest(self._store, side_path), side_path.removesuffix(".penstock")
-        parts = {} if before is None else before.parts
-        there = {name: one for name, one in parts.items() if self._store.exists(f"{outer}/{name}")}
+        waiting = load_manifest(self._store, side_path + NEXT)
+        names = [name for one in (before, waiting) if one is not None for name in one.parts]
+        told = {name: side_part(self._store, f"{outer}/{name}") for name in names}
+        there = {name: one for name, one in told.items() if one is not None and self._store.exists(f"{outer}/{name}")}
         return sum_of_parts(there | {part: manifest})
 
     def _close(self) -> None:

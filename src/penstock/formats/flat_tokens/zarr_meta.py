@@ -144,6 +144,7 @@ class _V2(msgspec.Struct):
     chunks: list[_ChunkSize]
     dtype: Any
     fill_value: Any
+    order: Literal["C", "F"] = "C"
     compressor: Json | None = None
     filters: list[Json] | None = None
 

@@ -24,7 +24,7 @@ from penstock.formats.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, 
 from penstock.formats.folder.source import FolderSource, open_folder
 from penstock.formats.folder.writer import FolderWriter, create_folder
 from penstock.store.local import LocalStore
-from penstock.store.side_file import encode_manifest
+from penstock.store.side_file import replace_side_file
 from penstock.types import Action, Depth, Finding, Manifest, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
@@ -72,7 +72,7 @@ class _Folder:
         """See `check.repair_folder`."""
         return repair_folder(store, path, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """Digest all files, and write what is found beside them."""
         root = require_folder(store, path)
         names = list_files(store, root)
@@ -84,14 +84,9 @@ class _Folder:
             binding=digest(names),
             tool=f"penstock {penstock.__version__}",
         )
-        staged = store.stage(f"{root}/{SIDE_SUFFIX}", overwrite=True)
-        try:
-            staged.write(encode_manifest(manifest))
-            staged.commit()
-        except BaseException:
-            staged.abort()
-            raise
-        return staged.path
+        side = f"{root}/{SIDE_SUFFIX}"
+        replace_side_file(store, side, manifest, replace=replace)
+        return side
 
 
 def _holds_media(root: str) -> bool:

@@ -16,11 +16,12 @@ from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._media_index import MediaRow, read_rows
-from penstock.formats._sqlite import connect
-from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, list_files
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._sqlite import connect, connect_to_write
+from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
-from penstock.store.side_file import load_manifest
+from penstock.store.side_file import Facts
 from penstock.types import Action, Depth, Finding, ImageMetadata, Manifest, OpenOptions
 
 STALE = "folder.media-stale"
@@ -65,24 +66,23 @@ def _listed(findings: Iterable[Finding], root: str) -> Iterator[Finding]:
 
 
 def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth) -> Iterator[Finding]:
-    side = f"{root}/{SIDE_SUFFIX}"
-    if not store.exists(side):
-        return
-    manifest = load_manifest(store, side)
-    if manifest is None or manifest.format != "folder":
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        yield Finding("folder.side-file", "warning", side, None, "no side file of a folder", None, fix)
+    manifest, findings = check_side_file("folder", store, root, f"{root}/{SIDE_SUFFIX}", lambda: Facts("folder"))
+    yield from findings
+    if manifest is None or findings:
         return
     known, there = manifest.block_digests, set(names)
-    restore = "Restore it; if the change was meant, `penstock verify --write-manifest`"
-    missing = (Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, restore)
-               for name in known if name not in there)  # fmt: skip
+    missing = [Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, RESTORE)
+               for name in known if name not in there]  # fmt: skip
     yield from _listed(missing, root)
-    added = (Finding("folder.added", "warning", f"{root}/{name}", None, "a file that the side file does not know")
-             for name in names if name not in known)  # fmt: skip
+    what = "a file that the side file does not know"
+    added = [Finding("folder.added", "error", f"{root}/{name}", None, what, None, RESTORE)
+             for name in names if name not in known and is_text(name)]  # fmt: skip
     yield from _listed(added, root)
+    if not missing and not added and manifest.num_samples != len(names):
+        told = f"{manifest.num_samples}, as the side file says"
+        yield Finding("folder.changed", "error", root, None, f"{len(names)} files", told, RESTORE)
     chosen = [name for name in _some(names, depth) if name in known]
-    yield from _listed(_changed(store, root, chosen, manifest, restore), root)
+    yield from _listed(_changed(store, root, chosen, manifest, RESTORE), root)
 
 
 def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest, fix: str) -> Iterator[Finding]:
@@ -161,10 +161,12 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
             shutil.copyfile(store.real_path(index), local)
-            with closing(sqlite3.connect(local)) as connection, connection:
+            with closing(connect_to_write(local)) as connection:
+                connection.execute("BEGIN")
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]
                 connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
+                connection.execute("COMMIT")
             back_up(store, index)
             mended = store.stage(index, overwrite=True)
             try:

@@ -18,8 +18,7 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
-from penstock.formats._media_index import read_metadata
-from penstock.formats._sqlite import connect
+from penstock.formats._media_index import connect_media, read_metadata
 from penstock.formats.folder.files import INDEX, list_files, part_of, path_of
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
@@ -193,6 +192,6 @@ class FolderSource:
             path = f"{self.path}/{INDEX}"
             if not self._store.exists(path):
                 return None
-            local.connection = connect(self._store, path)
+            local.connection = connect_media(self._store, path)
             local.pid = os.getpid()
         return local.connection

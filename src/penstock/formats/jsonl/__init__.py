@@ -27,8 +27,13 @@ from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import check_jsonl
-from penstock.formats.jsonl.energon import EnergonJsonlSource, check_energon, repair_energon
-from penstock.formats.jsonl.repair import repair_jsonl, write_jsonl_manifest
+from penstock.formats.jsonl.energon import (
+    EnergonJsonlSource,
+    check_energon,
+    energon_index_path,
+    repair_energon,
+)
+from penstock.formats.jsonl.repair import repair_jsonl, sweep_jsonl, write_jsonl_manifest
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
 from penstock.formats.jsonl.writer import JsonlWriter, create_jsonl
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
@@ -93,14 +98,16 @@ class _Jsonl:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `repair.repair_jsonl` and `energon.repair_energon`."""
+        """See `repair.repair_jsonl`, `energon.repair_energon` and `repair.sweep_jsonl`."""
         lines_path = _lines_path(store, path)
-        repair = repair_energon if options.flavor == "energon" else repair_jsonl
-        return repair(store, lines_path, findings, write=write)
+        for_energon = options.flavor == "energon"
+        index_path = energon_index_path(lines_path) if for_energon else index_path_for(lines_path)
+        swept = sweep_jsonl(store, lines_path, index_path, write=write)
+        return swept + (repair_energon if for_energon else repair_jsonl)(store, lines_path, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `repair.write_jsonl_manifest`."""
-        return write_jsonl_manifest(store, _lines_path(store, path), options)
+        return write_jsonl_manifest(store, _lines_path(store, path), options, replace=replace)
 
 
 def _lines_path(store: Store, path: str) -> str:

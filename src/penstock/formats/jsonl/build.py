@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats._tokens import side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.fingerprint import file_key
@@ -23,6 +25,7 @@ from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 from penstock.store.resolve import absolute
+from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
@@ -123,6 +126,13 @@ def index_path_for(path: str) -> str:
     if index_path == path:
         raise ConfigError("this is the name of an index, not of a JSONL file", path=path)
     return index_path
+
+
+def current_index(store: Store, path: str, index_path: str) -> str:
+    """The index of what a file holds now: `.next`, where a writer was killed right after it had replaced the file."""
+    waiting = store.exists(index_path + NEXT)
+    facts = functools.partial(file_facts, store, path, "jsonl")
+    return index_path + NEXT if waiting and is_next(store, side_path(path), facts) else index_path
 
 
 def require_own_index(store: Store, index_path: str, flavor: str, *, has_data: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -11,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Store
-from penstock.errors import FormatError, NotFound, PenstockError, UnsafeData
+from penstock.errors import FormatError, PenstockError, UnsafeData
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import DATA, side_path
-from penstock.formats.jsonl.build import RANGE_BYTES, cut, index_path_for
+from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
 from penstock.formats.jsonl.index import Problem, decode_index, lines_behind, misfits, outside, remake, spread
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.store.side_file import decode_manifest, file_binding
-from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+from penstock.store.side_file import file_facts
+from penstock.types import Depth, Finding, IntArray, OpenOptions
 
 _SAMPLE_LINES = 1024
-_RESTORE = "Restore the file; if the change was meant, `penstock verify --write-manifest` makes a new side file"
 
 
 def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
@@ -43,10 +44,12 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
         findings += _listed(_check_every_line(store, path, size_bytes, lines))
     elif depth == "sample":
         findings += _listed(_check_some_lines(store, path, size_bytes, lines))
-    manifest, problems = _check_side_file(store, path, size_bytes, lines)
-    findings += _listed(problems)
+    count = None if lines is None else len(lines)
+    facts = functools.partial(file_facts, store, path, "jsonl", num_samples=count)
+    manifest, side_findings = check_side_file("jsonl", store, path, side_path(path), facts)
+    findings += side_findings
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], _RESTORE)
+        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
@@ -70,7 +73,7 @@ def _listed(problems: Iterable[Problem]) -> list[Finding]:
 
 def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | None, Iterable[Problem]]:
     """The entries in the order of their places, None where they can't be used, and what is wrong with them."""
-    index_path = index_path_for(path)
+    index_path = current_index(store, path, index_path_for(path))
     if not store.exists(index_path):
         if size_bytes == 0:
             return None, [Problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
@@ -159,28 +162,3 @@ def _faulty_entries(store: Store, path: str, lines: IntArray) -> Iterator[Proble
 def _invalid(path: str, fault: Fault) -> Problem:
     fix = f"Mend it, or leave such lines out: `penstock index {path} --on-error skip --overwrite`"
     return Problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)
-
-
-# --- the side file -----------------------------------------------------------------------------------------------
-
-
-def _check_side_file(
-    store: Store, path: str, size_bytes: int, lines: IntArray | None
-) -> tuple[Manifest | None, list[Problem]]:
-    """The side file of this very file, or None; and what is wrong with it."""
-    side = side_path(path)
-    try:
-        manifest = decode_manifest(store.get(side))
-    except NotFound:
-        return None, []
-    if manifest is None or manifest.format != "jsonl" or manifest.size_bytes != size_bytes:
-        what = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        return None, [Problem("side-file", what, side, None, None, fix, f"{size_bytes} bytes", "warning")]
-    if manifest.binding != file_binding(store, path):
-        what = "the first or the last 4 KiB are not those that the side file was made for"
-        return manifest, [Problem("changed", what, path, fix=_RESTORE)]
-    if lines is not None and len(lines) != manifest.num_samples:
-        what = f"the index holds {len(lines)} lines, the side file says {manifest.num_samples}"
-        return manifest, [Problem("changed", what, path, fix=_RESTORE)]
-    return manifest, []

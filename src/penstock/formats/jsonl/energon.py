@@ -9,6 +9,7 @@ before them, those at the beginning of the file to the first. Checked against me
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -27,9 +28,13 @@ from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats._tokens import token_fingerprint, way_to_read
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._token_checks import check_block_digests
+from penstock.formats._tokens import DATA, side_path, token_fingerprint, way_to_read
+from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
 from penstock.store.backup import back_up
+from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
     Batch,
@@ -175,7 +180,7 @@ def load_energon(store: Store, path: str) -> IntArray:
         NotFound: no such file.
         Corrupt: the index does not fit the file; or there is none, and a line is no object.
     """
-    index_path = energon_index_path(path)
+    index_path = current_index(store, path, energon_index_path(path))
     if not store.exists(index_path):
         try:
             return write_energon_index(store, path, store.stage(index_path))
@@ -189,14 +194,12 @@ def load_energon(store: Store, path: str) -> IntArray:
                 raise
         if not store.exists(index_path):
             return scan_energon(store, path)
-    return read_energon_index(store, path)
+    return read_energon_index(store, path, index_path, store.size(path))
 
 
-def read_energon_index(store: Store, path: str) -> IntArray:
+def read_energon_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:
     """int64[n_samples + 1]: the index as it stands there, held against the size of its file; raises `Corrupt`."""
-    index_path = energon_index_path(path)
     data = store.get(index_path)
-    size_bytes = store.size(path)
     if len(data) % _ENTRY_BYTES or len(data) < 2 * _ENTRY_BYTES:
         raise _misfit(path, len(data), f"{len(data)} bytes", "two entries of 8 bytes or more")
     entries: NDArray[np.uint64] = np.frombuffer(data, "=u8")
@@ -401,12 +404,21 @@ def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
         NotFound: no such file.
     """
     store.size(path)
-    index_path = energon_index_path(path)
+    facts = functools.partial(file_facts, store, path, "jsonl")
+    manifest, findings = check_side_file("jsonl", store, path, side_path(path), facts)
+    findings += _check_index(store, path, depth)
+    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
+        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], RESTORE)
+    return findings
+
+
+def _check_index(store: Store, path: str, depth: Depth) -> list[Finding]:
+    index_path = current_index(store, path, energon_index_path(path))
     fix = f"`penstock index {path} --flavor energon` makes it"
     if not store.exists(index_path):
         return [Finding("jsonl.no-index", "warning", index_path, None, "there is no index", None, fix)]
     try:
-        known = read_energon_index(store, path)
+        known = read_energon_index(store, path, index_path, store.size(path))
     except Corrupt as error:
         told = f"{error.what}: {error.found}"
         return [Finding(INDEX_CODE, "error", index_path, error.offset_bytes, told, str(error.expected), error.hint)]

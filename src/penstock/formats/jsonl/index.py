@@ -15,7 +15,7 @@ import xxhash
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
-from penstock.formats.jsonl.build import index_path_for, make_missing_index
+from penstock.formats.jsonl.build import current_index, index_path_for, make_missing_index
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Finding, IntArray, Severity
@@ -75,7 +75,8 @@ def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArr
         Corrupt: the index does not fit the file; or there is none, and a line is faulty.
         FormatError, UnsafeData: the index is no plain pickled list of pairs.
     """
-    index_path = index_path_for(path) if index_path is None else index_path
+    if index_path is None:
+        index_path = current_index(store, path, index_path_for(path))
     size_bytes = store.size(path)
     lines = None if store.exists(index_path) else make_missing_index(store, path, index_path)
     if lines is None:

@@ -15,7 +15,7 @@ from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_ind
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
 from penstock.store.backup import back_up
-from penstock.store.side_file import encode_manifest, file_binding
+from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
 _INDEX_CODES = ("jsonl.index", "jsonl.unsafe-index")
@@ -51,6 +51,13 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
     return [Action(wrong[0], index_path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
+def sweep_jsonl(store: Store, path: str, index_path: str, *, write: bool) -> list[Action]:
+    """Final names for what a writer left that was killed while it replaced a file, or away with it."""
+    side = side_path(path)
+    belongs = is_next(store, side, lambda: file_facts(store, path, "jsonl"))
+    return sweep_next(store, "jsonl.next", [index_path, side], belongs, write=write)
+
+
 def _to_line_ends(store: Store, path: str, index_path: str) -> IntArray | None:
     """int64[k, 2]: the entries of an index, whole lines each; None where one does not begin at a line."""
     starts = decode_index(store, index_path)[:, 0]
@@ -71,11 +78,12 @@ def _write_pairs(store: Store, pairs: IntArray, index_path: str) -> None:
         raise
 
 
-def write_jsonl_manifest(store: Store, path: str, options: OpenOptions) -> str:
+def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
     """Count and digest a JSONL file, and write what is found beside it; returns the side file's path.
 
     Raises:
-        FormatError: the index does not fit, or can't be made.
+        FormatError: the index does not fit, or can't be made; or the side file that is there says otherwise, and
+            `replace` is false.
     """
     size_bytes = store.size(path)
     hasher = BlockHasher()
@@ -89,11 +97,5 @@ def write_jsonl_manifest(store: Store, path: str, options: OpenOptions) -> str:
         binding=file_binding(store, path),
         tool=f"penstock {penstock.__version__}",
     )
-    side = store.stage(side_path(path), overwrite=True)
-    try:
-        side.write(encode_manifest(manifest))
-        side.commit()
-    except BaseException:
-        side.abort()
-        raise
-    return side.path
+    replace_side_file(store, side_path(path), manifest, replace=replace)
+    return side_path(path)

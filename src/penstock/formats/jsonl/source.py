@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
-from penstock.store.side_file import read_side_file
+from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
 FLAVORS = ("modalities", "energon")
@@ -98,7 +99,8 @@ class JsonlSource:
     def manifest(self) -> Manifest | None:
         """What the side file says; None where there is none, or where it does not belong to this file."""
         if self._manifest is _UNREAD:
-            self._manifest = read_side_file(self._store, side_path(self._path), self._path)
+            facts = functools.partial(file_facts, self._store, self._path, "jsonl")
+            self._manifest = fitting_manifest(self._store, side_path(self._path), facts)
         return self._manifest
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from types import TracebackType
@@ -13,15 +14,16 @@ from numpy.typing import NDArray
 import penstock
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
-from penstock.errors import ConfigError, NotFound
-from penstock.formats._token_writer import FileDigests
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats._token_writer import FileDigests, commit_with_side_file
 from penstock.formats._tokens import DATA, side_path
 from penstock.formats.jsonl.build import index_path_for, require_own_index
-from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path
+from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
+from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
-from penstock.store.side_file import encode_manifest
+from penstock.store.side_file import load_manifest, stage_beside
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 _FLUSH_BYTES = 1 << 20
@@ -68,8 +70,9 @@ class JsonlWriter:
         self._num_lines = 0
         self._open = True
         self._claim = claim_files(store, path, self._index_path, side=side_path(path))
+        self._replaces = overwrite and store.exists(path)
         try:
-            if not overwrite and store.exists(self._index_path):
+            if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
             require_own_index(store, self._index_path, flavor, has_data=store.exists(path))
             self._staged = store.stage(path, overwrite=overwrite)
@@ -78,7 +81,7 @@ class JsonlWriter:
             raise
         self._digests = FileDigests(self._staged)
         try:
-            self._index = store.stage(self._index_path, overwrite=True)
+            self._index = stage_beside(store, self._index_path, replaces=self._replaces)
         except BaseException:
             self._staged.abort()
             self._claim.release()
@@ -129,26 +132,16 @@ class JsonlWriter:
         self._append(data, line_lengths)
 
     def commit(self) -> Manifest:
-        """Make the file visible, durably, then its index.
-
-        Without its index the file is complete: whoever opens it makes the index. The other way round an index would
-        stand beside the wrong file, or beside none.
-        """
+        """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""
         self._require_open()
         try:
             self._flush()
             self._open = False
             self._index.write(self._encoder.finish())
             manifest = self._manifest()
-            if self._overwrite:
-                self._remove_old_index()
-            side = self._store.stage(side_path(self._path), overwrite=True)
-            try:
-                side.write(encode_manifest(manifest))
-                self._store.commit([self._staged, self._index, side])
-            except BaseException:
-                side.abort()
-                raise
+            side, beside = side_path(self._path), [self._index]
+            commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
+            self._remove_other_index()
         except BaseException:
             self.abort()
             raise
@@ -205,12 +198,31 @@ class JsonlWriter:
             tool=f"penstock {penstock.__version__}",
         )
 
-    def _remove_old_index(self) -> None:
-        """So that no crash leaves the new file beside the old index."""
-        try:
-            self._store.delete(self._index_path)
-        except NotFound:
+    def _is_left(self) -> bool:
+        """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""
+        manifest = load_manifest(self._store, side_path(self._path))
+        if self._store.exists(self._path) or manifest is None or manifest.format != "jsonl":
+            return False
+        with contextlib.suppress(PenstockError):
+            if self._for_energon:
+                starts = read_energon_index(self._store, self._path, self._index_path, manifest.size_bytes)
+                return len(starts) == manifest.num_samples + 1
+            lines = decode_index(self._store, self._index_path)
+            stop_bytes = int(lines[-1].sum()) + 1 if len(lines) else 0
+            return (len(lines), stop_bytes) == (manifest.num_samples, manifest.size_bytes)
+        return False
+
+    def _remove_other_index(self) -> None:
+        """The index of the other flavor, of a file that was replaced: beside the new one it would be wrong."""
+        if not self._replaces:
             return
+        with contextlib.suppress(NotFound, ConfigError):
+            other = index_path_for(self._path) if self._for_energon else energon_index_path(self._path)
+            # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
+            if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
+                flavor = "modalities" if self._for_energon else "energon"
+                require_own_index(self._store, other, flavor, has_data=True)
+                self._store.delete(other)
 
     def _require_open(self) -> None:
         if not self._open:

@@ -87,9 +87,9 @@ class _Megatron:
         """See `repair.repair_megatron`."""
         return repair_megatron(store, path, options, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `foreign.write_megatron_manifest`."""
-        return write_megatron_manifest(store, path, options)
+        return write_megatron_manifest(store, path, options, replace=replace)
 
 
 FORMAT = _Megatron()

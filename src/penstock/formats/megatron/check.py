@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._problems import Problem
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import (
     TokenRun,
     check_block_digests,
@@ -26,12 +28,9 @@ from penstock.formats.megatron.layout import (
     prefix_of,
     read_header,
 )
-from penstock.formats.megatron.manifest import INDEX, is_bound, side_file_path
+from penstock.formats.megatron.manifest import INDEX, megatron_facts, side_file_path
 from penstock.formats.megatron.source import MegatronSource, last_sequence_problem
-from penstock.store.side_file import load_manifest
 from penstock.types import Depth, Finding, Manifest, OpenOptions
-
-_RESTORE = "Restore the files; if the change was meant, `penstock verify --write-manifest` makes a new side file"
 
 
 def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
@@ -60,16 +59,17 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) 
         findings.append(
             Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")
         )
-    manifest, side_findings = _check_side_file(store, index)
+    facts = functools.partial(megatron_facts, store, prefix, header.num_documents)
+    manifest, side_findings = check_side_file("megatron", store, bin_path(prefix), side_file_path(prefix), facts)
     findings += side_findings
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
-        findings += _check_tokens(source, prefix, options, manifest, depth)
+        findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth)
     if depth == "full" and manifest is not None:
         for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
             digests = manifest.block_digests.get(name)
             if digests is not None:
-                findings += check_block_digests(store, file, "megatron", digests, _RESTORE)
+                findings += check_block_digests(store, file, "megatron", digests, RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
@@ -77,9 +77,10 @@ def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
     """What a writer left that was killed while it replaced a dataset."""
     left = left_names(store, prefix)
     if is_half_replaced(store, prefix):
+        # A warning: the old dataset is whole, and readers of ours open it. Others see that the index is missing.
         found = f"the old dataset, as {', '.join(left)}"
         fix = "`penstock repair --write` puts the old dataset back; the command that was killed, run again, replaces it"
-        yield Finding(KEPT, "error", idx_path(prefix), None, found, "an index", fix)
+        yield Finding(KEPT, "warning", idx_path(prefix), None, found, "an index", fix)
     elif left:
         found, fix = f"files of a replaced dataset: {', '.join(left)}", "`penstock repair --write` removes them"
         yield Finding(KEPT, "warning", idx_path(prefix), None, found, None, fix)
@@ -93,27 +94,6 @@ def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
         else "Copy it from where the tokens came from, or `penstock repair --eos-id ID` makes it from the EOS tokens"
     )
     return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
-
-
-def _check_side_file(store: Store, index: IndexArrays) -> tuple[Manifest | None, list[Finding]]:
-    """The side file of these very files, or None; and what is wrong with it."""
-    side = side_file_path(index.prefix)
-    if not store.exists(side):
-        return None, []
-    manifest = load_manifest(store, side)
-    size_bytes = index.bin_bytes + index.header.size_bytes
-    if manifest is None or manifest.format != "megatron" or manifest.size_bytes != size_bytes:
-        found = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        return None, [Finding("megatron.side-file", "warning", side, None, found, f"{size_bytes} bytes", fix)]
-    path = idx_path(index.prefix)
-    if not is_bound(store, index.prefix, manifest):
-        found = "the first or last 4 KiB of a file are not those that the side file was made for"
-        return manifest, [Finding("megatron.changed", "error", path, None, found, None, _RESTORE)]
-    if manifest.num_samples != index.header.num_documents:
-        found, told = f"{index.header.num_documents} documents", f"{manifest.num_samples}, as the side file says"
-        return manifest, [Finding("megatron.changed", "error", path, None, found, told, _RESTORE)]
-    return manifest, []
 
 
 def _check_tokens(

@@ -9,18 +9,20 @@ from penstock.formats._tokens import DATA, document_runs
 from penstock.formats.megatron.layout import bin_path, idx_path, prefix_of
 from penstock.formats.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.megatron.source import open_megatron
-from penstock.store.side_file import encode_manifest, file_binding
+from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
 
-def write_megatron_manifest(store: Store, path: str, options: OpenOptions, known: Manifest | None = None) -> str:
+def write_megatron_manifest(
+    store: Store, path: str, options: OpenOptions, known: Manifest | None = None, *, replace: bool = False
+) -> str:
     """Count and digest a dataset, and write what is found beside it; returns the side file's path.
 
     What `known`, else a side file that fits, says about tokenizer, inputs and options is kept. Reads every byte twice.
     Memory: 16 bytes a sequence and 64 MiB.
 
     Raises:
-        FormatError: the files are damaged.
+        FormatError: the files are damaged, or contradict the side file that is there and `replace` is false.
     """
     prefix = prefix_of(store, path)
     source = open_megatron(store, path, options)
@@ -41,13 +43,7 @@ def write_megatron_manifest(store: Store, path: str, options: OpenOptions, known
         block_digests={name: _block_digests(store, file) for name, file in files.items()},
         binding=joint_binding(*(file_binding(store, file) for file in files.values())),
     )
-    side = store.stage(side_file_path(prefix), overwrite=True)
-    try:
-        side.write(encode_manifest(manifest))
-        side.commit()
-    except BaseException:
-        side.abort()
-        raise
+    replace_side_file(store, side_file_path(prefix), manifest, replace=replace)
     return side_file_path(prefix)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import xxhash
 
 from penstock.abc import Store
-from penstock.errors import NotFound
 from penstock.formats._tokens import side_path
 from penstock.formats.megatron.layout import bin_path, idx_path
-from penstock.store.side_file import file_binding, load_manifest
+from penstock.store.side_file import Facts, file_binding, fitting_manifest
 from penstock.types import Manifest
 
 INDEX = "index"
@@ -25,16 +24,13 @@ def joint_binding(data_binding: str, index_binding: str) -> str:
     return xxhash.xxh3_128_hexdigest(f"{data_binding}\n{index_binding}".encode())
 
 
-def read_manifest(store: Store, prefix: str) -> Manifest | None:
-    """The side file of these very files; None where there is none."""
-    manifest = load_manifest(store, side_file_path(prefix))
-    return manifest if manifest is not None and is_bound(store, prefix, manifest) else None
+def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
+    """The side file of these very files, whose index counts so many documents; None where there is none."""
+    return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
 
 
-def is_bound(store: Store, prefix: str, manifest: Manifest) -> bool:
-    """Whether a side file was made for these files: their sizes, and the first and last 4 KiB of both."""
-    try:
-        found = joint_binding(file_binding(store, bin_path(prefix)), file_binding(store, idx_path(prefix)))
-    except NotFound:
-        return False
-    return manifest.format == "megatron" and manifest.binding == found
+def megatron_facts(store: Store, prefix: str, num_docs: int) -> Facts:
+    """What a dataset says of itself, to hold a side file against: sizes, and the first and last 4 KiB of both files."""
+    paths = (bin_path(prefix), idx_path(prefix))
+    binding = joint_binding(*(file_binding(store, path) for path in paths))
+    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs)

@@ -74,6 +74,8 @@ def repair_megatron(
     """
     prefix = named_prefix(store, path)
     kept = _mend_kept(store, prefix, write=write)
+    if write:
+        store.stage(side_file_path(prefix), overwrite=True).abort()  # what a killed repair left of it goes
     if not any(one.severity == "error" and one.code != KEPT for one in findings):
         return kept
     if is_half_replaced(store, prefix):
@@ -88,7 +90,8 @@ def repair_megatron(
     backup = _write(store, prefix, plan)
     manifest = load_manifest(store, side_file_path(prefix))
     if manifest is not None:
-        write_megatron_manifest(store, prefix, replace(options, eos_id=_told_eos(store, prefix)), manifest)
+        known_eos = replace(options, eos_id=_told_eos(store, prefix))
+        write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
     where = "" if backup is None else f"; the old index is kept as {backup}"
     return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where, done=True)]
 

@@ -139,7 +139,7 @@ class MegatronSource:
     @cached_property
     def manifest(self) -> Manifest | None:
         """What the side file says; None where there is none, or where it does not belong to these files."""
-        return read_manifest(self._store, self._prefix)
+        return read_manifest(self._store, self._prefix, self.header.num_documents)
 
     @property
     def tokenizer_digest(self) -> str | None:

@@ -79,9 +79,9 @@ class _Pbin:
         """See `repair.repair_pbin`."""
         return repair_pbin(store, path, options, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `manifest.write_pbin_manifest`."""
-        return write_pbin_manifest(store, path, options)
+        return write_pbin_manifest(store, path, options, replace=replace)
 
 
 FORMAT = _Pbin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import (
     TokenRun,
     check_block_digests,
@@ -21,11 +23,10 @@ from penstock.formats._token_checks import (
 from penstock.formats._tokens import DATA, TokenFile, require_eos, side_path
 from penstock.formats.pbin.index import doc_starts, index_problems, read_index
 from penstock.formats.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
-from penstock.store.side_file import file_binding, load_manifest
+from penstock.formats.pbin.source import pbin_facts
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 
 _WIDTH_TOKENS = 1 << 16
-_RESTORE = "Restore the file; if the change was meant, `penstock verify --write-manifest` makes a new side file"
 
 
 def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
@@ -48,7 +49,9 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     require_eos(path, dtype_for(geometry.token_bytes), options.eos_id)
     findings += _check_header(geometry, path)
     starts, index_findings = _check_index(store, path, geometry)
-    manifest, side_findings = _check_side_file(store, path, geometry, starts)
+    num_docs = None if starts is None else len(starts) - 1
+    facts = functools.partial(pbin_facts, store, path, geometry, num_docs)
+    manifest, side_findings = check_side_file("pbin", store, path, side_path(path), facts)
     findings += index_findings + side_findings
     if depth != "quick":
         stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
@@ -56,9 +59,10 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
         # Where the writer of these very bytes says their width, it need not be guessed.
         said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
         known = said == geometry.token_bytes
-        findings += _check_tokens(TokenRun("pbin", path, file), options, manifest, starts, depth, known)
+        told = None if side_findings else manifest
+        findings += _check_tokens(TokenRun("pbin", path, file), options, told, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], _RESTORE)
+        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
@@ -103,32 +107,6 @@ def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray 
         ]
     findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
     return (None if findings else doc_starts(pairs, geometry, path)), findings
-
-
-def _check_side_file(
-    store: Store, path: str, geometry: Geometry, starts: IntArray | None
-) -> tuple[Manifest | None, list[Finding]]:
-    """The side file of this very file, or None; and what is wrong with it."""
-    side = side_path(path)
-    if not store.exists(side):
-        return None, []
-    manifest = load_manifest(store, side)
-    if manifest is None or manifest.format != "pbin" or manifest.size_bytes != geometry.size_bytes:
-        found = "no side file" if manifest is None else f"one of {manifest.format}, {manifest.size_bytes} bytes"
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        return None, [Finding("pbin.side-file", "warning", side, None, found, f"{geometry.size_bytes} bytes", fix)]
-    if manifest.binding != file_binding(store, path):
-        found = "the first or the last 4 KiB are not those that the side file was made for"
-        return manifest, [Finding("pbin.changed", "error", path, None, found, None, _RESTORE)]
-    counted = {"tokens": geometry.num_tokens} | ({} if starts is None else {"documents": len(starts) - 1})
-    told = {"tokens": manifest.num_tokens, "documents": manifest.num_samples}
-    return manifest, [
-        Finding(
-            "pbin.changed", "error", path, None, f"{count} {name}", f"{told[name]}, as the side file says", _RESTORE
-        )
-        for name, count in counted.items()
-        if count != told[name]
-    ]
 
 
 def _check_tokens(

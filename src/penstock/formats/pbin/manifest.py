@@ -10,18 +10,18 @@ from penstock.formats._token_writer import TokenOptions, TokenTally, token_manif
 from penstock.formats._tokens import DATA, side_path
 from penstock.formats.pbin.repair import document_runs
 from penstock.formats.pbin.source import open_pbin
-from penstock.store.side_file import encode_manifest, file_binding
+from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import OpenOptions
 
 
-def write_pbin_manifest(store: Store, path: str, options: OpenOptions) -> str:
+def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
     """Count and digest a packed file, and write what is found beside it; returns the side file's path.
 
     What a side file that fits already says about tokenizer, inputs and options is kept. Reads every byte twice.
     Memory: 8 bytes a document and 64 MiB.
 
     Raises:
-        FormatError: the file is damaged.
+        FormatError: the file is damaged, or contradicts the side file that is there and `replace` is false.
     """
     source = open_pbin(store, path, options)
     known = source.manifest
@@ -29,7 +29,7 @@ def write_pbin_manifest(store: Store, path: str, options: OpenOptions) -> str:
     if known is not None:
         given = TokenOptions(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
     tally = TokenTally()
-    for start, stop, doc_lengths in document_runs(np.diff(source.doc_starts)):
+    for start, stop, doc_lengths in document_runs(np.diff(source.starts_of_index())):
         tokens = source.tokens(start, stop)
         tally.add(tokens, doc_lengths, int(tokens.max(initial=0)) if len(tokens) else -1)
     size_bytes = store.size(path)
@@ -45,11 +45,5 @@ def write_pbin_manifest(store: Store, path: str, options: OpenOptions) -> str:
         block_digests={DATA: hasher.finish()},
         binding=file_binding(store, path),
     )
-    side = store.stage(side_path(path), overwrite=True)
-    try:
-        side.write(encode_manifest(manifest))
-        side.commit()
-    except BaseException:
-        side.abort()
-        raise
+    replace_side_file(store, side_path(path), manifest, replace=replace)
     return side_path(path)

@@ -5,6 +5,7 @@ The mended file is written in today's layout, beside the old one, which is kept 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +29,10 @@ from penstock.formats.pbin.layout import (
     likely_layout,
     width_field,
 )
+from penstock.formats.pbin.source import pbin_facts
 from penstock.formats.pbin.writer import PbinWriter
 from penstock.store.backup import back_up
-from penstock.store.side_file import load_manifest
+from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
 RUN_TOKENS = 1 << 22
@@ -63,18 +65,20 @@ def repair_pbin(
     - A header that was never patched gets its length, where the index is there.
     - An index that is cut off, damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side
       file names them; what follows the last EOS of a file that was cut off is left out, and said.
+    - What a writer left that was killed while it replaced the file gets its final name, or goes.
     """
+    swept = _sweep(store, path, options, write=write)
     if not any(one.severity == "error" for one in findings):
-        return []
+        return swept
     eos_id = options.eos_id if options.eos_id is not None else _told_eos(store, path)
     plan = _plan(store, path, options, eos_id)
     if plan is None:
-        return []
+        return swept
     if not write:
-        return [plan.action]
+        return [*swept, plan.action]
     backup = _write(store, path, plan)
     what = f"{plan.action.what}; the old file is kept as {backup}"
-    return [Action(plan.action.code, path, what, done=True)]
+    return [*swept, Action(plan.action.code, path, what, done=True)]
 
 
 def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
@@ -86,6 +90,15 @@ def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
         stop = int(ends[stop_doc - 1])
         yield start, stop, doc_lengths[first:stop_doc]
         first, start = stop_doc, stop
+
+
+def _sweep(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
+    side = side_path(path)
+    geometry = find_layout(store, path, options.layout)
+    belongs = isinstance(geometry, Geometry) and is_next(
+        store, side, functools.partial(pbin_facts, store, path, geometry)
+    )
+    return sweep_next(store, "pbin.next", [side], belongs, write=write)
 
 
 def _plan(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock._secrets import logger, redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
+from penstock.errors import Corrupt
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._tokens import (
     TokenFile,
@@ -27,7 +29,7 @@ from penstock.formats.pbin.index import NotStraight, doc_starts, feed_starts, re
 from penstock.formats.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.local import LocalStore
-from penstock.store.side_file import read_side_file
+from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "pbin-doc-starts-1"
@@ -38,6 +40,7 @@ _SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
 _UNREAD: Any = object()
+_LEAST_ENTRY_BYTES = 5  # a pickled tuple of two integers
 
 
 def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
@@ -54,6 +57,12 @@ def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
     if isinstance(geometry, Problem):
         raise geometry.error(path)
     return PbinSource(store, path, geometry, options)
+
+
+def pbin_facts(store: Store, path: str, geometry: Geometry, num_docs: int | None = None) -> Facts:
+    """What a packed file says of itself, to hold a side file against; without `num_docs` its index is not decoded."""
+    room = geometry.index_bytes // _LEAST_ENTRY_BYTES if num_docs is None else None
+    return file_facts(store, path, "pbin", num_samples=num_docs, num_tokens=geometry.num_tokens, most_samples=room)
 
 
 class PbinSource:
@@ -105,7 +114,8 @@ class PbinSource:
     def manifest(self) -> Manifest | None:
         """What the side file says; None where there is none, or where it does not belong to this file."""
         if self._manifest is _UNREAD:
-            self._manifest = read_side_file(self._store, side_path(self._path), self._path)
+            facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
+            self._manifest = fitting_manifest(self._store, side_path(self._path), facts)
         return self._manifest
 
     @property
@@ -136,15 +146,18 @@ class PbinSource:
         memory of the index for a file that is not local, or is damaged.
 
         Raises:
-            FormatError: the index is damaged; `tokens` and `gather` still work.
+            FormatError: the index is damaged, or the side file counts others; `tokens` and `gather` still work.
         """
         if self._doc_starts is None:
-            derived = self.derived
-            if derived is None:
-                self._doc_starts = self._decode_starts()
-            else:
-                self._doc_starts = self._derived_starts(derived)
+            starts = self.starts_of_index()
+            self._require_told(len(starts) - 1)
+            self._doc_starts = starts
         return self._doc_starts
+
+    def starts_of_index(self) -> IntArray:
+        """`doc_starts`, whatever the side file counts."""
+        derived = self.derived
+        return self._decode_starts() if derived is None else self._derived_starts(derived)
 
     @property
     def eos_id(self) -> int | None:
@@ -207,6 +220,18 @@ class PbinSource:
 
     def __str__(self) -> str:
         return tree(self)
+
+    def _require_told(self, num_docs: int) -> None:
+        """Refuse an index that the side file, by which `len` may have gone, contradicts."""
+        told = None if self._manifest is _UNREAD else self._manifest
+        if told is not None and told.num_samples != num_docs:
+            raise Corrupt(
+                "the index and the side file count different documents",
+                path=side_path(self._path),
+                found=f"{told.num_samples} in the side file",
+                expected=f"{num_docs}, as the index holds",
+                hint=f"If the data are right, {REPLACE}",
+            )
 
     def _starts_key(self) -> str:
         key = f"{_STARTS_VERSION}-{self._geometry.layout.name}-{self.fingerprint}"

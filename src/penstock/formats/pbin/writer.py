@@ -182,9 +182,7 @@ class PbinWriter:
                 block_digests={DATA: block_digests},
                 binding=binding,
             )
-            commit_with_side_file(
-                self._store, [self._staged], side_path(self._path), manifest, overwrite=self._overwrite
-            )
+            commit_with_side_file(self._store, self._staged, side_path(self._path), manifest, overwrite=self._overwrite)
         except BaseException:
             self._staged.abort()
             raise

@@ -76,9 +76,9 @@ class _Webdataset:
         """See `repair.repair_webdataset`."""
         return repair_webdataset(store, path, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /) -> str:
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `manifest.write_webdataset_manifest`."""
-        return write_webdataset_manifest(store, path, options)
+        return write_webdataset_manifest(store, path, options, replace=replace)
 
 
 def _holds_tars(root: str) -> bool:

@@ -11,39 +11,65 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
+from penstock._limits import MOST_BRACES_DEEP, MOST_NAMES, MOST_NAMES_BYTES
 from penstock.errors import FormatError, TooLarge
 
-MOST_NAMES = 10_000_000
-_MOST_DEPTH = 50
 _NUMBERS = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)(?:\.\.(-?[0-9]+))?\Z")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?[0-9]+))?\Z")
+_MARKS = re.compile(r"\\.|[{},]", re.DOTALL)
+_MOST_DIGITS = 18
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ESCAPED = re.compile(r"\\(.)")
 _SPECIAL = re.compile(r"([{}\\])")
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-def expand(text: str, path: str, *, keep_escapes: bool = False) -> list[str]:
+class Room:
+    """What the texts of one list may still expand to.
+
+    Attributes:
+        names: so many.
+        characters: of all of them together.
+    """
+
+    __slots__ = ("characters", "names")
+
+    def __init__(self) -> None:
+        self.names = MOST_NAMES
+        self.characters = MOST_NAMES_BYTES
+
+
+def expand(text: str, path: str, *, keep_escapes: bool = False, room: Room | None = None) -> list[str]:
     """All names that `text` stands for, in order.
 
     Args:
         text: a name with braces.
         path: of the file that it stands in, for messages.
         keep_escapes: backslashes belong to what is expanded, such as a regular expression.
+        room: shared by the texts of one list; names are taken from it.
 
     Raises:
         FormatError: a brace without its other one.
-        TooLarge: more than ten million names.
+        TooLarge: more names, or longer ones, than there is room for.
     """
+    room = Room() if room is None else room
     if "{" not in text and "}" not in text and (keep_escapes or "\\" not in text):
-        return [text]
-    if keep_escapes:
-        return _expand(text, path, 0)
-    return [_ESCAPED.sub(r"\1", name) for name in _expand(text, path, 0)]
+        names = [text]
+    else:
+        _check_depth(text, path)
+        names = _expand(text, path, room)
+        if "\\" in text and not keep_escapes:
+            names = [_ESCAPED.sub(r"\1", name) for name in names]
+    room.names -= len(names)
+    room.characters -= sum(map(len, names))
+    if room.names < 0 or room.characters < 0:
+        raise _too_many(text, path)
+    return names
 
 
 def collapse(names: Sequence[str]) -> list[str]:
@@ -78,34 +104,45 @@ def _run(pieces: Sequence[list[str]], first: int) -> tuple[int, int]:
     return last, slot
 
 
-def _expand(text: str, path: str, depth: int) -> list[str]:
+def _check_depth(text: str, path: str) -> None:
+    depth = 0
+    for _, mark in _unescaped(text):
+        depth += {"{": 1, "}": -1}.get(mark, 0)
+        if depth > MOST_BRACES_DEEP:
+            expected = f"at most {MOST_BRACES_DEEP} levels"
+            raise TooLarge("braces are nested too deep", path=path, found=text[:100], expected=expected)
+
+
+def _expand(text: str, path: str, room: Room) -> list[str]:
     """Names, their escapes still in them."""
-    if depth > _MOST_DEPTH:
-        raise FormatError("braces are nested too deep", path=path, found=text[:100])
     parts: list[list[str]] = []
     place = 0
     for start, stop in _outer_braces(text, path):
         parts.append([text[place:start]])
         inner = text[start + 1 : stop]
-        choices = _choices(inner, path, depth)
-        parts.append(["{" + one + "}" for one in _expand(inner, path, depth + 1)] if choices is None else choices)
+        choices = _choices(inner, path, room)
+        parts.append(["{" + one + "}" for one in _expand(inner, path, room)] if choices is None else choices)
         place = stop + 1
     parts.append([text[place:]])
-    count = 1
-    for part in parts:
-        count *= len(part)
-        if count > MOST_NAMES:
-            raise _too_many(text, path)
+    count = math.prod(map(len, parts))
+    if count > room.names or sum(sum(map(len, part)) * (count // len(part)) for part in parts) > room.characters:
+        raise _too_many(text, path)
     return list(map("".join, product(*parts)))
 
 
-def _choices(inner: str, path: str, depth: int) -> list[str] | None:
+def _choices(inner: str, path: str, room: Room) -> list[str] | None:
     """What a pair of braces stands for; None where they are no more than braces."""
     if found := _NUMBERS.match(inner):
         start, stop, step = found.groups()
+        longest = max(map(len, (start, stop)))
+        if len(start.lstrip("-0")) > _MOST_DIGITS or len(stop.lstrip("-0")) > _MOST_DIGITS:
+            raise _too_many(inner, path)
         padded = any(end.startswith(("0", "-0")) and end not in ("0", "-0") for end in (start, stop))
-        width = max(len(start), len(stop)) if padded else 0
-        return [f"{number:0{width}d}" for number in _range(int(start), int(stop), step, inner, path)]
+        numbers = _range(_integer(start), _integer(stop), step, inner, path)
+        if len(numbers) > room.names or len(numbers) * longest > room.characters:
+            raise _too_many(inner, path)
+        width = longest if padded else 0
+        return [f"{number:0{width}d}" for number in numbers]
     if found := _LETTERS.match(inner):
         start, stop, step = found.groups()
         places = _range(_ALPHABET.index(start), _ALPHABET.index(stop), step, inner, path)
@@ -113,18 +150,27 @@ def _choices(inner: str, path: str, depth: int) -> list[str] | None:
     pieces = list(_at_commas(inner))
     if len(pieces) == 1:
         return None
-    names = [name for piece in pieces for name in _expand(piece, path, depth + 1)]
-    if len(names) > MOST_NAMES:
-        raise _too_many(inner, path)
+    names: list[str] = []
+    characters = 0
+    for piece in pieces:
+        more = _expand(piece, path, room)
+        characters += sum(map(len, more))
+        if len(names) + len(more) > room.names or characters > room.characters:
+            raise _too_many(inner, path)
+        names += more
     return names
 
 
-def _range(start: int, stop: int, step: str | None, inner: str, path: str) -> Iterable[int]:
-    width = abs(int(step or 1)) or 1
-    numbers = range(start, stop + 1, width) if start < stop else range(start, stop - 1, -width)
-    if abs(stop - start) // width >= MOST_NAMES:
-        raise _too_many(inner, path)
-    return numbers
+def _integer(text: str) -> int:
+    """Of any number of leading zeros, which Python's `int` counts as digits."""
+    return int(text.lstrip("-").lstrip("0") or "0") * (-1 if text.startswith("-") else 1)
+
+
+def _range(start: int, stop: int, step: str | None, inner: str, path: str) -> range:
+    if step is not None and len(step.lstrip("-0")) > _MOST_DIGITS:
+        step = "9" * _MOST_DIGITS  # beyond any list: its first number alone
+    width = abs(_integer(step or "1")) or 1
+    return range(start, stop + 1, width) if start < stop else range(start, stop - 1, -width)
 
 
 def _outer_braces(text: str, path: str) -> Iterator[tuple[int, int]]:
@@ -159,16 +205,11 @@ def _at_commas(inner: str) -> Iterator[str]:
 
 def _unescaped(text: str) -> Iterator[tuple[int, str]]:
     """Braces and commas without a backslash before them."""
-    place = 0
-    while place < len(text):
-        if text[place] == "\\":
-            place += 2
-            continue
-        if text[place] in "{},":
-            yield place, text[place]
-        place += 1
+    for found in _MARKS.finditer(text):
+        if found[0] in "{},":
+            yield found.start(), found[0]
 
 
 def _too_many(text: str, path: str) -> TooLarge:
-    expected = f"at most {MOST_NAMES:,}"
+    expected = f"at most {MOST_NAMES:,} names of {MOST_NAMES_BYTES:,} characters in a list"
     return TooLarge("braces that stand for too many names", path=path, found=text[:100], expected=expected)

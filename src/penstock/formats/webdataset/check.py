@@ -1,12 +1,13 @@
 """Checking a prepared WebDataset: never writes, never raises for what is on disk.
 
-Quick: the files of `.nv-meta`, the whole index of each shard, the tables of `index.sqlite`. Sample: some samples, and
-the counts and keys in `index.sqlite`. Full: every header to the end of each shard, held against both indexes;
-JSON parts; and the digests of the side file.
+Quick: the files of `.nv-meta`, the whole index of each shard, the tables of `index.sqlite`, and the side file. Sample:
+some samples, and the counts and keys in `index.sqlite`. Full: every header to the end of each shard, held against both
+indexes; JSON parts; and the digests of the side file.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._problems import Problem
+from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._sqlite import connect
 from penstock.formats.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.webdataset.find import find_shards
 from penstock.formats.webdataset.lookup import SqliteIndex
-from penstock.formats.webdataset.manifest import digests_of, read_manifest, side_path
+from penstock.formats.webdataset.manifest import digests_of, side_path, webdataset_facts
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -42,7 +44,6 @@ from penstock.formats.webdataset.nvmeta import (
 from penstock.formats.webdataset.open_shards import OpenShards
 from penstock.formats.webdataset.samples import parse
 from penstock.formats.webdataset.shards import ShardTable, index_path, scan_shard
-from penstock.store.side_file import load_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
 REMAKE = "`penstock repair --write`, or `penstock prepare --tar-index-only`"
@@ -81,6 +82,7 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
+    yield from _check_side_file(store, root, info, depth)
     if depth == "quick":
         return
     if depth == "sample":
@@ -91,7 +93,6 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         yield from _limited(_check_shard(store, root, info, number, shard))
     if not store.exists(meta_path(root, SQLITE)):
         yield from _check_keys(store, root, info)
-    yield from _check_side_file(store, root, info)
 
 
 # --- the lists ---------------------------------------------------------------------------------------------------
@@ -387,32 +388,26 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
         yield Problem("webdataset.repeated-key", Corrupt, path, what, fix, severity="warning")
 
 
-def _check_side_file(store: Store, root: str, info: Info) -> Iterator[Problem]:
-    side = side_path(root)
-    if not store.exists(side):
-        return
-    manifest = load_manifest(store, side)
-    if manifest is None or manifest.format != "webdataset":
-        fix = "Delete it, or make a new one with `penstock verify --write-manifest`"
-        yield Problem("webdataset.side-file", Corrupt, side, "no side file", fix, severity="warning")
-        return
+def _check_side_file(store: Store, root: str, info: Info, depth: Depth) -> Iterator[Problem]:
+    facts = functools.partial(webdataset_facts, store, root, info.counts)
     try:
-        belongs = read_manifest(store, root, info.counts) is not None
+        manifest, findings = check_side_file("webdataset", store, root, side_path(root), facts)
     except PenstockError:
         return  # a shard is not there, which is said already
-    if not belongs:
-        fix = "Fetch the shards again; if they are right: `penstock verify --write-manifest`"
-        what = "the list of shards, or a shard, is not the one that the side file was made for"
-        yield Problem("webdataset.changed", Corrupt, side, what, fix)
+    for one in findings:
+        yield Problem(one.code, Corrupt, one.path, one.found or "", one.fix or RESTORE, None, None, one.expected)
+    if depth != "full" or manifest is None:
+        return
     for name, expected in manifest.block_digests.items():
         path = f"{root}/{name}"
         if name not in info.counts or not store.exists(path):
             continue
         found = digests_of(store, path)
         if found != tuple(expected):
-            block = next((n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), 0)
+            pairs = enumerate(zip(found, expected, strict=False))
+            block = next((n for n, pair in pairs if pair[0] != pair[1]), min(len(found), len(expected)))
             what = f"the bytes of block {block} are not those that were written"
-            yield Problem("webdataset.changed", Corrupt, path, what, _FETCH, block << 26)
+            yield Problem("webdataset.changed", Corrupt, path, what, RESTORE, block << 26)
 
 
 def _limited(problems: Iterator[Problem]) -> Iterator[Problem]:

@@ -30,6 +30,7 @@ from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path
 from penstock.formats.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type
 from penstock.formats.webdataset.source import WebdatasetSource
 from penstock.formats.webdataset.typed import TypedSource, Typing
+from penstock.store.limited import read_document
 from penstock.types import OpenOptions
 
 CRUDE = "CrudeWebdataset"
@@ -86,7 +87,7 @@ def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> Data
         ConfigError: it contradicts itself, or has a key that does not exist.
     """
     path = meta_path(root, name)
-    return parse_dataset_yaml(energon_yaml.load(store.get(path), path), path)
+    return parse_dataset_yaml(energon_yaml.load(read_document(store, path), path), path)
 
 
 def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
@@ -233,8 +234,8 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
 def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
     if not found.is_decoded or options.image == "bytes":
         return None
-    image = options.image or found.image_decode
-    return DecodeOptions(trust=options.trust) if image is None else DecodeOptions(image, options.trust)
+    image, trust = options.image or found.image_decode, options.trust or options.trust_parts
+    return DecodeOptions(trust=trust) if image is None else DecodeOptions(image, trust)
 
 
 def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:

@@ -128,7 +128,6 @@ class SqliteIndex:
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
             local.connection = connect(self._store, self.path)
-            local.connection.execute("PRAGMA trusted_schema=OFF").fetchall()
             local.connection.execute("PRAGMA mmap_size=1073741824").fetchall()
             local.pid = os.getpid()
         return local.connection

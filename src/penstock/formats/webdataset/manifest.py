@@ -22,7 +22,7 @@ from penstock.formats.webdataset.nvmeta import (
     read_info,
 )
 from penstock.formats.webdataset.shards import index_path
-from penstock.store.side_file import encode_manifest, file_binding, load_manifest
+from penstock.store.side_file import Facts, file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
@@ -38,18 +38,15 @@ def dataset_binding(counts: Mapping[str, int], bindings: Sequence[str]) -> str:
     return digest(list(counts.items()), list(bindings))
 
 
-def binding_of(store: Store, root: str, counts: Mapping[str, int]) -> str:
-    """`dataset_binding` of what is there: a few reads at any size."""
+def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Facts:
+    """What a dataset says of itself, to hold a side file against: its list of shards, and two of them by their edges.
+
+    Raises:
+        NotFound: one of the two is not there.
+    """
     names = list(counts)
-    return dataset_binding(counts, [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])])
-
-
-def read_manifest(store: Store, root: str, counts: Mapping[str, int]) -> Manifest | None:
-    """The side file; None where there is none, or it does not belong to these shards."""
-    manifest = load_manifest(store, side_path(root))
-    if manifest is None or manifest.format != "webdataset":
-        return None
-    return manifest if manifest.binding == binding_of(store, root, counts) else None
+    bindings = [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])]
+    return Facts("webdataset", dataset_binding(counts, bindings), num_samples=sum(counts.values()))
 
 
 def digests_of(store: Store, path: str) -> tuple[str, ...]:
@@ -76,11 +73,12 @@ def _code_files(store: Store, root: str) -> list[str]:
     return [name for name in files if name.endswith(".py") and "/" not in name]
 
 
-def write_webdataset_manifest(store: Store, path: str, options: OpenOptions) -> str:
+def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
     """Digest all shards of a dataset, and write what is found beside them; returns the side file's path.
 
     Raises:
-        FormatError: the dataset was not prepared.
+        FormatError: the dataset was not prepared; or the side file that is there says otherwise, and `replace` is
+            false.
     """
     root = path.rstrip("/") or path
     counts = read_info(store, root).counts
@@ -89,14 +87,8 @@ def write_webdataset_manifest(store: Store, path: str, options: OpenOptions) -> 
         num_samples=sum(counts.values()),
         size_bytes=sum(store.size(f"{root}/{name}") for name in counts),
         block_digests={name: digests_of(store, f"{root}/{name}") for name in counts},
-        binding=binding_of(store, root, counts),
+        binding=webdataset_facts(store, root, counts).binding,
         tool=f"penstock {penstock.__version__}",
     )
-    staged = store.stage(side_path(root), overwrite=True)
-    try:
-        staged.write(encode_manifest(manifest))
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
-    return staged.path
+    replace_side_file(store, side_path(root), manifest, replace=replace)
+    return side_path(root)

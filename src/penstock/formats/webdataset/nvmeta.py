@@ -22,10 +22,12 @@ from typing import Any
 
 import msgspec
 
+from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Store
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, TooLarge, UnsafeData, Unsupported
-from penstock.formats.webdataset.braces import collapse, expand
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
+from penstock.formats.webdataset.braces import Room, collapse, expand
+from penstock.store.limited import read_document
 
 FOLDER = ".nv-meta"
 INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
@@ -37,7 +39,6 @@ ENERGON_VERSION = "7.4.1"
 
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
-_MOST_NAME_BYTES = 255
 _MOST_SAMPLES = 1 << 48
 _AGAIN = "Make it again: `penstock prepare`"
 
@@ -115,11 +116,12 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     path = meta_path(root, splits.name or SPLIT_YAML)
     if split not in splits.parts:
         raise ConfigError("no such split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
-    shards = [name for text in splits.parts[split] for name in expand(text, path)]
+    room = Room()
+    shards = [name for text in splits.parts[split] for name in expand(text, path, room=room)]
     out: set[str] = set()
     keys: dict[str, list[str]] = {}
     for text in splits.exclude:
-        for name in expand(text, path):
+        for name in expand(text, path, room=room):
             if name in info.counts:
                 out.add(name)
             elif (found := _excluded_sample(name, info)) is not None:
@@ -207,10 +209,7 @@ def document(store: Store, path: str) -> Any:
     Raises:
         FormatError: not the YAML or JSON that its name promises.
     """
-    size_bytes = store.size(path)
-    if size_bytes > _MOST_BYTES:
-        raise TooLarge("this file is too large", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_BYTES}")
-    data = store.get(path)
+    data = read_document(store, path, _MOST_BYTES)
     if not path.endswith(".json"):
         return energon_yaml.load(data, path)
     try:
@@ -244,8 +243,8 @@ def _require_inside(shard: str, path: str) -> None:
     try:
         longest = max(len(os.fsencode(piece)) for piece in shard.split("/"))
     except UnicodeEncodeError:
-        longest = _MOST_NAME_BYTES + 1
-    if longest > _MOST_NAME_BYTES:
+        longest = MOST_NAME_BYTES + 1
+    if longest > MOST_NAME_BYTES:
         raise Corrupt("a shard's name is none that a file can have", path=path, found=repr(shard[:200]))
 
 

@@ -28,11 +28,13 @@ class SampleType:
         name: of its class.
         required: fields that every sample has.
         defaults: the other fields → what they are where nothing is given.
+        cls: the class that describes it, where there is one.
     """
 
     name: str
     required: tuple[str, ...]
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    cls: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -108,11 +110,11 @@ def type_of_class(cls: Any) -> SampleType:
     if is_typeddict(cls):
         names = [name for name in cls.__annotations__ if not name.startswith("__")]
         required = tuple(name for name in names if name in cls.__required_keys__)
-        return SampleType(cls.__name__, required, _optional(*(name for name in names if name not in required)))
+        return SampleType(cls.__name__, required, _optional(*(name for name in names if name not in required)), cls)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         fields = [one for one in dataclasses.fields(cls) if one.init and not one.name.startswith("__")]
         defaults = {one.name: _default(one) for one in fields if _has_default(one)}
-        return SampleType(cls.__name__, tuple(one.name for one in fields if not _has_default(one)), defaults)
+        return SampleType(cls.__name__, tuple(one.name for one in fields if not _has_default(one)), defaults, cls)
     found = getattr(cls, "__name__", type(cls).__name__)
     raise ConfigError("no type of samples", found=found, expected="a dataclass or a TypedDict")
 

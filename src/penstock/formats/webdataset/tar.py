@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from penstock._regular import require_regular
 from penstock.abc import Store
 from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
@@ -365,7 +366,9 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
         yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
         return
     with store.opened(path) as fd:
-        yield (lambda start, stop: os.pread(fd, stop - start, start)), os.fstat(fd).st_size, _SMALL_WINDOW_BYTES
+        status = os.fstat(fd)
+        require_regular(status, path)
+        yield (lambda start, stop: os.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
 
 
 def scan_file(store: Store, path: str) -> Iterator[Run | Member]:

@@ -1,0 +1,39 @@
+"""What data of strangers may expand to, in one place. `docs/guide/limits.md` says it to users.
+
+A limit is far above what real data need, or a multiple of what they hold, and is counted before memory is taken.
+"""
+
+from __future__ import annotations
+
+MOST_NAMES, MOST_NAMES_BYTES = 1 << 21, 1 << 27
+"""Names that the braces of one list stand for, and their characters together."""
+
+MOST_BRACES_DEEP = 10
+"""Braces inside of braces."""
+
+MOST_NODES, MOST_NODES_DEEP, MOST_FILES_DEEP = 1 << 14, 64, 32
+"""Datasets, joins and mixes of a recipe or metadataset with all that it names, inside of one another; and files so."""
+
+MOST_NESTING = 100
+"""Lists and maps inside of one another in YAML or JSON."""
+
+MOST_DOCUMENT_BYTES = 1 << 26
+"""A recipe, a metadataset or a `dataset.yaml`."""
+
+MOST_TOKEN_ID, MOST_TOKENIZER_BYTES = (1 << 22) - 1, 1 << 29
+"""The largest id of a vocabulary (gigatoken takes 57 bytes for each below it, used or not), and a tokenizer's file."""
+
+SQLITE_STEPS, SQLITE_STEPS_PER_BYTE, MOST_SQLITE_VALUE_BYTES = 1_000_000, 8, 1 << 26
+"""Steps of sqlite's machine that a statement may take, for each byte of its file too; and one value."""
+
+UNPACKED_RATIO, LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES = 64, 1 << 24, 1 << 31
+"""A compressed part of a sample may hold so many times its own bytes, so much in any case, and never more than that."""
+
+FRAMES, BYTES_PER_FRAME = 1024, 64
+"""Frames or members of one compressed file, and one more for so many bytes that they hold: empty ones take time."""
+
+EXPRESSION_SECONDS = 10.0
+"""What an expression with a regex may take for one sample."""
+
+MOST_NAME_BYTES = 255
+"""One name of a path, as file systems have it."""

@@ -1,0 +1,44 @@
+"""What the originals take and Penstock has no use for is said in one line, or refused: never passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from inspect import getattr_static
+from typing import Any
+
+from penstock._secrets import logger
+from penstock.errors import ConfigError
+
+_log = logger()
+
+
+def say_unused(owner: str, because: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Log that arguments change nothing here.
+
+    Args:
+        owner: what they were given to.
+        because: what holds in their place.
+        given: argument → value.
+        defaults: argument → value that asks for nothing; None always does.
+    """
+    asked = [f"{name}={value!r}" for name, value in given.items() if value is not None and value != defaults.get(name)]
+    if asked:
+        _log.warning("%s: %s changes nothing here: %s", owner, ", ".join(asked), because)
+
+
+def refuse_overrides(cls: type[Any], base: type[Any], hooks: Iterable[str], hint: str) -> None:
+    """Refuse a subclass with methods of its own that the original calls, and Penstock does not.
+
+    Args:
+        cls: the subclass.
+        base: ours, which it comes from.
+        hooks: names of such methods.
+        hint: what to do instead.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    found = [name for name in hooks if getattr_static(cls, name, None) is not getattr_static(base, name, None)]
+    if found:
+        what = f"{cls.__name__} overrides what is never called here"
+        raise ConfigError(what, found=", ".join(found), hint=hint)

@@ -1,0 +1,88 @@
+"""The samples of a subclass with a `__getitem__` or `get_item` of its own, for those who read by numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_indices
+from penstock._places import place_of
+from penstock._tree import line, tree
+from penstock.abc import Source
+from penstock.errors import ConfigError
+from penstock.types import Batch, IntArray, Place, Sample, Schema
+
+
+class OwnSamples:
+    """One stream's samples as the subclass makes them, as a source.
+
+    Args:
+        source: of the stream, as stored.
+        first: number of its first sample among all of the dataset.
+        name: of the subclass.
+        made: the subclass's samples by numbers of the dataset, int64[k].
+    """
+
+    def __init__(self, source: Any, first: int, name: str, made: Callable[[IntArray], Iterator[Any]]) -> None:
+        self.source = source
+        self._first = first
+        self._name = name
+        self._made = made
+        self.block_starts = source.block_starts
+
+    @property
+    def schema(self) -> Schema:
+        """Open: it is up to the subclass."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and the name of the subclass."""
+        return digest("streaming-subclass", self._name, self.source.fingerprint)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self.get_samples(as_indices([range(len(self))[index]], len(self)))[0]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        samples = list(self._made(indices + self._first))
+        for sample in samples:
+            if not isinstance(sample, Mapping):
+                raise ConfigError(
+                    f"samples of {self._name} have no columns",
+                    found=type(sample).__name__,
+                    expected="dicts, for penstock.Loader",
+                    hint="Use StreamingDataLoader, or give dicts",
+                )
+        return samples
+
+    def place_of(self, index: int, /) -> Place:
+        """What the source knows of it."""
+        return place_of(self.source, index)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source as stored, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the name of the subclass, and the source."""
+        return {"kind": "streaming-subclass", "name": self._name, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: the subclass."""
+        return line("OwnSamples", {"by": self._name})
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)

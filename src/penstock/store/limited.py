@@ -1,0 +1,21 @@
+"""Whole small files: what describes data, and is held in memory as one."""
+
+from __future__ import annotations
+
+from penstock._limits import MOST_DOCUMENT_BYTES
+from penstock.abc import Store
+from penstock.errors import TooLarge
+
+
+def read_document(store: Store, path: str, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        NotFound: no such file.
+        TooLarge: more than `most_bytes`; nothing was read.
+    """
+    size_bytes = store.size(path)
+    if size_bytes > most_bytes:
+        found, expected = f"{size_bytes:,} bytes", f"at most {most_bytes:,}"
+        raise TooLarge("too large for what describes data", path=path, found=found, expected=expected)
+    return store.get(path)

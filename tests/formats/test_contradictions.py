@@ -1,0 +1,192 @@
+"""`verify` is a verdict: data that are not those of their side file are errors, in every format, with their place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.check.verify import write_side_file
+from penstock.cli.main import main
+from penstock.errors import Corrupt
+from penstock.testing.datasets import files_in
+from penstock.types import Depth, Finding
+
+Change = Callable[[Path], None]
+NAMES = {
+    "pbin": "set.pbin",
+    "megatron": "set",
+    "flat-tokens": "set.zarr",
+    "jsonl": "set.jsonl",
+    "mds": "set",
+    "csv": "set",
+    "webdataset": "set",
+    "folder": "set",
+}
+TOKENS, ROWS, TARS = ("pbin", "megatron", "flat-tokens"), ("mds", "csv"), ("webdataset", "folder")
+
+
+def make(folder: Path, format: str, count: int = 40) -> Path:
+    """A dataset of several files, where the format knows such."""
+    path = folder / NAMES[format]
+    options = {
+        "pbin": {"token_bytes": 2},
+        "megatron": {"token_bytes": 2},
+        "flat-tokens": {"chunk_tokens": 256, "compressor": None},
+        "mds": {"columns": {"id": "int", "text": "str"}, "size_limit": 250},
+        "csv": {"columns": {"id": "int", "text": "str"}, "size_limit": 120},
+        "webdataset": {"maxcount": 5},
+    }.get(format, {})
+    with ps.create(path, format=format, **options) as writer:
+        for number in range(count):
+            if format in TOKENS:
+                writer.write({"tokens": np.array([*range(number, number + 600), 0], np.uint16)})
+            elif format in TARS:
+                writer.write({"__key__": f"{number:03d}", "txt": f"text {number % 10} of it"})
+            else:
+                writer.write({"id": number, "text": f"text {number % 10} of it"})
+    return path
+
+
+def data_file(path: Path, format: str, number: int = 1) -> Path:
+    """The `number`-th of the files that hold samples."""
+    if format in ("pbin", "jsonl"):
+        return path
+    if format == "megatron":
+        return path.with_name("set.bin")
+    patterns = {"flat-tokens": "encoded_tokens/[0-9]*", "webdataset": "*.tar", "folder": "*.txt"}
+    return sorted(path.glob(patterns.get(format, f"*.{format}")))[number]
+
+
+def verdict(path: Path, format: str, depth: Depth = "full") -> list[Finding]:
+    return [one for one in ps.verify(path, format=format, depth=depth) if one.severity == "error"]
+
+
+def grown(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n{}\n  ")
+
+
+def inserted(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + b"\0\1" + data[len(data) // 2 :])
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 2
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("change", [grown, inserted, cut, flipped])
+@pytest.mark.parametrize("format", NAMES)
+def test_a_changed_file_is_an_error_with_its_place(tmp_path: Path, format: str, change: Change) -> None:
+    path = make(tmp_path, format)
+    assert ps.verify(path, format=format, depth="full") == []
+    file = data_file(path, format)
+    change(file)
+    found = verdict(path, format)
+    assert any(str(file) in one.path for one in found), found
+
+
+@pytest.mark.parametrize("change", [grown, cut])
+@pytest.mark.parametrize("format", ["pbin", "megatron", "jsonl"])
+def test_another_size_is_found_at_once(tmp_path: Path, format: str, change: Change) -> None:
+    path = make(tmp_path, format)
+    change(data_file(path, format))
+    assert verdict(path, format, "quick")
+
+
+@pytest.mark.parametrize("format", ["flat-tokens", "mds", "csv", "webdataset", "folder"])
+def test_swapped_and_two_damaged_files(tmp_path: Path, format: str) -> None:
+    path = make(tmp_path, format)
+    first, second = (data_file(path, format, number) for number in (2, 3))
+    whole = first.read_bytes(), second.read_bytes()
+    assert whole[0] != whole[1]
+    first.write_bytes(whole[1])
+    second.write_bytes(whole[0])
+    found = {one.path for one in verdict(path, format)}
+    assert {str(first), str(second)} <= found
+    for file, data in zip((first, second), whole, strict=True):
+        file.write_bytes(data)
+        flipped(file)
+    found = {one.path for one in verdict(path, format)}
+    assert {str(first), str(second)} <= found
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_the_side_file_of_other_data_and_a_damaged_one(tmp_path: Path, format: str) -> None:
+    path = make(tmp_path / "a", format)
+    other = make(tmp_path / "b", format, 30)
+    [side] = [name for name in files_in(tmp_path / "a") if name.endswith(".penstock")]
+    shutil.copy(tmp_path / "b" / side, tmp_path / "a" / side)
+    assert verdict(path, format, "quick")
+    # Two damaged at once: what proves the data is not readable, so they are not proved.
+    (tmp_path / "a" / side).write_bytes(b"{")
+    flipped(data_file(path, format))
+    assert any(one.path == str(tmp_path / "a" / side) for one in verdict(path, format, "quick"))
+    assert verdict(other, format) == []
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_a_side_file_of_more_samples_than_there_are(tmp_path: Path, format: str) -> None:
+    path = make(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    told = json.loads(side.read_bytes())
+    side.write_text(json.dumps(told | {"num_samples": 10**15}))
+    source = ps.open(path, format=format)
+    assert len(source) == 40
+    assert source[39]
+    with pytest.raises(IndexError):
+        source[40]
+    assert verdict(path, format, "quick")
+
+
+def test_a_packed_file_whose_side_file_counts_others_never_answers_wrong(tmp_path: Path) -> None:
+    path = make(tmp_path, "pbin")
+    side = tmp_path / "set.pbin.penstock"
+    side.write_bytes(side.read_bytes().replace(b'"num_samples": 40', b'"num_samples": 41'))
+    source = ps.open(path)
+    assert len(source) == 41  # the index is not read for this
+    with pytest.raises(Corrupt, match="41 in the side file"):
+        source[40]
+    assert ps.open(path).tokens(0, 3).tolist() == [0, 1, 2]  # type: ignore[attr-defined]
+    assert write_side_file(path, replace=True) == str(side)
+    assert len(ps.open(path)) == 40
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_what_contradicts_is_blessed_only_by_name(
+    tmp_path: Path, format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make(tmp_path, format)
+
+    def run(*words: str) -> int | str | None:
+        with pytest.raises(SystemExit) as ended:
+            main(["verify", str(path), "--format", format, *words])
+        return ended.value.code
+
+    assert run("--write-manifest") == 0
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    before = json.loads(side.read_bytes())
+    digests = {name: ["0" * 32] * len(found) for name, found in before["block_digests"].items()}
+    assert digests
+    side.write_text(json.dumps(before | {"block_digests": digests}))  # as if every byte had changed
+    with pytest.raises(Corrupt, match="--replace-manifest"):
+        write_side_file(path, format=format)
+    capsys.readouterr()
+    assert run("--depth", "quick", "--write-manifest") not in (0, 1)
+    assert "--replace-manifest" in capsys.readouterr().err
+    assert run("--depth", "full") == 1
+    assert "--replace-manifest" in capsys.readouterr().out
+    assert run("--depth", "full", "--replace-manifest") == 0
+    assert run("--depth", "full") == 0
+    assert json.loads(side.read_bytes())["block_digests"] == before["block_digests"]
