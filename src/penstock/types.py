@@ -268,4 +268,5 @@ class OpenOptions:
     read: ReadMode = "auto"
     image: str | None = None
     validate_hash: str | None = None
+    follow_links: bool = False
     trust_parts: bool = False

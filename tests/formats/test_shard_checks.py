@@ -154,7 +154,7 @@ def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
     (folder / "shard.00001.mds").rename(tmp_path / "outside.mds")
     (folder / "shard.00001.mds").symlink_to(tmp_path / "outside.mds")
     assert [one.code for one in errors(folder, "full")] == ["shards.link"]
-    assert errors(folder, "full", trust=True) == []
+    assert errors(folder, "full", follow_links=True) == []
 
 
 def test_another_number_of_samples(tmp_path: Path) -> None:

@@ -127,10 +127,10 @@ def test_names_and_order_of_shards(tmp_path: Path) -> None:
     elsewhere = write_tar(tmp_path / "elsewhere" / "linked.tar", [("l.txt", b"x")])
     (tmp_path / "set" / "link").symlink_to(elsewhere.parent)
     (tmp_path / "set" / "a" / "loop").symlink_to(tmp_path / "set")
-    summary = prepare_webdataset(tmp_path / "set", split_ratio=(1, 0, 0))
+    summary = prepare_webdataset(tmp_path / "set", split_ratio=(1, 0, 0), follow_links=True)
     names = ["a/x.tar", "a-b/x.tar", "a.tar", "br{1,2}.tar", "link/linked.tar", "odd#name %41.tar"]
     assert list(summary.shard_counts) == names
-    source: Any = ps.open(tmp_path / "set", raw=True)
+    source: Any = ps.open(tmp_path / "set", raw=True, follow_links=True)
     assert [sample["__key__"] for sample in source] == ["k0", "k1", "k2", "k3", "l", "k4"]
     assert source.get("k3.txt") == b"x"
 

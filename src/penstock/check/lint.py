@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.abc import Source, Store
-from penstock.check.verify import find_format, open_options
+from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats.webdataset.dataset_yaml import typed_view
 from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
@@ -45,6 +45,7 @@ def lint(
     split_config: str | None = None,
     format: str | None = None,
     trust: bool = False,
+    follow_links: bool = False,
     progress: Progress | None = None,
 ) -> LintReport:
     """Read and decode every sample of a dataset; bad ones never raise.
@@ -56,6 +57,7 @@ def lint(
         split_config: name of the file there that says which shards a split has.
         format: format name; found by sniffing where it is None.
         trust: run code that comes with the data.
+        follow_links: read files through links that lead out of the dataset's folder.
         progress: told what is done.
 
     Raises:
@@ -63,17 +65,18 @@ def lint(
         ConfigError: no such split, or configs for data that have none.
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
-    store, root, chosen = find_format(path, format)
-    flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
-    findings = list(chosen.check(store, root, open_options({}), "quick")) if chosen.traits.verify else []
+    given = OpenOptions(trust=trust, follow_links=follow_links)
+    store, root, chosen = find_format(path, format, given)
+    findings = list(chosen.check(store, root, replace(given, trust=False), "quick")) if chosen.traits.verify else []
     if chosen.name == _FORMAT:
         root = root.rstrip("/") or root
-        sources = _open_splits(store, root, splits, dataset_config, split_config, trust)
+        sources = _open_splits(store, root, splits, dataset_config, split_config, given)
     else:
         if dataset_config != DATASET_YAML or split_config is not None:
             found = dataset_config if split_config is None else split_config
             raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
-        opened = chosen.open(store, root, open_options({"trust": trust, **flavor}))
+        flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
+        opened = chosen.open(store, root, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     total, done = sum(map(len, sources.values())), 0
     causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many there are
@@ -92,7 +95,12 @@ def lint(
 
 
 def _open_splits(
-    store: Store, root: str, wanted: Sequence[str] | None, dataset_config: str, split_config: str | None, trust: bool
+    store: Store,
+    root: str,
+    wanted: Sequence[str] | None,
+    dataset_config: str,
+    split_config: str | None,
+    given: OpenOptions,
 ) -> dict[str, Source[Sample]]:
     if split_config is not None and not store.exists(meta_path(root, split_config)):
         raise NotFound("no such list of splits", path=meta_path(root, split_config))
@@ -102,13 +110,13 @@ def _open_splits(
         have = ", ".join(known.parts) or "none"
         raise ConfigError("no such split", path=root, found=", ".join(missing), expected=have)
     names: list[str | None] = list(wanted or [name for name, shards in known.parts.items() if shards]) or [None]
-    return {name or "": _open_split(store, root, name, known, dataset_config, trust) for name in names}
+    return {name or "": _open_split(store, root, name, known, dataset_config, given) for name in names}
 
 
 def _open_split(
-    store: Store, root: str, name: str | None, known: Any, dataset_config: str, trust: bool
+    store: Store, root: str, name: str | None, known: Any, dataset_config: str, given: OpenOptions
 ) -> Source[Sample]:
-    options = OpenOptions(split=name, trust=trust)
+    options = replace(given, split=name)
     raw = open_raw(store, root, options, known)
     if store.exists(meta_path(root, dataset_config)):
         return typed_view(raw, store, root, options, dataset_config=dataset_config)

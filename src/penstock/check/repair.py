@@ -27,10 +27,10 @@ def repair(
         NotFound: nothing is at `path`.
         Unsupported: the format has no repair.
     """
-    store, root, chosen = find_format(path, format)
+    opened = open_options(options)
+    store, root, chosen = find_format(path, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
-    opened = open_options(options)
     if not write or store.is_folder(root):
         return _repair(store, root, chosen, opened, write=write)
     with claimed(store, root) as held:  # also where nothing is wrong: what a killed repair left of its claim goes

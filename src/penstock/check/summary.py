@@ -30,8 +30,9 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         NotFound: nothing is at `path`.
         FormatError: it can't be opened.
     """
-    store, root, chosen = find_format(path, format)
-    source = chosen.open(store, root, open_options(options))
+    given = open_options(options)
+    store, root, chosen = find_format(path, format, given)
+    source = chosen.open(store, root, given)
     manifest = manifest_of(source)
     found: dict[str, Any] = {
         "path": os.fspath(path),

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from penstock.abc import Format, Store, SupportsManifest
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.formats import get_format, sniff
 from penstock.store.cache import CachedStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve_dataset
 from penstock.types import Depth, Finding, OpenOptions
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
@@ -38,15 +38,22 @@ def verify(
     """
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
-    store, root, chosen = find_format(path, format)
+    given = open_options(options)
+    store, root, chosen = find_format(path, format, given)
     if depth == "full" and isinstance(store, CachedStore):
         store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
-    return list(chosen.check(store, root, open_options(options), depth))
+    found: list[Finding] = []
+    try:
+        found.extend(chosen.check(store, root, given, depth))
+    except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
+        where = str(error.path or root)
+        found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
+    return found
 
 
-def find_format(path: str | os.PathLike[str], format: str | None) -> tuple[Store, str, Format]:
+def find_format(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> tuple[Store, str, Format]:
     """Store, path in it, and format (sniffed where `format` is None) of a dataset."""
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=options.follow_links)
     return store, root, get_format(format) if format else sniff(store, root)
 
 
@@ -88,8 +95,9 @@ def write_side_file(
         Unsupported: the format keeps no side file.
         Corrupt: the data contradict the side file that is there, and `replace` is false.
     """
-    store, root, chosen = find_format(path, format)
+    given = open_options(options)
+    store, root, chosen = find_format(path, format, given)
     if not isinstance(chosen, SupportsManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
-    return chosen.write_manifest(store, root, open_options(options), **more)
+    return chosen.write_manifest(store, root, given, **more)

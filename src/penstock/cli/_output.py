@@ -19,6 +19,10 @@ _PATIENCE_SECONDS = 1.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
+follow_links_option = click.option(
+    "--follow-links", is_flag=True, help="Read files through links that lead out of a dataset's folder."
+)
+
 
 class LocalPath(click.Path):
     """A path of this machine, `file://` too; handed on as a `pathlib.Path`."""

@@ -47,8 +47,8 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
     """
     from penstock.prepare.energon import peek_webdataset, plan_webdataset
 
-    plan = plan_webdataset(path, exclude=options["exclude"])
-    samples = peek_webdataset(path, plan.shards, samples=_SAMPLES)
+    plan = plan_webdataset(path, exclude=options["exclude"], follow_links=options["follow_links"])
+    samples = peek_webdataset(path, plan.shards, samples=_SAMPLES, follow_links=options["follow_links"])
     _show_shards(plan)
     _show_samples(samples)
     answers = Answers(overwrite=options["overwrite"])

@@ -7,14 +7,16 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from penstock.cli._output import follow_links_option
 from penstock.errors import ConfigError, UnsafeData
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def recipe_options(command: Command) -> Command:
-    """`RECIPE --split --mode --global-batch --seed --world --lanes --trust`."""
+    """`RECIPE --split --mode --global-batch --seed --world --lanes --trust --follow-links`."""
     for option in (
+        follow_links_option,
         click.option("--trust", is_flag=True, help="Import the functions that the recipe names."),
         click.option("--lanes", type=click.IntRange(1), help="Lanes of the order, where the recipe has none."),
         click.option("--world", type=click.IntRange(1), help="Data-parallel ranks."),
@@ -43,8 +45,9 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
     theirs = is_metadataset(read.node)
     mode = options["mode"] or ("val" if split.startswith(("val", "test")) else "train")
     functions = {} if options["trust"] else Unread()
-    given = {"lanes": lanes} if theirs and lanes else {}
-    data = open_recipe(read, functions=functions, trust=options["trust"], split=split, mode=mode, seed=seed, **given)
+    given: dict[str, Any] = {"trust": options["trust"], "follow_links": options["follow_links"]}
+    given |= {"lanes": lanes} if theirs and lanes else {}
+    data = open_recipe(read, functions=functions, split=split, mode=mode, seed=seed, **given)
     data = _ordered(data, (mode == "train") if theirs else seed is not None, seed, lanes)
     batch = {key: value for key, value in read.batch.items() if key in ("global_batch", "world")}
     return data, batch | {key: options[key] for key in ("global_batch", "world") if options[key] is not None}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import human_bytes, json_option
+from penstock.cli._output import follow_links_option, human_bytes, json_option
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -16,9 +16,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --layout --split --eos-id --overwrite --json`."""
+    """`--to --format --layout --split --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
+        follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
         click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
         click.option("--split", help="Split of the source, for formats that have splits."),

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, human_bytes, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 
 @click.command()
@@ -41,6 +41,7 @@ from penstock.cli._output import emit, human_bytes, json_option, note, progress
     "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the target's writer."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
+@follow_links_option
 @json_option
 def command(
     source: str,

@@ -7,29 +7,38 @@ from typing import Any
 import click
 
 from penstock.cli._energon import refuse_given
-from penstock.cli._output import emit, human_bytes, json_option
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 
 @click.command()
 @click.argument("path")
 @click.option("--split-config", help="Says which shards a split has; by default split.yaml.")
 @click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
+@follow_links_option
 @json_option
 @click.pass_context
-def command(context: click.Context, path: str, split_config: str | None, dataset_config: str, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    path: str,
+    split_config: str | None,
+    dataset_config: str,
+    follow_links: bool,
+    as_json: bool,
+) -> None:
     """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
     from penstock.formats.webdataset.source import raw_details
-    from penstock.store.resolve import resolve
+    from penstock.store.resolve import resolve_dataset
 
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     chosen = sniff(store, root)
     if chosen.name == "webdataset":
         found = raw_details(store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config)
     else:
         refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
+        options["follow_links"] = follow_links
         told = summarise(path, format=chosen.name, **options)
         found = {"format": chosen.name, "samples": told["samples"], "size_bytes": told["size_bytes"]}
     emit({"path": path, **found}, as_json=as_json, text=lambda: _text(path, found))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option
+from penstock.cli._output import emit, follow_links_option, json_option
 
 _LINE_CHARACTERS = 200
 _JSON_TOKENS = 4096
@@ -23,6 +23,7 @@ _JSON_TOKENS = 4096
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
+@follow_links_option
 @json_option
 def command(
     path: str,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, human_bytes, json_option, table
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, table
 
 _BAR = 40
 
@@ -17,6 +17,7 @@ _BAR = 40
 @click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
 @click.option("--split", help="Split of a dataset that has several.")
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@follow_links_option
 @json_option
 def command(path: str, format_name: str | None, as_json: bool, **options: Any) -> None:
     """What a dataset is: counts, sizes, schema, lengths of documents, and what its side file says."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, json_option, note, progress
 
 
 @click.command()
@@ -17,6 +17,7 @@ from penstock.cli._output import emit, json_option, note, progress
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data, such as a sample_loader.py.")
 @click.option("--parallel", type=int, help="Taken from Energon; one process reads.")
+@follow_links_option
 @json_option
 def command(
     path: str, split_parts: str | None, format_name: str | None, parallel: int | None, as_json: bool, **options: Any

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli._output import follow_links_option
+
 
 @click.command()
 @click.argument("path")
@@ -13,10 +15,13 @@ import click
 )
 @click.option("-d", "--detach", is_flag=True, help="Go to the background.")
 @click.option("-w", "--allow-slow", is_flag=True, help="Taken from Energon: old indexes need no permission here.")
-def command(path: str, mountpoint: str, sample_folders: bool, detach: bool, allow_slow: bool) -> None:
+@follow_links_option
+def command(
+    path: str, mountpoint: str, sample_folders: bool, detach: bool, allow_slow: bool, follow_links: bool
+) -> None:
     """Show the parts of a WebDataset's samples as files, read-only, until Ctrl-C or `fusermount -u MOUNTPOINT`."""
     from penstock.cli._output import note
     from penstock.view.mount import mount
 
     note(f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C"))
-    mount(path, mountpoint, by_sample=sample_folders, detach=detach)
+    mount(path, mountpoint, by_sample=sample_folders, detach=detach, follow_links=follow_links)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli._output import emit, human_bytes, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 if TYPE_CHECKING:
     from penstock.prepare import PackReport
@@ -80,6 +80,7 @@ _SHOWN = 10
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @click.option("--restart", is_flag=True, help="Throw away what an unfinished run has finished.")
+@follow_links_option
 @json_option
 def command(
     inputs: tuple[str, ...], output: str, field: tuple[str, ...], join: str | None, as_json: bool, **options: Any
@@ -106,7 +107,8 @@ def command(
     started = time.perf_counter()
     total_bytes = None
     if "-" not in inputs:
-        total_bytes = sum(map(os.path.getsize, find_paths(inputs, options["input_format"])))
+        paths = find_paths(inputs, options["input_format"], follow_links=options["follow_links"])
+        total_bytes = sum(map(os.path.getsize, paths))
     with progress("pack", total=total_bytes) as advance:
 
         def tell(now: PackProgress) -> None:

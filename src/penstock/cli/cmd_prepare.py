@@ -16,7 +16,7 @@ from penstock.cli._energon import (
     use_tmp_path,
     workers_option,
 )
-from penstock.cli._output import emit, human_bytes, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 if TYPE_CHECKING:
     from penstock.prepare.energon import PrepareSummary
@@ -55,6 +55,7 @@ _PEEKED = 2
 @click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
 @progress_option
 @tmp_path_option
+@follow_links_option
 @json_option
 @click.pass_context
 def command(
@@ -71,7 +72,7 @@ def command(
         return
     if path.endswith((".yaml", ".yml")):
         refuse_given(context, (*_OF_SHARDS, "workers", "overwrite"), "A metadataset is only opened")
-        _check_metadataset(path, as_json)
+        _check_metadataset(path, as_json, options["follow_links"])
         return
     media = take_media(options)
     if media is None and options["media_metadata"]:
@@ -139,6 +140,7 @@ def _prepare(
             overwrite=answers.overwrite,
             dataset=answers.dataset,
             sqlite=not options["no_sqlite"],
+            follow_links=options["follow_links"],
             media=None if media is None else ShardMedia(media_filter(*media), options["exact"]),
             progress=(lambda done, total: advance(done, f"of {total:,}")) if options["show_progress"] else None,
         )
@@ -178,8 +180,9 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
             raise click.BadParameter(f"no JSON: {error}", param_hint="--field-map") from None
         if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
             raise click.BadParameter('no map of texts, such as {"image": "jpg"}', param_hint="--field-map")
-    shards = plan_webdataset(path, exclude=options["exclude"]).shards
-    samples = peek_webdataset(path, shards, samples=_PEEKED)
+    follow_links = options["follow_links"]
+    shards = plan_webdataset(path, exclude=options["exclude"], follow_links=follow_links).shards
+    samples = peek_webdataset(path, shards, samples=_PEEKED, follow_links=follow_links)
     if fields is not None and name != CRUDE:
         for field, shown in check_field_map(fields, name, samples).items():
             note(f"{field}: {fields[field]} -> {shown}")
@@ -215,10 +218,10 @@ def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)
 
 
-def _check_metadataset(path: str, as_json: bool) -> None:
+def _check_metadataset(path: str, as_json: bool, follow_links: bool) -> None:
     """A metadataset needs no preparation here: joins are made when it is opened. So it is opened."""
     from penstock.recipe.metadataset import open_metadataset
 
-    opened = open_metadataset(path)
+    opened = open_metadataset(path, follow_links=follow_links)
     text = f"{path}: opens; it needs no preparation, joins are made when it is opened\n{opened}"
     emit({"path": path, "opens": True}, as_json=as_json, text=text)

@@ -14,7 +14,7 @@ from penstock.cli._energon import (
     use_tmp_path,
     workers_option,
 )
-from penstock.cli._output import emit, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, json_option, note, progress
 
 _SHOWN = 10
 
@@ -25,6 +25,7 @@ _SHOWN = 10
 @workers_option
 @progress_option
 @tmp_path_option
+@follow_links_option
 @json_option
 def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, exact: bool, **options: Any) -> None:
     """Media metadata of a folder of files, or of a prepared WebDataset: what headers say.
@@ -44,6 +45,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             patterns=patterns,
             workers=options["workers"],
             exact=exact,
+            follow_links=options["follow_links"],
             progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,
         )
     if not as_json:

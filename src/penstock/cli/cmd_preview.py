@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._energon import refuse_given
-from penstock.cli._output import note
+from penstock.cli._output import follow_links_option, note
 
 
 @click.command()
@@ -19,6 +19,7 @@ from penstock.cli._output import note
 @click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@follow_links_option
 def command(
     path: str,
     split: str | None,
@@ -28,6 +29,7 @@ def command(
     pictures: bool | None,
     dataset_config: str | None,
     format_name: str | None,
+    follow_links: bool,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
     import shutil
@@ -42,7 +44,7 @@ def command(
     if split is not None and "," in split:
         note(f"--split {split}: the first of them is shown")
     on_terminal = sys.stdout.isatty()
-    source = _open(path, None if split is None else split.split(",")[0], format_name)
+    source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
     if key is not None:
         start = source.index_of(key)
     rows = 12 if (on_terminal if pictures is None else pictures) else 0
@@ -55,7 +57,7 @@ def command(
             return
 
 
-def _open(path: str, split: str | None, format_name: str | None) -> Any:
+def _open(path: str, split: str | None, format_name: str | None, follow_links: bool) -> Any:
     from penstock.formats import get_format, open_source, sniff
     from penstock.store.resolve import resolve
 
@@ -66,4 +68,4 @@ def _open(path: str, split: str | None, format_name: str | None) -> Any:
         more["split"] = split
     elif split is not None:
         raise click.UsageError(f"{path} has no splits: leave out --split.")
-    return open_source(path, format=name, **more)
+    return open_source(path, format=name, follow_links=follow_links, **more)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option
+from penstock.cli._output import emit, follow_links_option, json_option
 
 
 @click.command()
@@ -15,6 +15,7 @@ from penstock.cli._output import emit, json_option
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--eos-id", type=int, help="Id that ends each document; lets a lost index be rebuilt.")
+@follow_links_option
 @json_option
 def command(path: str, write: bool, format_name: str | None, as_json: bool, **options: Any) -> None:
     """Mend known damage. Without --write it only lists what it would do."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, json_option
+from penstock.cli._output import emit, follow_links_option, json_option
 
 
 @click.command()
@@ -22,6 +22,7 @@ from penstock.cli._output import emit, json_option
     is_flag=True,
     help="The same, also where the data contradict the side file that is there: they are right, and it is not.",
 )
+@follow_links_option
 @json_option
 def command(
     path: str,

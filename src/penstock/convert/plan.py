@@ -16,10 +16,10 @@ from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format, sniff
 from penstock.store.outputs import output_path, require_other
-from penstock.store.resolve import absolute, resolve
+from penstock.store.resolve import absolute, resolve, resolve_dataset
 from penstock.types import Manifest, OpenOptions, Sample
 
-_OF_SOURCE = ("layout", "flavor", "raw", "trust", "eos_id", "columns", "read")
+_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "columns", "read")
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
 
 
@@ -114,7 +114,7 @@ def _open(
     source: str | os.PathLike[str], format: str | None, options: Mapping[str, Any]
 ) -> tuple[Source[Sample], str, str]:
     """The source, its path and its format."""
-    store, path = resolve(source)
+    store, path = resolve_dataset(source, follow_links=options.get("follow_links", False))
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **options}
     if "columns" in given:

@@ -20,7 +20,7 @@ from penstock.formats._shard_source import ShardSource
 from penstock.formats._shard_writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other
-from penstock.store.resolve import absolute, resolve
+from penstock.store.resolve import absolute, resolve, resolve_dataset
 from penstock.types import Manifest, OpenOptions, Sample
 
 TABLES = (".csv", ".tsv")
@@ -135,7 +135,8 @@ def _input(source: Any, asked: Asked) -> tuple[Input, str, list[Sample]]:
         path = absolute(resolve(source)[1])
         place = Place(LocalStore(), path, "table", OpenOptions())
         return Input(path, place, place.open()), "value", _first(TableRows(path))
-    store, path = resolve(cast(str, source))
+    follow_links = asked.of_source.get("follow_links", False)
+    store, path = resolve_dataset(cast(str, source), follow_links=follow_links)
     format = asked.format or sniff(store, path).name
     options: dict[str, Any] = {"read": "pread", **asked.of_source} | ({"raw": True} if format in STORED else {})
     place = Place(store, path, get_format(format).name, OpenOptions(**options))

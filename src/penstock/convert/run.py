@@ -100,9 +100,10 @@ def convert(
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         progress: called with samples done and a text.
-        options: `layout, eos_id, flavor, raw, trust, read, source_split` of the source, as `penstock.open`
-            takes them; all others are the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`,
-            `size_limit=`, `compression=`, `hashes=` or `split=`. A target without splits leaves `split=` to the source.
+        options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
+            `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
+            `token_bytes=`, `dtype=`, `size_limit=`, `compression=`, `hashes=` or `split=`. A target without
+            splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.

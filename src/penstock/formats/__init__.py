@@ -15,7 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
-from penstock.store.resolve import resolve
+from penstock.store.local import LocalStore
+from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
@@ -101,6 +102,8 @@ def sniff(store: Store, path: str) -> Format:
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons: list[str] = []
+    # What a link leads to may tell the format: it is refused, by name, when it is read.
+    store = store.within(None) if isinstance(store, LocalStore) else store
     for name in _by_likelihood(store, path):
         one = get_format(name)
         sniffed = one.sniff(store, path)
@@ -126,6 +129,7 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None,
     read: ReadMode = "auto",
     validate_hash: str | None = None,
+    follow_links: bool = False,
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
@@ -145,13 +149,14 @@ def open_source(
         read: `"mmap"`, `"pread"`, or `"auto"`: mmap on local disks, pread on network file systems.
         validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
             whole copies of remote shards are checked by all digests there are, ranges of them by none.
+        follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
 
     Raises:
         NotFound: nothing is at `path`.
         FormatError: the data are not what their format says.
         ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
     """
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     options = OpenOptions(
         split=split,
         flavor=flavor,
@@ -163,6 +168,7 @@ def open_source(
         columns=None if columns is None else tuple(columns),
         read=read,
         validate_hash=validate_hash,
+        follow_links=follow_links,
     )
     chosen = get_format(format) if format else sniff(store, root)
     if validate_hash is not None and not chosen.traits.hashes:

@@ -20,7 +20,7 @@ from penstock._optional import require
 from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Sample, Schema
@@ -193,6 +193,7 @@ class ArrowSource:
         given = self._options
         options: dict[str, Any] = {} if given.split is None else {"split": given.split}
         options |= {} if given.columns is None else {"columns": list(given.columns)}
+        options |= {"follow_links": True} if given.follow_links else {}
         return {"kind": "open", "format": self._name, "path": redact(self.path), **options}
 
     def summary(self) -> str:
@@ -333,6 +334,8 @@ def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Fi
     findings: list[Finding] = []
     try:
         n_blocks = len(source.block_starts) - 1
+    except UnsafeData:
+        raise
     except PenstockError as error:
         return [_finding(error, format_name, source.path)]
     chosen = {"quick": (), "sample": (0, n_blocks - 1), "full": range(n_blocks)}[depth]

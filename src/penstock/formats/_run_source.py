@@ -273,6 +273,7 @@ class RunSource:
         """Format, path and options."""
         one = self._opening
         known = {} if one.options.eos_id is None else {"eos_id": one.options.eos_id}
+        known |= {"follow_links": True} if one.options.follow_links else {}
         return {"kind": "open", "format": one.format, "path": redact(one.path), **dict(one.params), **known}
 
     def summary(self) -> str:

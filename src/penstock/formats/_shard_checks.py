@@ -27,6 +27,7 @@ from penstock.formats._shard_source import folder_of, read_index, splits_in
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
+from penstock.store.resolve import real_path
 from penstock.types import Depth, Finding, OpenOptions
 
 _SAMPLED_SHARDS = 64
@@ -111,9 +112,7 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     except PenstockError as error:
         yield _problem("shards.index", error, where, _REBUILD)
         return
-    check = _Check(
-        Folder(store, path, way_to_read(store, path, options.read) == "mmap", options.trust), index, options, depth
-    )
+    check = _Check(Folder(store, path, way_to_read(store, path, options.read) == "mmap"), index, options, depth)
     if not index.shards:
         yield _warning("shards.empty", where, "the index lists no shard", "Nothing, if it is meant to be empty")
     yield from _unlisted(check)
@@ -141,11 +140,11 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         there = 0
         for file in (zipped, raw) if zipped else (raw,):
             try:
-                size_bytes = check.folder.store.size(check.folder.place(file))
+                size_bytes = check.folder.store.size(real_path(check.folder.store, check.folder.place(file)))
             except NotFound:
                 continue
             except PenstockError as error:
-                yield _problem("shards.link", error, where, "Pass --trust if the link is meant")
+                yield _problem("shards.link", error, where, "Pass --follow-links if the link is meant")
                 return
             there += 1
             if size_bytes != file.size_bytes:

@@ -6,7 +6,6 @@ text formats. It is checked once a shard, against the index and the real size of
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ from numpy.typing import NDArray
 from penstock.abc import Buffer, Store, SupportsCopies, SupportsMmap
 from penstock.codec.compress import FAMILIES, decompress
 from penstock.codec.hashes import ALGORITHMS, hasher
-from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated, UnsafeData
+from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats._index_json import Shard, ShardFile
-from penstock.store.local import LocalStore
 from penstock.types import Batch, Extent, Field, IntArray, Sample
 
 _PIECE_BYTES = 1 << 24
@@ -68,29 +66,17 @@ class Folder:
         store: holds them.
         path: the folder of the index.
         mapped: files are mapped.
-        trust: files may be links to outside the folder.
         validate_hash: algorithm by whose digest in the index each file is checked, whole, before it is read.
     """
 
     store: Store
     path: str
     mapped: bool
-    trust: bool
     validate_hash: str | None = None
 
     def place(self, file: ShardFile) -> str:
-        """Path of a file in the store.
-
-        Raises:
-            UnsafeData: it is a link that leaves the folder.
-        """
-        path = f"{self.path}/{file.basename}"
-        if not self.trust and isinstance(self.store, LocalStore):
-            real, root = os.path.realpath(path), os.path.realpath(self.path)
-            if not real.startswith(root.rstrip("/") + "/"):
-                hint = "Pass trust=True if links out of the folder are meant"
-                raise UnsafeData("a file of the dataset is a link out of its folder", path=path, found=real, hint=hint)
-        return path
+        """Path of a file in the store."""
+        return f"{self.path}/{file.basename}"
 
 
 class WholeShard:

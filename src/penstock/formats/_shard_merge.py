@@ -30,7 +30,7 @@ from penstock.formats._shard_source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Manifest
 
@@ -42,6 +42,7 @@ def merge_index(
     parts: Iterable[str | os.PathLike[str]] | None = None,
     *,
     overwrite: bool = False,
+    follow_links: bool = False,
     store: Store | None = None,
 ) -> int:
     """Write `out/index.json` over the shards of datasets below `out`, which stay where they are.
@@ -51,9 +52,9 @@ def merge_index(
 
     Args:
         out: folder of the new index.
-        parts: folders below it, or their index files, in the order wanted; by default all that have an index, without
-            those below another one.
+        parts: folders below it, or their index files, in the order wanted; by default all outermost that have an index.
         overwrite: replace an index that is there.
+        follow_links: read indexes through links that lead out of `out`.
         store: where they are; follows from `out` where it is None.
 
     Returns:
@@ -65,7 +66,7 @@ def merge_index(
         FormatError: the index of a part is damaged.
     """
     found, root = resolve(out)
-    store, root = store or found, folder_of(root)
+    store = within(store or found, root := folder_of(root), follow_links=follow_links)
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
     if not names:
         raise NotFound("no dataset below this folder", path=root, expected=f"{INDEX_NAME} in a folder below")
@@ -134,12 +135,10 @@ class Part:
     Attributes:
         store: where it is.
         path: folder of its index.
-        trust: files may be links out of the folder.
     """
 
     store: Store
     path: str
-    trust: bool = False
 
 
 def common_layout(shards: Sequence[Shard], path: str) -> Layout:
@@ -202,7 +201,7 @@ def copy_shards(
     try:
         copied: list[Shard] = []
         for part, shards in sources:
-            folder = Folder(part.store, part.path, mapped=False, trust=part.trust)
+            folder = Folder(part.store, part.path, mapped=False)
             copied += [
                 _copy_shard(folder, one, len(copied) + at, output, digests, sizes) for at, one in enumerate(shards)
             ]

@@ -88,7 +88,7 @@ class ShardSource:
         self._first: list[int] = index.starts.tolist()
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
-        self._folder = Folder(store, path, mapped, options.trust, options.validate_hash)
+        self._folder = Folder(store, path, mapped, options.validate_hash)
         _require_hashes(index.shards, options.validate_hash, path)
         if options.validate_hash is None and isinstance(store, SupportsCopies):
             _say_unchecked(index.shards, path)
@@ -255,6 +255,7 @@ class ShardSource:
         options |= {"raw": True} if self._options.raw else {}
         options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
+        options |= {"follow_links": True} if self._options.follow_links else {}
         return {"kind": "open", "format": self._name, "path": redact(self._folder.path), **options}
 
     def summary(self) -> str:

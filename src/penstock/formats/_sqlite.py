@@ -68,8 +68,9 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         OSError: the system refused.
         sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
     """
-    local = path
-    if not isinstance(store, LocalStore):
+    if isinstance(store, LocalStore):
+        local = store.real_path(path)
+    else:
         copy = _copy(store, path)
         if not isinstance(copy, str):
             return _in_memory(copy)

@@ -21,6 +21,7 @@ from penstock._optional import require
 from penstock.abc import Store, Writer
 from penstock.errors import Corrupt, NotFound, PenstockError, Unsupported
 from penstock.formats._arrow import EXTRA, ArrowSource, arrow_faults, check_blocks, open_file, require_same_schema
+from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
 from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
@@ -81,7 +82,12 @@ def parquet_files(store: Store, path: str) -> list[str]:
     if not store.is_folder(path):
         store.size(path)
         return [path]
-    files = [one for one in store.list(path) if one.endswith(SUFFIXES) and not _is_hidden(one[len(path) :])]
+    root = path.rstrip("/") or path
+    if isinstance(store, LocalStore):
+        names = sorted(walk_files(root, store.guard, hidden=False), key=os.fsencode)
+    else:
+        names = [one[len(root) + 1 :] for one in store.list(root)]
+    files = [f"{root}/{name}" for name in names if name.endswith(SUFFIXES) and not _is_hidden(name)]
     if not files:
         raise NotFound("no Parquet file in this folder", path=path, expected=" or ".join(SUFFIXES))
     return files

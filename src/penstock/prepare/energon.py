@@ -57,7 +57,7 @@ from penstock.prepare.energon_work import (
 from penstock.prepare.executors import make_executor
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve_dataset
 
 Progress = Callable[[int, int], None]
 """Told how many shards are done, and of how many."""
@@ -124,6 +124,7 @@ def prepare_webdataset(
     sqlite: bool = True,
     media: MediaReader | None = None,
     executor: str | None = None,
+    follow_links: bool = False,
     progress: Progress | None = None,
 ) -> PrepareSummary:
     """Prepare a folder of tar shards for Energon, and for ourselves.
@@ -144,6 +145,7 @@ def prepare_webdataset(
         sqlite: make `index.sqlite`, which finds samples and parts by name.
         media: reads metadata of media; without it those that are there stay.
         executor: `"inline"` or `"processes"`.
+        follow_links: read files through links that lead out of the dataset's folder.
         progress: told of finished shards.
 
     Raises:
@@ -152,7 +154,7 @@ def prepare_webdataset(
         FormatError: a shard is damaged, empty, or compressed, or has a key that comes twice.
         PrepareError: another run is at work, or a process was killed.
     """
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     root = root.rstrip("/") or root
     before: Info | None = None
     if tar_index_only:

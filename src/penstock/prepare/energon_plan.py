@@ -24,7 +24,7 @@ from penstock.formats.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.webdataset.splits import Assignment, by_patterns, by_ratio
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve_dataset
 
 MOST_SHARDS = 10_000
 _TINY_BYTES = 16 << 20
@@ -85,19 +85,22 @@ class MetaFiles:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def plan_webdataset(path: str | os.PathLike[str], *, exclude: str | None = None) -> EnergonPlan:
+def plan_webdataset(
+    path: str | os.PathLike[str], *, exclude: str | None = None, follow_links: bool = False
+) -> EnergonPlan:
     """List the shards of a folder; none is opened.
 
     Args:
         path: the folder.
         exclude: leave out shards in whose path this regular expression is found.
+        follow_links: read files through links that lead out of the dataset's folder.
 
     Raises:
         NotFound: no such folder, or no shard in it.
         Unsupported: a compressed shard.
         ConfigError: the expression is none.
     """
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     return plan_in(store, root.rstrip("/") or root, exclude)
 
 
@@ -148,7 +151,11 @@ def _oddities(sizes: Sequence[int]) -> list[str]:
 
 
 def peek_webdataset(
-    path: str | os.PathLike[str], shards: Sequence[str] | None = None, *, samples: int = 2
+    path: str | os.PathLike[str],
+    shards: Sequence[str] | None = None,
+    *,
+    samples: int = 2,
+    follow_links: bool = False,
 ) -> list[PeekedSample]:
     """The first samples of a folder of shards: keys, and the names, sizes and beginnings of their parts.
 
@@ -156,11 +163,12 @@ def peek_webdataset(
         path: the folder.
         shards: its shards, as a plan lists them; found where they are not given.
         samples: how many.
+        follow_links: read files through links that lead out of the dataset's folder.
 
     Raises:
         FormatError: a shard is damaged before that.
     """
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     return peek(store, root, find_shards(store, root) if shards is None else shards, samples)
 
 

@@ -181,6 +181,8 @@ def open_work(store: Store, root: str) -> Generator[Work]:
     """
     folder = work_folder(store, root)
     local = store if isinstance(store, LocalStore) else LocalStore()
+    if local is store:
+        local.require_target(folder)
     with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
         if not had:
             raise PrepareError("another run is preparing this dataset", path=root, hint="Wait for it")

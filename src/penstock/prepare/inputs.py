@@ -22,6 +22,7 @@ import xxhash
 
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._files import status_of
+from penstock.store._links import LinkGuard
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path
@@ -98,16 +99,21 @@ def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str |
         yield [path]
 
 
-def find_paths(given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto") -> list[str]:
+def find_paths(
+    given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
+) -> list[str]:
     """The files meant by paths, folders and globs, in byte order of their paths.
 
-    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out.
+    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
+    of such a folder are refused without `follow_links`.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
+        UnsafeData: a link leads out of a folder that is searched.
     """
-    paths = sorted((absolute(path) for one in given for path in _expand(os.fspath(one), input_format)), key=os.fsencode)
+    found = (path for one in given for path in _expand(os.fspath(one), input_format, follow_links=follow_links))
+    paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
@@ -154,14 +160,14 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     return None
 
 
-def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
+def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Iterator[str]:
     path = local_path(given, "what pack reads")
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode):
-        above = (os.path.realpath(path),)
-        found = list(_walk(path, above, SUFFIXES_OF[input_format]))
+        above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
+        found = list(_walk(path, above, SUFFIXES_OF[input_format], guard))
         if not found and input_format == "auto":
-            found = list(_walk(path, above, SUFFIXES_OF["parquet"]))
+            found = list(_walk(path, above, SUFFIXES_OF["parquet"], guard))
         if not found:
             what = "JSONL" if input_format == "auto" else input_format
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
@@ -173,25 +179,28 @@ def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         for one in matches:
-            yield from _expand(one, input_format) if os.path.isdir(one) else [one]
+            yield from _expand(one, input_format, follow_links=follow_links) if os.path.isdir(one) else [one]
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
 
 
-def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[str]:
+def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard: LinkGuard | None) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if not entry.is_dir():
+            is_folder = entry.is_dir()
+            if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
+                guard.require(entry.path)
+            if not is_folder:
                 if entry.name.endswith(suffixes):
                     yield entry.path
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes)
+            yield from _walk(entry.path, (*above, real), suffixes, guard)
 
 
 def _kind(store: LocalStore, path: str, input_format: InputFormat, otherwise: Kind) -> Kind:

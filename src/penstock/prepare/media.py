@@ -29,7 +29,7 @@ from penstock.prepare.executors import make_executor
 from penstock.prepare.media_rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
 from penstock.prepare.media_seen import Seen, Stamp, open_seen, seen_path, write_seen
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve_dataset
 from penstock.store.side_file import file_binding
 
 Progress = Callable[[int, int], None]
@@ -82,6 +82,7 @@ def prepare_media(
     patterns: str | Iterable[str] | None = None,
     workers: int | None = None,
     exact: bool = False,
+    follow_links: bool = False,
     progress: Progress | None = None,
 ) -> MediaSummary:
     """Make or renew the media index of a folder of files, or of a prepared WebDataset.
@@ -92,6 +93,7 @@ def prepare_media(
         patterns: of `"glob"`, such as `"*.jpg,*.png"`.
         workers: processes; by default one for each 2,000 files, but no more than cores.
         exact: decode images and sound, and count, instead of believing headers.
+        follow_links: read files through links that lead out of the dataset's folder.
         progress: told what is done.
 
     Memory: about 500 bytes a file.
@@ -102,7 +104,7 @@ def prepare_media(
         PrepareError: a worker was killed.
     """
     chosen = media_filter(by, patterns)
-    store, given = resolve(path)
+    store, given = resolve_dataset(path, follow_links=follow_links)
     root = given.rstrip("/") or given
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
@@ -300,7 +302,7 @@ def _results(
 def _stamp(store: Store, path: str) -> Stamp:
     """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
     if isinstance(store, LocalStore):
-        status = os.stat(path)
+        status = os.stat(store.real_path(path))
         return status.st_size, status.st_mtime_ns
     return store.size(path), -1
 
@@ -314,7 +316,7 @@ def _newest(units: Sequence[_Unit]) -> str:
 def _copy(store: Store, path: str, local: str) -> None:
     with open(local, "wb") as file:
         if isinstance(store, LocalStore):
-            with open_regular(path) as source:
+            with open_regular(store.real_path(path)) as source:
                 shutil.copyfileobj(source, file, _BLOCK_BYTES)
         else:
             file.write(store.get(path))

@@ -68,6 +68,7 @@ def pack(
     engine: EngineChoice = "auto",
     task_bytes: int | None = None,
     oracle_bytes: int = 1 << 18,
+    follow_links: bool = False,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -99,6 +100,7 @@ def pack(
         engine: `"auto"` is gigatoken where the tokenizer's own library confirms it, `"tokenizers"` that library.
         task_bytes: input of one task; it has no influence on the output.
         oracle_bytes: text on which both engines are compared before the work begins.
+        follow_links: take files through links that lead out of a folder that is searched.
         store: where all files are.
         progress: called after each part.
 
@@ -139,6 +141,7 @@ def pack(
         restart=restart,
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
+        follow_links=follow_links,
         store=store or LocalStore(),
         progress=progress or _silent,
     )
@@ -167,6 +170,7 @@ class _Request:
     restart: bool
     task_bytes: int | None
     oracle_bytes: int
+    follow_links: bool
     store: LocalStore
     progress: Callable[[PackProgress], None]
 
@@ -192,7 +196,7 @@ def _pack(request: _Request) -> PackReport:
             raise output_exists(request.output)
     if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
-    paths = find_paths(request.given, request.input_format)
+    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
     require_other(paths, request.output, *files_at(request.to, request.output))
     require_outside([os.fspath(one) for one in request.given], request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:

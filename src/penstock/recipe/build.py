@@ -114,7 +114,9 @@ class Builder:
                 found=", ".join(node.aux),
             )
         taken = _flavored(_part(source, node), node.subflavors)
-        stores: dict[str, Any] = {name: open_aux(*place) for name, place in node.aux.items()}
+        stores: dict[str, Any] = {
+            name: open_aux(*place, follow_links=self._options.follow_links) for name, place in node.aux.items()
+        }
         return WithAux(taken, **stores) if stores else taken
 
     def _join(self, node: Joined) -> Source[Sample]:

@@ -22,11 +22,13 @@ class Code:
         functions: `module.name` or `module:name` → function; a pair of functions for packing on the fly.
         types: `module.Class` → type of samples.
         trust: import what is named in neither, which runs its module's code.
+        follow_links: read datasets through links that lead out of their folders.
     """
 
     functions: Mapping[str, Any]
     types: Mapping[str, SampleType]
     trust: bool
+    follow_links: bool = False
 
     def function(self, name: str, path: str | None) -> Any:
         """The function called `module:qualname`.
@@ -63,13 +65,15 @@ class Code:
         return first, second
 
 
-def make_code(functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool) -> Code:
+def make_code(
+    functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool, follow_links: bool = False
+) -> Code:
     """What files may name, from what a caller gives; classes are looked at for their fields."""
     types = {
         name.replace(":", "."): one if isinstance(one, SampleType) else type_of_class(one)
         for name, one in (sample_types or {}).items()
     }
-    return Code({} if functions is None else functions, types, trust)
+    return Code({} if functions is None else functions, types, trust, follow_links)
 
 
 FROM_JOINED = ".from_joined"

@@ -16,7 +16,7 @@ from penstock._digest import array_digest
 from penstock._naming import naming
 from penstock.codec.parts import IMAGE_KINDS, DecodeOptions
 from penstock.cook import Cooker, Crude, PackStream, cook
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UnsafeData
 from penstock.mix import Balance, Blend, Concat, Epochs, Join, Map, Stages, StreamingOrder, WithAux, subset
 from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.order.compat_modalities import ModalitiesShuffle
@@ -83,7 +83,7 @@ _OPEN = {
     "format": TEXT, "split": MAYBE_TEXT, "flavor": TEXT, "raw": FLAG, "trust": FLAG, "layout": MAYBE_TEXT,
     "vocab_size": MAYBE_INT, "eos_id": MAYBE_INT, "columns": {"type": ["array", "null"], "items": TEXT},
     "read": {"enum": ["auto", "mmap", "pread"]}, "validate_hash": MAYBE_TEXT, "dataset_config": TEXT,
-    "split_config": TEXT,
+    "split_config": TEXT, "follow_links": FLAG,
 }  # fmt: skip
 
 
@@ -92,6 +92,12 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
     given = {key: value for key, value in node.items() if key not in ("kind", "path")}
     if given.get("trust") and not context.code.trust:
         raise context.untrusted("code that comes with the data", path)
+    if given.get("follow_links") and not context.code.follow_links:
+        hint = "Pass follow_links=True (--follow-links) if they are meant"
+        raise UnsafeData(
+            "the recipe asks for links out of a dataset's folder", path=context.path, found=path, hint=hint
+        )
+    given |= {"follow_links": True} if context.code.follow_links else {}
     config = {key: given.pop(key) for key in ("dataset_config", "split_config") if key in given}
     if not config and not context.code.types:
         return context.open_source(path, **given)

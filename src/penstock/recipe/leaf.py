@@ -14,7 +14,7 @@ from penstock.formats.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAM
 from penstock.formats.webdataset.sample_types import SampleType
 from penstock.formats.webdataset.source import open_raw
 from penstock.formats.webdataset.typed import TypedSource
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, Sample
 
 JSONL = (".jsonl", ".ndjson")
@@ -48,7 +48,7 @@ def open_leaf(
         ConfigError: no such split.
     """
     options = OpenOptions() if options is None else options
-    store, root = resolve(path)
+    store, root = resolve_dataset(path, follow_links=options.follow_links)
     if path.endswith(JSONL):
         return get_format("jsonl").open(store, root, replace(options, split=None, flavor="energon"))
     options = replace(options, split=split)
@@ -69,7 +69,7 @@ def open_leaf(
     return typed_view(raw, store, raw.path, options, dataset_config=name, sample_types=sample_types)
 
 
-def open_aux(path: str, is_folder: bool) -> Source[Sample]:
+def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Source[Sample]:
     """A store of files by name: a folder, a prepared WebDataset, or a JSONL.
 
     Raises:
@@ -80,14 +80,14 @@ def open_aux(path: str, is_folder: bool) -> Source[Sample]:
         store, root = resolve(path)
         if not store.is_folder(root):
             raise NotFound("no such folder", path=path, hint="Check the path")
-        return open_source(path, format="folder", raw=True)
-    store, root = resolve(path)
+        return open_source(path, format="folder", raw=True, follow_links=follow_links)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     if path.endswith(JSONL):
-        return open_source(path, format="jsonl", flavor="energon", raw=True)
+        return open_source(path, format="jsonl", flavor="energon", raw=True, follow_links=follow_links)
     # Files are found in all splits: which one it is opened with says only what its samples would be.
     parts = list(read_splits(store, root).parts)
     split = "train" if "train" in parts or not parts else parts[0]
-    return open_leaf(path, split if parts else None, options=OpenOptions(raw=True))
+    return open_leaf(path, split if parts else None, options=OpenOptions(raw=True, follow_links=follow_links))
 
 
 def is_crude(source: Any) -> bool:

@@ -96,6 +96,7 @@ def open_metadataset(
     joiners: Mapping[str, Any] | None = None,
     sample_types: Mapping[str, Any] | None = None,
     trust: bool = False,
+    follow_links: bool = False,
     raw: bool = False,
     each: Each | None = None,
 ) -> Source[Any] | Stream[Any]:
@@ -113,6 +114,7 @@ def open_metadataset(
         joiners: `module.name` → the function or class that the file names so, which takes samples as dicts.
         sample_types: `module.Class` → a dataclass or TypedDict that the file, or a `dataset.yaml`, names so.
         trust: import functions and classes that are in neither, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their folders.
         raw: samples as stored bytes, also of typed datasets.
         each: makes of each dataset (source, node) what takes its place, such as a `Map` over it.
 
@@ -122,8 +124,8 @@ def open_metadataset(
         ConfigError: a key or value that can't be, or a join that fails.
         UnsafeData: code that is named, not registered and not trusted.
     """
-    code = make_code(joiners, sample_types, trust)
-    builder = Builder(code, OpenOptions(raw=raw, trust=trust), lanes, each)
+    code = make_code(joiners, sample_types, trust, follow_links)
+    builder = Builder(code, OpenOptions(raw=raw, trust=trust, follow_links=follow_links), lanes, each)
     return build_metadataset(builder, path, split, mode, seed, Room())
 
 

@@ -50,6 +50,7 @@ def open_recipe(
     functions: Mapping[str, Any] | None = None,
     sample_types: Mapping[str, Any] | None = None,
     trust: bool = False,
+    follow_links: bool = False,
     split: str = "train",
     mode: Mode = "train",
     seed: int | None = None,
@@ -62,6 +63,7 @@ def open_recipe(
         functions: `module:name` → function that the recipe names so; for packing on the fly a pair (select, merge).
         sample_types: `module.Class` → a dataclass or TypedDict.
         trust: import functions that are in neither, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their folders.
         split: of a metadataset.
         mode: of a metadataset: `"train"` or `"val"`.
         seed: of a metadataset's blend.
@@ -71,9 +73,9 @@ def open_recipe(
         NotFound: no such file.
         FormatError: no YAML and no JSON.
         ConfigError: an unknown key or kind, a value that can't be, or another result than the recipe says.
-        UnsafeData: a function that is neither registered nor trusted.
+        UnsafeData: a function that is neither registered nor trusted, or links that were not asked for.
     """
-    code = make_code(functions, sample_types, trust)
+    code = make_code(functions, sample_types, trust, follow_links)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     return _opened(read, _Opening(code, Room(), (), 0), {"split": split, "mode": mode, "seed": seed, "lanes": lanes})
 
@@ -129,7 +131,8 @@ def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> An
     if is_metadataset(recipe.node):
         if recipe.file is None:
             raise ConfigError("a metadataset is opened from its file", hint="Give its path")
-        builder = Builder(code, OpenOptions(trust=code.trust), options.get("lanes", 1), None)
+        given = OpenOptions(trust=code.trust, follow_links=code.follow_links)
+        builder = Builder(code, given, options.get("lanes", 1), None)
         chosen = (options.get("split", "train"), options.get("mode", "train"), options.get("seed"))
         return build_metadataset(builder, recipe.file, *chosen, room)
     inside = files if recipe.file is None else (*files, recipe.file)

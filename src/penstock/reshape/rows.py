@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from penstock.reshape.samples import SampleRows
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
-from penstock.store.resolve import resolve
+from penstock.store.resolve import real_path, resolve, within
 from penstock.types import Extent, IntArray, OpenOptions
 
 RUN_BYTES = 1 << 24
@@ -89,17 +90,20 @@ class TokenRows:
         source: the dataset.
         path: where it is.
         format: its format.
-        local: its files are on this machine.
+        store: where its files are; None: on this machine.
     """
 
     __slots__ = ("_map", "_run", "dtype", "format", "path", "source")
 
-    def __init__(self, source: TokenSource, path: str, format: str, *, local: bool = True) -> None:
+    def __init__(self, source: TokenSource, path: str, format: str, store: Store | None = None) -> None:
         self.source = source
         self.path = path
         self.format = format
         self.dtype = source.dtype
-        self._run = source.token_run() if local and isinstance(source, SupportsTokenRun) else None
+        local = LocalStore() if store is None else store
+        is_local = isinstance(local, LocalStore)
+        run = source.token_run() if is_local and isinstance(source, SupportsTokenRun) else None
+        self._run = None if run is None else replace(run, path=real_path(local, run.path))
         self._map: MappedFile | None = None
 
     def __len__(self) -> int:
@@ -285,13 +289,13 @@ def open_rows(
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
     found, root = resolve(path)
-    store = store or found
+    store = within(store or found, root, follow_links=options.get("follow_links", False))
     chosen = get_format(format) if format else sniff(store, root)
     # Not mapped: what is read once, from one end to the other, then takes no memory.
     given = OpenOptions(read="pread", **options)
     source = chosen.open(store, root, given)
     if is_token_source(source):
-        return TokenRows(source, root, chosen.name, local=isinstance(store, LocalStore))
+        return TokenRows(source, root, chosen.name, store)
     if isinstance(source, SupportsLines):
         return LineRows(source.line_ranges(), store, root, chosen.name)
     if isinstance(source, ShardSource):

@@ -52,7 +52,7 @@ class SampleRows:
         self._shards = source.shards
         self.layout = common_layout(self._shards, path)
         folder = index_folder(store, path, options.split)
-        self._folder = Folder(store, folder, isinstance(store, SupportsMmap), options.trust)
+        self._folder = Folder(store, folder, isinstance(store, SupportsMmap))
         self._decode = CODECS[self.layout.format](self.layout, options).decode
         self._held: tuple[int, NDArray[np.uint8]] | None = None
         local = isinstance(store, LocalStore) and not on_network(folder)
@@ -73,7 +73,7 @@ class SampleRows:
     @property
     def part(self) -> Part:
         """Where the shards are."""
-        return Part(self._folder.store, self._folder.path, self._folder.trust)
+        return Part(self._folder.store, self._folder.path)
 
     def writer_options(self) -> dict[str, Any]:
         """Options of a writer of the same columns, compression and hashes as the first shard has.

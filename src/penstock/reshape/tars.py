@@ -31,13 +31,13 @@ from penstock.formats.webdataset.writer import WebdatasetWriter
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Path, Progress, Written
 from penstock.store.outputs import require_other
-from penstock.store.resolve import resolve
+from penstock.store.resolve import resolve, within
 from penstock.types import IntArray, Sample
 
 _FORMAT = "webdataset"
 _TRAIN = "train"
 _AT_ONCE = 256
-_OPTIONS = ("maxcount", "maxsize", "pattern", "split")
+_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links")
 _CODE = ("sample_loader", "part_filter")
 
 
@@ -103,7 +103,8 @@ def merge_tars(
         store: where all files are.
         progress: told of samples.
         seed: mix the samples of each split; None: as they are.
-        options: `split`, one split alone; and `maxcount`, `maxsize`, `pattern` of the writer.
+        options: `split`, one split alone; `follow_links`, as of `penstock.open`; and `maxcount`, `maxsize`, `pattern`
+            of the writer.
 
     Returns:
         What was written, and the samples of each source.
@@ -115,25 +116,25 @@ def merge_tars(
     given = _known(options)
     if to not in (None, _FORMAT):
         raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
-    split = given.pop("split", None)
-    opened = [_splits_of(one, split, store) for one in sources]
+    split, follow_links = given.pop("split", None), given.pop("follow_links", False)
+    opened = [_splits_of(one, split, store, follow_links) for one in sources]
     target_store, path = resolve(target)
-    require_other([root for root, _ in opened], path)
-    typing = [_typing(root, store or resolve(one)[0]) for one, (root, _) in zip(sources, opened, strict=True)]
+    require_other([root for _, root, _ in opened], path)
+    typing = [_typing(root, found) for found, root, _ in opened]
     other = next((place for place, one in enumerate(typing) if one != typing[0]), None)
     if other is not None:
         what = "another dataset.yaml than the first dataset has"
-        raise ConfigError(what, path=meta_path(opened[other][0], DATASET_YAML), hint="Make them say the same")
-    counts = [sum(map(len, splits.values())) for _, splits in opened]
+        raise ConfigError(what, path=meta_path(opened[other][1], DATASET_YAML), hint="Make them say the same")
+    counts = [sum(map(len, splits.values())) for *_, splits in opened]
     counter = Counter(sum(counts), progress)
-    names = list(dict.fromkeys(name for _, splits in opened for name in splits))
+    names = list(dict.fromkeys(name for *_, splits in opened for name in splits))
     with _writer(store or target_store, path, given | typing[0], overwrite) as writer:
         for name in names:
             writer.begin_split(name)
-            parts = [splits[name] for _, splits in opened if name in splits]
+            parts = [splits[name] for *_, splits in opened if name in splits]
             _write(writer, _joined(parts), seed, counter)
         manifest = writer.commit()
-    return Written.of(path, manifest), tuple((root, count) for (root, _), count in zip(opened, counts, strict=True))
+    return Written.of(path, manifest), tuple((root, count) for (_, root, _), count in zip(opened, counts, strict=True))
 
 
 def split_tars(
@@ -161,8 +162,8 @@ def split_tars(
         ConfigError: several splits of which none is named, or an output that exists.
     """
     given = _known(options)
-    split = given.pop("split", None)
-    root, splits = _splits_of(source, split, store)
+    split, follow_links = given.pop("split", None), given.pop("follow_links", False)
+    found, root, splits = _splits_of(source, split, store, follow_links)
     filled = {name: one for name, one in splits.items() if len(one)}
     if len(filled) > 1:
         raise ConfigError(
@@ -172,7 +173,7 @@ def split_tars(
     target_store = store or resolve(paths[0])[0]
     for path in paths:
         require_other([root], path)
-    typing = _typing(root, store or resolve(source)[0])
+    typing = _typing(root, found)
     counter = Counter(len(samples), progress)
     parts = part_of(len(samples), samples)
     for path in paths:  # before the first is written
@@ -212,20 +213,23 @@ def _writer(store: Store, path: str, options: dict[str, Any], overwrite: bool) -
     return made
 
 
-def _splits_of(path: Path, split: str | None, store: Store | None) -> tuple[str, dict[str, TarSamples]]:
-    """The dataset's folder, and its samples by split: `train` where it has no splits, or was never prepared."""
+def _splits_of(
+    path: Path, split: str | None, store: Store | None, follow_links: bool
+) -> tuple[Store, str, dict[str, TarSamples]]:
+    """Store, the dataset's folder, and its samples by split: `train` where it has no splits, or was never prepared."""
     found, given = resolve(path)
-    store, root = store or found, given.rstrip("/") or given
+    root = given.rstrip("/") or given
+    store = within(store or found, root, follow_links=follow_links)
     if not any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)):
         if split is not None:
             raise ConfigError("this folder was never prepared: it has no splits", path=root, found=split)
-        return root, {_TRAIN: _samples(store, root, find_shards(store, root), {})}
+        return store, root, {_TRAIN: _samples(store, root, find_shards(store, root), {})}
     info = read_info(store, root)
     known = read_splits(store, root)
     if split is None and not known.parts:
-        return root, {_TRAIN: _samples(store, root, list(info.counts), {})}
+        return store, root, {_TRAIN: _samples(store, root, list(info.counts), {})}
     names = [split] if split is not None else list(known.parts)
-    return root, {name: _samples(store, root, *split_shards(info, known, name, root)) for name in names}
+    return store, root, {name: _samples(store, root, *split_shards(info, known, name, root)) for name in names}
 
 
 def _samples(store: Store, root: str, shards: Sequence[str], left_out: dict[str, list[str]]) -> TarSamples:

@@ -20,6 +20,9 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
+NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""What a file system says that has no hard links."""
+
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
     """Append a range of the file `source` to `target`, by the kernel where it can; returns bytes copied."""
@@ -153,6 +156,13 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
     return None
 
 
+def not_found(path: str) -> NotFound:
+    """The error for a path at which nothing is, or a link that leads nowhere."""
+    if os.path.islink(path):
+        return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
+    return NotFound("no such file or folder", path=path, hint="Check the path")
+
+
 def output_exists(path: str) -> ConfigError:
     """The error for an output that is there already."""
     return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
@@ -184,8 +194,3 @@ def cannot_open(error: OSError | ValueError, path: str) -> Exception:
 def cannot_read(error: OSError, path: str) -> Exception:
     """What to say of an open file that can't be read: ranges are read without asking first what kind of file it is."""
     return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)
-
-
-def not_found(path: str) -> NotFound:
-    """The error for a name without a file."""
-    return NotFound("no such file or folder", path=path, hint="Check the path")

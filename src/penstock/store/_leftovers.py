@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.store._files import remove_tree
+from penstock.store._files import NO_SECOND_NAME, remove_tree, sync_folder
 from penstock.store._named import raised
 from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, strangers
 
@@ -47,6 +47,26 @@ __all__ = [
 def staged_name(name: str, token: str | None = None) -> str:
     """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
     return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def give_name(os_module: Any, path: str, name: str) -> bool:
+    """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
+    taken = os.path.lexists(name)
+    temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
+    try:
+        os_module.link(path, temp)
+    except OSError as error:
+        if error.errno not in NO_SECOND_NAME:
+            raise
+        return False
+    if taken:
+        try:
+            os_module.rename(temp, name)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os_module.unlink(temp)  # also where both were names of one file already
+    sync_folder(os_module, os.path.dirname(os.path.abspath(name)))
+    return True
 
 
 def make_staged(

@@ -43,7 +43,7 @@ def _is_same(store: Store, path: str, name: str) -> bool:
 
 def _copy(store: Store, path: str, copy: Staged) -> None:
     if isinstance(store, LocalStore):
-        copy.append_file(path)  # by the kernel
+        copy.append_file(store.real_path(path))  # by the kernel
         return
     for start_bytes in range(0, store.size(path), _STEP_BYTES):
         copy.write(store.get(path, start_bytes, _STEP_BYTES))

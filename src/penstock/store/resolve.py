@@ -47,6 +47,22 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     return _remote(scheme, text.rstrip("/"))
 
 
+def resolve_dataset(url: str | os.PathLike[str], *, follow_links: bool = False) -> tuple[Store, str]:
+    """The store of a dataset that is to be read or mended, and the path in it; see `resolve` and `within`."""
+    store, path = resolve(url)
+    return within(store, path, follow_links=follow_links), path
+
+
+def within(store: Store, path: str, *, follow_links: bool = False) -> Store:
+    """A store for the dataset at `path`: a local one then refuses links out of its folder, unless they are meant."""
+    return store.within(path) if isinstance(store, LocalStore) and not follow_links else store
+
+
+def real_path(store: Store, path: str) -> str:
+    """The path of a file that is opened by its name; raises `UnsafeData` where a link leads out of the dataset."""
+    return store.real_path(path) if isinstance(store, LocalStore) else path
+
+
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a URL, of whatever scheme."""
     return _SCHEME.match(os.fspath(path)) is not None

@@ -28,7 +28,7 @@ from penstock.formats._sqlite import connect, raise_system_error
 from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
-from penstock.store.resolve import local_path, resolve
+from penstock.store.resolve import local_path, resolve_dataset
 
 _QUERY = (
     "SELECT p.tar_file_id, s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
@@ -166,14 +166,14 @@ class Files:
         return self._tree.folders[name]
 
 
-def open_files(path: str | os.PathLike[str], *, by_sample: bool = False) -> Files:
+def open_files(path: str | os.PathLike[str], *, by_sample: bool = False, follow_links: bool = False) -> Files:
     """The files of a prepared WebDataset.
 
     Raises:
         FormatError: it was not prepared, or is damaged.
         UnsafeData, ConfigError: names that no files can have; see `build_tree`.
     """
-    store, given = resolve(path)
+    store, given = resolve_dataset(path, follow_links=follow_links)
     root = given.rstrip("/") or given
     shards = [f"{root}/{name}" for name in read_info(store, root).counts]
     time_s = os.stat(root).st_mtime if isinstance(store, LocalStore) else 0.0
@@ -181,7 +181,14 @@ def open_files(path: str | os.PathLike[str], *, by_sample: bool = False) -> File
     return Files(tree, store, shards, time_s)
 
 
-def mount(path: str | os.PathLike[str], mountpoint: str, *, by_sample: bool = False, detach: bool = False) -> None:
+def mount(
+    path: str | os.PathLike[str],
+    mountpoint: str,
+    *,
+    by_sample: bool = False,
+    detach: bool = False,
+    follow_links: bool = False,
+) -> None:
     """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.
 
     Raises:
@@ -194,7 +201,7 @@ def mount(path: str | os.PathLike[str], mountpoint: str, *, by_sample: bool = Fa
         raise NotFound("no such folder to mount at", path=mountpoint, hint="Make it: mkdir")
     if os.path.ismount(mountpoint) or os.listdir(mountpoint):
         raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
-    files = open_files(path, by_sample=by_sample)
+    files = open_files(path, by_sample=by_sample, follow_links=follow_links)
     try:
         fuse = require("mfusepy", extra="mount")
     except OSError as error:

@@ -18,6 +18,7 @@ from penstock.formats._media_index import encode_metadata
 from penstock.formats.folder.files import list_files, part_of
 from penstock.formats.folder.source import FolderSource
 from penstock.store.local import LocalStore
+from penstock.store.resolve import within
 from penstock.testing.counting import CountingStore
 from penstock.types import ImageMetadata, OpenOptions
 
@@ -86,14 +87,19 @@ def test_links_are_followed_and_do_not_lead_in_circles(folder: Path, tmp_path: P
     (folder / "linked").symlink_to(elsewhere)
     (folder / "again").symlink_to(folder)
     (folder / "one.jpg").symlink_to(elsewhere / "x.jpg")
-    (folder / "broken.jpg").symlink_to(tmp_path / "nothing")
     os.mkfifo(folder / "pipe.jpg")
     names = list_files(LocalStore(), str(folder))
     assert [name for name in names if name not in NAMES] == ["linked/x.jpg", "one.jpg"]
     (folder / ".nv-meta" / "more").write_bytes(b"")
     (folder / ".penstock").write_bytes(b"{}")
     assert list_files(LocalStore(), str(folder)) == names
-    for link in ("linked", "again", "one.jpg", "broken.jpg", "pipe.jpg"):
+    with pytest.raises(UnsafeData, match=r"linked|one\.jpg"):
+        list_files(within(LocalStore(), str(folder)), str(folder))
+    (folder / "broken.jpg").symlink_to(tmp_path / "nothing")
+    with pytest.raises(NotFound, match=r"broken\.jpg"):
+        list_files(LocalStore(), str(folder))
+    (folder / "broken.jpg").unlink()
+    for link in ("linked", "again", "one.jpg", "pipe.jpg"):
         (folder / link).unlink()
     assert list_files(CountingStore(LocalStore()), str(folder)) == NAMES
 

@@ -324,7 +324,7 @@ def test_links_out_of_the_folder(tmp_path: Path) -> None:
     file.symlink_to(tmp_path / "elsewhere")
     error = refused(tmp_path / "set", 0)
     assert isinstance(error, UnsafeData)
-    assert ps.open(tmp_path / "set", trust=True)[0]["id"] == 0
+    assert ps.open(tmp_path / "set", follow_links=True)[0]["id"] == 0
     (tmp_path / "set" / "inside").write_bytes((tmp_path / "elsewhere").read_bytes())
     file.unlink()
     file.symlink_to("inside")

@@ -43,7 +43,7 @@ class Opening:
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         joiners: see `penstock.open_metadataset`.
         sample_types: see `penstock.open_metadataset`.
-        trust: see `penstock.open_metadataset`.
+        trust, follow_links: see `penstock.open_metadataset`.
     """
 
     split: str
@@ -52,6 +52,7 @@ class Opening:
     joiners: Mapping[str, Any] | None = None
     sample_types: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust: bool = False
+    follow_links: bool = False
 
     def node(self, path: str) -> Node:
         """What a path says: a metadataset's tree, or one dataset."""
@@ -131,8 +132,8 @@ def get_train_dataset(
             so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`; `parallel_shard_iters`
-            changes nothing, which is logged.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`;
+            `parallel_shard_iters` changes nothing, which is logged.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
@@ -179,7 +180,7 @@ def get_val_dataset(
         packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
         limit: batches of a rank.
         task_encoder: hooks; its functions give one sample for one.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
@@ -242,7 +243,7 @@ _ELSEWHERE = {
 }
 """Old options → where they are said today."""
 
-_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust")
+_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust", "follow_links")
 
 
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
@@ -269,6 +270,7 @@ def _open(
     decoder = encoder.decoder
     options = OpenOptions(
         trust=opening.trust,
+        follow_links=opening.follow_links,
         image="bytes" if decoder is None else decoder.image_decode,
         trust_parts=decoder is not None and decoder.trust,
     )
@@ -287,7 +289,7 @@ def _open(
             sample_class=sample_class,
         )
 
-    code = make_code(opening.joiners, opening.sample_types, opening.trust)
+    code = make_code(opening.joiners, opening.sample_types, opening.trust, opening.follow_links)
     return Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
 
 

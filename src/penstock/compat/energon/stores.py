@@ -19,21 +19,21 @@ DirectLazy = Lazy
 FileCacheLazy = Lazy
 
 
-def SystemFileStore(base_dir: str | os.PathLike[str]) -> FileStore:
+def SystemFileStore(base_dir: str | os.PathLike[str], *, follow_links: bool = False) -> FileStore:
     """The files of a folder, as bytes."""
-    source: Any = open_source(os.fspath(base_dir), format="folder", raw=True)
+    source: Any = open_source(os.fspath(base_dir), format="folder", raw=True, follow_links=follow_links)
     return FileStore(source)
 
 
-def WebdatasetFileStore(path: str | os.PathLike[str]) -> FileStore:
+def WebdatasetFileStore(path: str | os.PathLike[str], *, follow_links: bool = False) -> FileStore:
     """The files of a prepared WebDataset, of all its splits, as bytes."""
-    source: Any = open_source(os.fspath(path), format="webdataset", raw=True)
+    source: Any = open_source(os.fspath(path), format="webdataset", raw=True, follow_links=follow_links)
     return FileStore(source)
 
 
-def JsonlFileStore(path: str | os.PathLike[str]) -> FileStore:
+def JsonlFileStore(path: str | os.PathLike[str], *, follow_links: bool = False) -> FileStore:
     """The lines of a JSONL by `"N.json"`, as bytes."""
-    source: Any = open_source(os.fspath(path), format="jsonl", flavor="energon", raw=True)
+    source: Any = open_source(os.fspath(path), format="jsonl", flavor="energon", raw=True, follow_links=follow_links)
     return FileStore(source)
 
 

@@ -18,15 +18,16 @@ class LocalDataset(Dataset):
     Args:
         local: the folder.
         split: folder inside it.
+        follow_links: read files through links that lead out of the folder.
 
     Raises:
         NotFound: there is no index.
     """
 
-    def __init__(self, local: str, split: str | None = None) -> None:
+    def __init__(self, local: str, split: str | None = None, *, follow_links: bool = False) -> None:
         self.local = local
         self.split = split or ""
-        self.source: Any = open_source(os.path.join(local, self.split))
+        self.source: Any = open_source(os.path.join(local, self.split), follow_links=follow_links)
         self.num_samples = len(self.source)
 
     @property

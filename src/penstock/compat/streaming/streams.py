@@ -39,6 +39,7 @@ class Stream:
         download_retry, download_timeout, keep_zip: change nothing, which is logged: the store and its cache decide.
         validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
             that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
+        follow_links: read files through links that lead out of the folder, as the original does.
 
     Raises:
         ConfigError: several weights, a negative one, neither `remote` nor `local`, or a subclass that overrides what
@@ -58,6 +59,7 @@ class Stream:
         download_timeout: float | None = None,
         validate_hash: str | None = None,
         keep_zip: bool | None = None,
+        follow_links: bool = False,
     ) -> None:
         refuse_overrides(type(self), Stream, _NEVER_CALLED, "Give remote= and local= of what is there already")
         fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
@@ -75,6 +77,7 @@ class Stream:
         self.weight: dict[str, Any] = weight
         # What the original derives from the weights; a dataset fills them in.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
+        self.follow_links = follow_links
 
     def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
         """The source of this stream, which has `block_starts`.
@@ -92,12 +95,13 @@ class Stream:
         local = self.local
         if local is not None and self.remote is not None:
             local = local_path(local, "the local folder of a stream")
-        if self.remote is None or (local is not None and _is_whole(local, name, trust)):
+        if self.remote is None or (local is not None and _is_whole(local, name, trust, self.follow_links)):
             where = local or self.remote
         else:
             where = self.remote
         validate = self.validate_hash or validate_hash or None
-        source: Any = open_source(str(where), split=name, trust=trust, validate_hash=validate)
+        given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": self.follow_links}
+        source: Any = open_source(str(where), split=name, **given)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
         return source
@@ -122,12 +126,12 @@ def _is_url(path: str) -> bool:
     return bool(_REMOTE.match(path)) and not path.startswith("file://")
 
 
-def _is_whole(local: str, split: str | None, trust: bool) -> bool:
+def _is_whole(local: str, split: str | None, trust: bool, follow_links: bool) -> bool:
     """Whether a folder has an index and each shard that it names, raw or compressed."""
     folder = os.path.join(local, split or "")
     if not os.path.exists(os.path.join(folder, "index.json")):
         return False
-    source: Any = open_source(folder, trust=trust)
+    source: Any = open_source(folder, trust=trust, follow_links=follow_links)
     for shard in source.shards:
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             names = [one.basename for one in (raw, zipped) if one is not None]

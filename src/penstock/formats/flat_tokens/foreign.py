@@ -14,6 +14,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError, Unsupported
 from penstock.formats.flat_tokens.problems import AGAIN, Problem
 from penstock.formats.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
 from penstock.types import Extent, IntArray
 
@@ -85,6 +86,9 @@ class ForeignArray:
         if not isinstance(self._store, LocalStore):
             raise Unsupported(f"only local files of {self.meta.foreign} can be read", path=self._folder)
         zarr = require("zarr", extra="zarr")
+        if self._store.guard is not None:
+            for _ in walk_files(self._folder, self._store.guard):  # zarr-python opens them by name
+                pass
         require_regular_tree(self._folder)
         try:
             return zarr.open_array(self._folder, mode="r")

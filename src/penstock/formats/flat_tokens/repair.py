@@ -33,6 +33,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     parse_json,
 )
 from penstock.store._named import raised
+from penstock.store.resolve import real_path
 from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
 
@@ -255,7 +256,7 @@ def _keep(store: Store, path: str, wanted: str) -> str:
     for file in files:
         copy = store.stage(backup + file.removeprefix(path))
         try:
-            copy.append_file(file)
+            copy.append_file(real_path(store, file))
             copy.commit()
         finally:
             copy.abort()

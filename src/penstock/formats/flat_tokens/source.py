@@ -240,7 +240,11 @@ class FlatTokensSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        given = {"split": self._split, "eos_id": self._options.eos_id}
+        given = {
+            "split": self._split,
+            "eos_id": self._options.eos_id,
+            "follow_links": self._options.follow_links or None,
+        }
         known = {name: value for name, value in given.items() if value is not None}
         return {"kind": "open", "format": "flat-tokens", "path": redact(self._path), **known}
 

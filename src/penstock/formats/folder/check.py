@@ -160,7 +160,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         there = set(list_files(store, root))
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
-            shutil.copyfile(index, local)
+            shutil.copyfile(store.real_path(index), local)
             with system_errors(local), closing(connect_to_write(local)) as connection:
                 connection.execute("BEGIN")
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, UnsafeData
+from penstock.store._links import walk_files
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 
@@ -21,11 +22,12 @@ def list_files(store: Store, root: str) -> list[str]:
     What Energon and we keep beside the data is left out: `.nv-meta`, side files, and staged files.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: no such folder, or a link that leads nowhere.
+        UnsafeData: a link that leads out of the folder.
     """
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
-    names = _local(root) if isinstance(store, LocalStore) else _stored(store, root)
+    names = walk_files(root, store.guard) if isinstance(store, LocalStore) else _stored(store, root)
     return sorted((name for name in names if not _is_ours(name)), key=os.fsencode)
 
 
@@ -79,19 +81,3 @@ def _is_ours(name: str) -> bool:
 def _stored(store: Store, root: str) -> Iterator[str]:
     start = len(root.rstrip("/")) + 1
     return (path[start:] for path in store.list(root))
-
-
-def _local(root: str) -> Iterator[str]:
-    # With the folders above each, so that a link to one of them does not lead in circles.
-    waiting: list[tuple[str, frozenset[str]]] = [("", frozenset((os.path.realpath(root),)))]
-    while waiting:
-        folder, above = waiting.pop()
-        with os.scandir(os.path.join(root, folder)) as entries:
-            for entry in entries:
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_file():
-                    yield name
-                elif entry.is_dir():
-                    real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-                    if real not in above:
-                        waiting.append((name, above | {real}))

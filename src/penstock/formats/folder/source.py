@@ -142,6 +142,7 @@ class FolderSource:
         options: dict[str, Any] = {"raw": True} if given.raw else {}
         options |= {"trust": True} if given.trust else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
+        options |= {"follow_links": True} if given.follow_links else {}
         return {"kind": "open", "format": "folder", "path": redact(self.path), **options}
 
     def summary(self) -> str:

@@ -322,6 +322,7 @@ class EnergonJsonlSource:
         """Format, path and options."""
         options: dict[str, Any] = {"raw": True} if self._options.raw else {}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
+        options |= {"follow_links": True} if self._options.follow_links else {}
         return {"kind": "open", "format": "jsonl", "path": redact(self.path), "flavor": "energon", **options}
 
     def summary(self) -> str:

@@ -138,6 +138,7 @@ class JsonlSource:
         options: dict[str, Any] = {"flavor": given.flavor} if given.flavor != "modalities" else {}
         options |= {"raw": True} if given.raw else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
+        options |= {"follow_links": True} if given.follow_links else {}
         return {"kind": "open", "format": "jsonl", "path": redact(self._path), **options}
 
     def summary(self) -> str:

@@ -263,6 +263,7 @@ class MegatronSource:
     def recipe(self) -> dict[str, Any]:
         """Format, prefix and options."""
         known = {} if self._options.eos_id is None else {"eos_id": self._options.eos_id}
+        known |= {"follow_links": True} if self._options.follow_links else {}
         return {"kind": "open", "format": "megatron", "path": redact(self._prefix), **known}
 
     def summary(self) -> str:

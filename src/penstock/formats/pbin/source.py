@@ -206,7 +206,8 @@ class PbinSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        given = {"layout": self._options.layout, "eos_id": self._options.eos_id}
+        options = self._options
+        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
         known = {name: value for name, value in given.items() if value is not None}
         return {"kind": "open", "format": "pbin", "path": redact(self._path), **known}
 

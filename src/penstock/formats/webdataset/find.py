@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from penstock.formats.webdataset.names import split_name
 from penstock.formats.webdataset.nvmeta import SHARD_SUFFIXES
 from penstock.formats.webdataset.tar import scan_file
 from penstock.formats.webdataset.tar_blocks import Run
+from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
 
 _MOST_PEEK_BYTES = 1 << 20
@@ -32,11 +32,12 @@ def find_shards(store: Store, root: str) -> list[str]:
     Links are followed; names that begin with a dot are left out, and folders that are called like a shard.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: no such folder, or a link that leads nowhere.
+        UnsafeData: a link that leads out of the folder.
     """
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
-    names = _local_names(root) if isinstance(store, LocalStore) else _names(store, root)
+    names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)
     return sorted((name for name in names if name.endswith(SHARD_SUFFIXES)), key=lambda name: name.split("/"))
 
 
@@ -45,24 +46,6 @@ def _names(store: Store, root: str) -> Iterator[str]:
     for path in store.list(root):
         if not any(piece.startswith(".") for piece in path[start:].split("/")):
             yield path[start:]
-
-
-def _local_names(root: str) -> Iterator[str]:
-    # With the folders above each, so that a link to one of them does not lead in circles.
-    waiting: list[tuple[str, frozenset[str]]] = [("", frozenset((os.path.realpath(root),)))]
-    while waiting:
-        folder, above = waiting.pop()
-        with os.scandir(os.path.join(root, folder)) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                if not entry.is_dir():
-                    yield name
-                    continue
-                real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-                if real not in above:
-                    waiting.append((name, above | {real}))
 
 
 def peek(store: Store, root: str, shards: Sequence[str], most: int = 2) -> list[PeekedSample]:

@@ -292,6 +292,7 @@ class WebdatasetSource:
         given: dict[str, Any] = {"split": self.split} if self.split is not None else {}
         given |= {"raw": True} if options.raw else {}
         given |= {"columns": list(options.columns)} if options.columns is not None else {}
+        given |= {"follow_links": True} if options.follow_links else {}
         given |= {} if self._split_config is None else {"split_config": self._split_config}
         return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
 

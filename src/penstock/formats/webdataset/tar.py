@@ -23,9 +23,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock._regular import open_descriptor, require_regular
+from penstock._regular import require_regular
 from penstock.abc import Store
-from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
+from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
 from penstock.store._named import NamingOs
 from penstock.store.local import LocalStore
@@ -367,16 +367,10 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
         yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
         return
     named = NamingOs(os, path)
-    try:
-        fd = open_descriptor(path, named)
-    except FileNotFoundError:
-        raise NotFound("no such file or folder", path=path, hint="Check the path") from None
-    try:
+    with store.opened(path) as fd:
         status = named.fstat(fd)
         require_regular(status, path)
         yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
-    finally:
-        os.close(fd)
 
 
 def scan_file(store: Store, path: str) -> Iterator[Run | Member]:

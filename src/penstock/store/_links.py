@@ -1,0 +1,139 @@
+"""Links that lead out of a dataset's folder: who sends a dataset does not choose which other files are read.
+
+A store that is bound to a dataset (`LocalStore.within`) looks where an opened file truly is: one `readlink` of the open
+descriptor, when the file is opened first. So what was looked at is what is read, however links change meanwhile, and
+opening a dataset asks nothing of files that nobody reads. Allowed without a word: the dataset's own path, links that
+stay in the folder, and Hugging Face's cache, where `snapshots/<revision>/…` leads to `blobs/` of the same repository.
+Hard links can't be told from files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from penstock.errors import UnsafeData
+from penstock.store._files import not_found
+
+HINT = "Pass follow_links=True (--follow-links) if links out of the folder are meant"
+
+_MOST_CHECKED = 1 << 16  # paths remembered, at about 200 bytes each
+_PAIRS = (".idx", ".bin")  # a dataset that is named by what the names of its two files have in common
+
+
+class LinkGuard:
+    """What a dataset may be read from and written to. Thread-safe, picklable.
+
+    Args:
+        path: of the dataset: a folder, a file beside which others belong to it, or what the names of two files begin
+            with.
+    """
+
+    __slots__ = ("_checked", "_given", "_path", "_roots")
+
+    def __init__(self, path: str) -> None:
+        self._given = path.rstrip("/") or path
+        self._path = os.path.abspath(path)
+        self._checked: set[str] = set()
+        self._roots: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LinkGuard, (self._given,))
+
+    def check_open(self, path: str, fd: int) -> None:
+        """Raise `UnsafeData` where an open file of the dataset is outside its folder."""
+        if path in self._checked:
+            return
+        self._require(path, _place_of(fd, path))
+        if len(self._checked) >= _MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(path)
+
+    def require(self, path: str) -> str:
+        """The real path of a file or folder that is opened by name; raises `UnsafeData`."""
+        real = os.path.realpath(path)
+        self._require(path, real)
+        return real
+
+    def require_target(self, path: str) -> None:
+        """Raise `UnsafeData` where a file made or removed at `path` would be in a folder outside."""
+        folder, name = os.path.split(os.path.abspath(path))
+        self._require(path, os.path.join(os.path.realpath(folder), name))
+
+    def _require(self, path: str, real: str) -> None:
+        place = os.path.abspath(path)
+        if place == self._path or real == place:
+            return
+        for fresh in (False, True):  # a folder that was moved meanwhile has another real path than before
+            if fresh or self._roots is None:
+                self._roots = _roots_of(self._path)
+            folder, inside, beside = self._roots
+            is_inside = place.startswith(self._path + "/") or path.startswith(self._given + "/")  # also by ..
+            roots = inside if is_inside else beside if place.startswith(folder) else ()
+            if not roots or f"{real}/".startswith(roots):
+                return
+        raise UnsafeData("a file of the dataset is a link out of its folder", path=path, found=real, hint=HINT)
+
+
+def _roots_of(path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Which paths stand beside a dataset, where what is in it may be, and where what is beside it; all end in `/`."""
+    real = os.path.realpath(path)
+    if os.path.isdir(path):
+        # Beside a folder only files that begin with its name are its own, as `group.zarr.penstock`.
+        inside = _with_blobs(real)
+        return path + ".", inside, _with_blobs(os.path.dirname(os.path.abspath(path)), os.path.dirname(real))
+    folder = os.path.dirname(path)
+    suffixes = ("",) if os.path.exists(path) else _PAIRS
+    theirs = {os.path.dirname(os.path.realpath(path + suffix)) for suffix in suffixes}
+    roots = _with_blobs(os.path.realpath(folder), *(theirs if len(theirs) == 1 else ()))
+    return folder.rstrip("/") + "/", roots, roots
+
+
+def _with_blobs(*folders: str) -> tuple[str, ...]:
+    """Folders, and the files of Hugging Face's cache that their links lead to."""
+    found: list[str] = []
+    for folder in folders:
+        found.append(folder.rstrip("/") + "/")
+        above, name, _ = f"{folder}/".rpartition("/snapshots/")
+        found += [f"{above}/blobs/"] if name else []
+    return tuple(found)
+
+
+def _place_of(fd: int, path: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:  # a system without it: what the path leads to now
+        return os.path.realpath(path)
+
+
+def walk_files(root: str, guard: LinkGuard | None, *, hidden: bool = True) -> Iterator[str]:
+    """Paths, in a folder, of the files below it, in no order; links are followed, but not in circles.
+
+    Args:
+        root: the folder.
+        guard: which links may be followed; None: all.
+        hidden: also what has a name that begins with a dot.
+
+    Raises:
+        NotFound: a link leads nowhere.
+        UnsafeData: a link leads out of the folder.
+    """
+    # With the folders above each, so that a link to one of them does not lead in circles.
+    waiting: list[tuple[str, frozenset[str]]] = [("", frozenset((os.path.realpath(root),)))]
+    while waiting:
+        folder, above = waiting.pop()
+        with os.scandir(os.path.join(root, folder)) as entries:
+            for entry in entries:
+                if not hidden and entry.name.startswith("."):
+                    continue
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                path = f"{root}/{name}"
+                real = path
+                if entry.is_symlink():
+                    real = os.path.realpath(path) if guard is None else guard.require(path)
+                    if not os.path.exists(real):
+                        raise not_found(path)
+                if entry.is_file():
+                    yield name
+                elif entry.is_dir() and real not in above:
+                    waiting.append((name, above | {real}))
