@@ -28,7 +28,9 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
         return error
     what = error.strerror or os.strerror(error.errno)
     where = path if error.filename is None or isinstance(error.filename, int) else os.fsdecode(error.filename)
-    error.filename, error.filename2 = _HIDDEN.sub(r"\1\2", where), None
+    error.filename = _HIDDEN.sub(r"\1\2", where)
+    if error.filename2 is not None:  # of a rename: a user knows one name
+        del error.filename2
     if error.errno in _FULL and _FREE not in what:
         wanted = f"{wanted_bytes:,} bytes more to write, " if wanted_bytes else ""
         what = f"{what}: {wanted}{_free_bytes(path):,} {_FREE}"
@@ -69,8 +71,9 @@ class NamingOs:
 
 
 def raised(error: OSError) -> None:
-    """Raise what `os.walk` is told of a folder: one that can't be read is not taken for an empty one."""
-    raise error
+    """Raise what `os.walk` is told of a folder: one that can't be read is not an empty one, but may be gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _free_bytes(path: str) -> int:
