@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from penstock.recipe import open_metadataset as open_metadataset
     from penstock.recipe import open_recipe as open_recipe
 
+# Refused once the main program is over, while its threads and exit handlers may still read.
+importlib.import_module("concurrent.futures.thread")
+
 __version__ = "0.1.0"
 
 _WHERE = {

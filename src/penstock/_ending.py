@@ -4,6 +4,7 @@ A daemon thread that comes back from foreign code (torch, a decoder, a remote st
 taken down ends the whole process with it: "terminate called without an active exception", exit status 134. Any other
 thread keeps a finished script alive for as long as it likes. So the threads of this package are daemons that are
 stopped before the interpreter goes, and waited for: as long as the sample takes that they are at, at most 10 s.
+The program's own threads that Python waits for come first: a script is not over before they are, and they may read.
 
 After that one line names them, and the process ends without them. Python goes on as always: threads of the program are
 joined, its exit handlers run, what it printed is flushed. Then, as soon as the system is told the exit status, which
@@ -17,7 +18,6 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import importlib
 import os
 import signal
 import sys
@@ -40,7 +40,22 @@ def sleep(seconds: float) -> bool:
 
 def has_ended() -> bool:
     """Whether the process ends: threads are stopped, and were waited for."""
+    _prepare()
     return _ended.is_set()
+
+
+def only_exit_handlers_run() -> bool:
+    """Whether the process ends: exit handlers read by themselves then, without threads.
+
+    Raises:
+        SystemExit: in a daemon thread of the program, which would be caught in the act when the interpreter goes.
+    """
+    if not has_ended():
+        return False
+    thread = threading.current_thread()
+    if thread.daemon and thread is not threading.main_thread():
+        raise _Ended
+    return True
 
 
 def close_at_end(opened: _Closes) -> None:
@@ -79,30 +94,66 @@ class _Ended(SystemExit):
 @functools.cache
 def _prepare() -> None:
     """Have the workers end with the process."""
-    # What is registered last runs first: before `concurrent.futures` waits for its threads, which may wait for ours.
-    importlib.import_module("concurrent.futures.thread")
-    register: Callable[[Callable[[], object]], object] = getattr(threading, "_register_atexit", atexit.register)
-    register(_end)
+    register: Callable[[Callable[[], object]], object] | None = getattr(threading, "_register_atexit", None)
+    hooks: list[Any] | None = getattr(threading, "_threading_atexits", None)
+    if register is None or hooks is None:
+        atexit.register(_end)
+        return
+    try:
+        register(_end)
+    except RuntimeError:  # the main program is over
+        if threading.current_thread() is threading.main_thread():
+            _ended.set()
+        else:
+            atexit.register(_end)
+    else:
+        # The first runs last: after `concurrent.futures` has waited for its threads, which may wait for ours.
+        hooks.insert(0, hooks.pop())
 
 
 def _end() -> None:
     """Stop all workers, and see that the process ends well."""
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait_for_the_program()
     _ended.set()
-    workers = [one for one in threading.enumerate() if isinstance(one, Worker)]
     _hush()
+    stopped: set[Worker] = set()
     with contextlib.suppress(KeyboardInterrupt):  # who is in a hurry need not wait
         for opened in list(_opened):
             opened.close()
-        for worker in workers:
-            worker.stop()
-            _raise_in(worker)
         end_s = time.monotonic() + _WAIT_S
-        for worker in workers:
-            worker.join(max(0.0, end_s - time.monotonic()))
-    left = [worker for worker in workers if worker.is_alive()]
+        while new := _workers() - stopped:  # one may have been about to start another
+            stopped |= new
+            for worker in new:
+                worker.stop()
+                _raise_in(worker)
+            for worker in new:
+                _join(worker, end_s)
+    left = _workers()
     if left:
         _say(f"penstock: {'; '.join(map(_where, left))}: not done after {_WAIT_S:g} s, the process ends without it")
         _leave_behind()
+
+
+def _wait_for_the_program() -> None:
+    """Wait for the program's own threads, as Python would do next: what they read is wanted."""
+    ends_it = (threading.current_thread(), threading.main_thread())
+    while own := [one for one in threading.enumerate() if not one.daemon and one not in ends_it]:
+        for thread in own:
+            _join(thread)
+
+
+def _workers() -> set[Worker]:
+    return {one for one in threading.enumerate() if isinstance(one, Worker)}
+
+
+def _join(thread: threading.Thread, end_s: float | None = None) -> None:
+    """Wait for a thread, at most until `end_s`."""
+    while thread in threading.enumerate():
+        try:
+            return thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
+        except RuntimeError:  # somebody is just starting it: it can't be joined yet
+            time.sleep(0.001)
 
 
 def _raise_in(thread: threading.Thread) -> None:

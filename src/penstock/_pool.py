@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from penstock._ending import Worker, has_ended
+from penstock._ending import Worker, has_ended, only_exit_handlers_run
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Pool:
             self._begin()
         future: Future[R] = Future()
         task = functools.partial(fn, *args)
-        if has_ended():
+        if only_exit_handlers_run():
             _do(future, task)
             return future
         self._tasks.put((future, task))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
+from penstock._ending import has_ended, only_exit_handlers_run
 from penstock.errors import ConfigError
 from penstock.load import lanes
 from penstock.load.lanes import LaneTask
@@ -85,6 +86,7 @@ class Batches(Iterator[Any]):
         self._task: ReadTask | LaneTask | None = None
         self._number = 0
         self._pid = 0
+        self._at_end = False
 
     def __iter__(self) -> Self:
         return self
@@ -98,14 +100,12 @@ class Batches(Iterator[Any]):
             self.close()
             cursor.ended = True
             raise StopIteration
-        running = self._running
-        if running is None or self._task is not task or self._number != cursor.number or self._pid != os.getpid():
-            running = self._restart()
-        asked_at = time.perf_counter()
         before = cursor.number, cursor.places, cursor.step_places
-        # Until the batch is counted the pipeline is one ahead: an interrupt, wherever it comes, has it started anew.
-        self._number = -1
         try:
+            running = self._fitting()
+            asked_at = time.perf_counter()
+            # Until the batch is counted the pipeline is one ahead: an interrupt, wherever it is, has it started anew.
+            self._number = -1
             batch, seconds, places = next(running)
             cursor.advance(places)
             made = self._hand_out(batch, seconds, asked_at)
@@ -115,6 +115,7 @@ class Batches(Iterator[Any]):
             self.close()
             if cursor.closed:  # by another thread, while this one waited
                 raise closed() from None
+            only_exit_handlers_run()
             raise
         self._number = cursor.number
         return made
@@ -131,11 +132,18 @@ class Batches(Iterator[Any]):
     def __del__(self) -> None:
         self.close()
 
-    def _restart(self) -> Pipeline:
+    def _fitting(self) -> Pipeline:
+        """A pipeline that gives what comes next here: the one that runs, or a new one."""
+        running, cursor = self._running, self._cursor
+        here = self._task is cursor.task and self._number == cursor.number
+        if running is not None and here and self._pid == os.getpid() and self._at_end == has_ended():
+            return running
         self.close()
-        self._task, self._number, self._pid = self._cursor.task, self._cursor.number, os.getpid()
-        self._running = self._cursor.running = self._factory(self._cursor.rest(), self._number)
-        return self._running
+        self._task, self._number, self._pid, self._at_end = cursor.task, cursor.number, os.getpid(), has_ended()
+        made = self._running = cursor.running = self._factory(cursor.rest(), cursor.number)
+        if cursor.closed:  # meanwhile, by another thread: it may have found nothing that ran
+            raise closed()
+        return made
 
 
 def closed() -> ConfigError:

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from penstock._ending import only_exit_handlers_run
 from penstock._secrets import logger
 from penstock.abc import LaneStream, Source, Stream, is_lane_stream
 from penstock.errors import ConfigError
@@ -395,8 +396,9 @@ class _ReadAhead:
 
     def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
         """A pipeline whose first batch has the number `first`."""
-        workers = max(1, self.workers)
-        start = _starter(self.kind, self.prefetch, self.timeout_seconds) if self.workers else _in_the_calling_thread
+        workers = 0 if only_exit_handlers_run() else self.workers
+        start = _starter(self.kind, self.prefetch, self.timeout_seconds) if workers else _in_the_calling_thread
+        workers = max(1, workers)
         return (
             LaneBatches(task, first, workers, start)
             if isinstance(task, LaneTask)
