@@ -14,15 +14,17 @@ import pytest
 
 import penstock as ps
 from penstock._secrets import AUTH, logger, redact
+from penstock.check.verify import verify
 from penstock.cli.main import main
 from penstock.convert import convert
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable
+from penstock.prepare.raw import build_index
 from penstock.reshape.merge import merge
 from penstock.store.fsspec_store import FsspecStore
 from penstock.store.resolve import resolve
 from penstock.store.side_file import encode_manifest
 from penstock.testing import FileServer
-from penstock.types import Manifest
+from penstock.types import Action, Extent, Finding, Manifest
 
 GOLDEN = Path(__file__).parent / "golden"
 USER, PASSWORD = "reader", "pass-w0rd"
@@ -215,6 +217,21 @@ def test_side_files(base: str, tmp_path: Path) -> None:
     )
     assert PASSWORD.encode() not in encode_manifest(manifest)
     assert b"?a=***" in encode_manifest(manifest)
+
+
+def test_what_verbs_hand_back(base: str, tmp_path: Path) -> None:
+    """Their `repr` stood in notebooks and logs."""
+    handed: list[object] = [
+        *verify(f"{base}/mds", depth="full"),
+        Finding("a.b", "error", f"{base}/x"),
+        Action("a.b", f"{base}/x", f"from {base}"),
+        Extent(f"{base}/x", 0, 1),
+        merge([f"{base}/p/a.pbin", f"{base}/p/a.pbin"], tmp_path / "merged.pbin"),
+        build_index(f"{base}/a.jsonl", tmp_path / "a.idx"),
+        ps.open(f"{base}/p/a.pbin"),
+    ]
+    assert not [one for one in map(repr, handed) if PASSWORD in one or USER in one]
+    assert all("***@127.0.0.1" in repr(one) for one in handed[-5:-3])
 
 
 def test_the_log(base: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+from typing import TypeVar
 
+T = TypeVar("T")
 HIDDEN = "***"
 AUTH = "PENSTOCK_URL_AUTH"
 
@@ -27,6 +29,17 @@ _END = re.compile(r"[.,:;)\]]*$")
 def redact(text: str) -> str:
     """The same text without the secrets of the URLs in it."""
     return _URL.sub(lambda found: found[1] + _shown(found[1][:-3].lower(), found[2]), text) if "://" in text else text
+
+
+def redacted_repr(kind: type[T]) -> type[T]:
+    """The same class, whose `repr` shows no secrets: for what verbs hand back and users print or log."""
+    plain = kind.__repr__
+
+    def shown(self: T) -> str:
+        return redact(plain(self))
+
+    kind.__repr__ = shown
+    return kind
 
 
 def logger(name: str = "penstock") -> logging.Logger:

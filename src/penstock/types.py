@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redacted_repr
+
 IntArray: TypeAlias = NDArray[np.int64]
 """int64 array: positions, indices, offsets."""
 
@@ -51,6 +53,7 @@ class Schema:
     open: bool = False
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class Extent:
     """Where the bytes of a sample are: `path[offset_bytes : offset_bytes + length_bytes]`."""
@@ -60,6 +63,7 @@ class Extent:
     length_bytes: int
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that `verify` found.
@@ -83,6 +87,7 @@ class Finding:
     fix: str | None = None
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class Action:
     """One change that `repair` makes, or would make."""
@@ -196,6 +201,7 @@ class AVMetadata:
 
 
 # Not frozen: one is made for every sample, and freezing takes four times as long as the rest of it.
+@redacted_repr
 @dataclass(slots=True, unsafe_hash=True)
 class SourceInfo:
     """Where a sample of named files comes from: an entry of its `__sources__`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.cli.main import main
 from penstock.compat.streaming import MDSWriter
-from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable
+from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable, Unsupported
 from penstock.formats import _shard_upload
+from penstock.formats._index_json import INDEX_NAME
 from penstock.formats._shard_upload import MARK
 from penstock.store._objects import Objects
+from penstock.store.local import LocalStaged
 from penstock.store.resolve import resolve
 
 Calls = list[tuple[str, str]]
@@ -281,3 +285,68 @@ with MDSWriter(out=out, keep_local=True, columns={{"n": "bytes"}}, size_limit=20
 
 
 __all__ = ["MDSWriter", "_shard_upload", "objects", "one_a_shard", "os", "ps"]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_an_unfinished_output_is_said_to_be_one(alive: bool, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`penstock repair --write` was named, and put an index over what a living writer was still writing."""
+    writer = ps.create(url, format="mds", columns={"n": "bytes"}, size_limit=200)
+    for number in range(12):
+        writer.write({"n": b"%060d" % number})
+    if not alive:
+        lock: Any = writer
+        lock._out._held.close()
+    for given in ({}, {"format": "mds"}):
+        with pytest.raises(NotFound, match="a writer is at work here, or was killed") as caught:
+            ps.open(url, **given)
+        assert "repair" not in str(caught.value)
+    for line in (["verify", url], ["repair", url, "--write"]):
+        with pytest.raises(SystemExit):
+            main(line)
+    said = "".join(capsys.readouterr())
+    assert "shards.unfinished" in said
+    assert INDEX_NAME not in objects(url)
+    if alive:
+        writer.__exit__(None, None, None)
+        assert len(ps.open(url)) == 12
+
+
+@pytest.mark.parametrize("place", [0, 3, 40])
+def test_a_full_cache_folder_leaves_what_is_up(place: int, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a bare OSError, without the folder."""
+    original, left = LocalStaged.sync, [place]
+
+    def sync(self: LocalStaged) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStaged, "sync", sync)
+        with pytest.raises(ConfigError, match=r"the cache folder does not take .* No space left") as caught:
+            one_a_shard(url, 60)
+        assert "PENSTOCK_CACHE" in str(caught.value)
+    up = {name for name in objects(url) if name.startswith("shard.")}
+    assert bool(up) == (place > 0)
+    one_a_shard(url, 60)
+    assert len(ps.open(url)) == 60
+
+
+@pytest.mark.parametrize("format", ["webdataset", "flat-tokens"])
+def test_formats_that_stores_do_not_take_say_what_to_do(format: str, url: str) -> None:
+    with pytest.raises(Unsupported, match="Write it on this machine, and copy the folder there"):
+        ps.create(url, format=format)
+
+
+def test_another_cache_folder_of_this_machine_goes_on(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full cache folder says to name another one: that was taken for another machine."""
+    writer: Any = ps.create(url, format="mds", columns={"n": "bytes"}, size_limit=200)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "roomy"))
+    with pytest.raises(PrepareError, match="with another cache folder"):
+        one_a_shard(url, 5)
+    writer._out._held.close()
+    one_a_shard(url, 5)
+    assert len(ps.open(url)) == 5

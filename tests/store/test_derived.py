@@ -168,3 +168,14 @@ def test_file_is_plain_npy(tmp_path: Path) -> None:
     data = LocalStore().get(str(tmp_path / "derived" / "key.npy"))
     assert data.startswith(b"\x93NUMPY")
     assert np.load(tmp_path / "derived" / "key.npy", allow_pickle=False).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_url_is_no_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder `s3:` was made in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_CACHE", "s3://bucket/cache")
+    with pytest.raises(ConfigError, match="a path of this machine"):
+        cache_folder()
+    with pytest.raises(ConfigError, match="a path of this machine"):
+        DerivedCache().array("a", "int64", lambda: np.arange(3))
+    assert not list(tmp_path.iterdir())

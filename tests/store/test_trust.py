@@ -507,3 +507,24 @@ def test_an_array_that_another_user_planted(shared: Path) -> None:
         DerivedCache(str(shared)).array("key", "int64", never)
 
     by_user(65_001, mine)
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_a_lock_that_is_no_file(kind: str, server: FileServer, folder: Path, tmp_path: Path) -> None:
+    """Through a link in its place, the file of somebody else was cut to the size of the copy."""
+    server.files["a"] = bytes(1000)
+    url = f"{server.url}/a"
+    assert len(opened(server, folder).mapped_copy(url)) == 1000
+    (copy,) = (folder / "remote").glob("*.copy")
+    copy.unlink()
+    lock = copy.with_suffix(".lock")
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"p" * 5000)
+    if kind == "link":
+        lock.symlink_to(precious)
+    elif kind == "fifo":
+        os.mkfifo(lock)
+    else:
+        lock.mkdir()
+    assert bytes(opened(server, folder).mapped_copy(url)) == server.files["a"]
+    assert precious.read_bytes() == b"p" * 5000

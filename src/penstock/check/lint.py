@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock._secrets import redacted_repr
 from penstock.abc import Source, Store
 from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -22,6 +23,7 @@ _STEP = 256
 _FORMAT = "webdataset"
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class LintReport:
     """What was found.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redacted_repr
 from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Writer, is_token_source
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
@@ -31,6 +32,7 @@ RUN_TOKENS = 1 << 22
 Advance = Callable[[int, str], None]
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
     """What `convert` did.

@@ -24,6 +24,7 @@ from penstock.formats._shard_files import Folder, OpenShard, RowCodec, WholeShar
 from penstock.formats._shard_names import shards_in
 from penstock.formats._shard_side import SIDE_NAME, shards_facts
 from penstock.formats._shard_source import folder_of, read_index, splits_in
+from penstock.formats._shard_upload import GO_ON, UNFINISHED, is_unfinished
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import MOST_FINDINGS, check_block_digests
 from penstock.formats._tokens import way_to_read
@@ -105,6 +106,9 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     try:
         index = read_index(store, path)
     except NotFound:
+        if is_unfinished(store, path):
+            yield Problem("shards.unfinished", NotFound, where, UNFINISHED, GO_ON)
+            return
         if not shards_in(store, path):
             raise
         yield Problem("shards.no-index", NotFound, where, "there are shards, and no index", _REBUILD)

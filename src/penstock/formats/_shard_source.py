@@ -31,6 +31,7 @@ from penstock.formats._index_json import INDEX_NAME, Index, Layout, Shard, parse
 from penstock.formats._shard_cache import ShardCache
 from penstock.formats._shard_files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
 from penstock.formats._shard_side import SIDE_NAME, shards_facts
+from penstock.formats._shard_upload import GO_ON, UNFINISHED, is_unfinished
 from penstock.formats._tokens import way_to_read
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
@@ -422,6 +423,8 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
             return f"{path}/{chosen}"
         raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
+    if is_unfinished(store, os.path.dirname(where)):
+        raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
     hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
     raise NotFound("no index", path=where, hint=hint)
 

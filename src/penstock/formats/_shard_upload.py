@@ -22,6 +22,7 @@ from penstock._digest import digest
 from penstock.abc import Buffer, Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._index_json import INDEX_NAME
+from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
@@ -29,6 +30,8 @@ from penstock.store.side_file import encode_manifest
 from penstock.types import Manifest
 
 MARK = f".{INDEX_NAME}.writing.staged"
+UNFINISHED = "a writer is at work here, or was killed"
+GO_ON = "Wait for it; if it was killed, run it again, and it goes on"
 SAVE_EVERY = 64
 """Shards between two looks of the mark at what is up."""
 
@@ -75,18 +78,19 @@ class FilesOutput:
         self._left: set[str] = set()
         store.stage(f"{path}/{side_name}", overwrite=True).abort()  # a store that is only read says so now
         with contextlib.ExitStack() as stack:
-            place = os.path.join(cache_folder(), "locks", f"upload-{digest(path)}.lock")
-            if not stack.enter_context(hold_lock(place, wait=False)):
+            with in_cache_folder(path):
+                had = stack.enter_context(hold_lock(_lock_path(cache_folder(), path), wait=False))
+            if not had:
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
             known = _read_mark(self._seen, path)
             self._mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
             there = {name for name in _names(self._seen, path) if name.startswith("shard.") or name == side_name}
             if known is not None:
-                if (known.host, known.cache) != (self._mark.host, self._mark.cache) and not overwrite:
+                if not overwrite and not _is_dead(known, self._mark, path):
                     raise PrepareError(
-                        "a writer on another machine is at work on this output, or was killed",
+                        "a writer on another machine, or with another cache folder, is at work here, or was killed",
                         path=path,
-                        found=known.host,
+                        found=f"{known.host}, {known.cache}",
                         hint="If it was killed, take its work over with overwrite=True (--overwrite)",
                     )
                 self._left = there
@@ -97,6 +101,8 @@ class FilesOutput:
                 raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
             try:
                 self._save(first=known is None)
+            except NoCopy:
+                raise
             except ConfigError:  # the mark was not there a moment ago
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
             self._held = stack.pop_all()
@@ -113,7 +119,7 @@ class FilesOutput:
             if self._mark.done.get(name) != content or self._seen.size(path) != content[0]:
                 self._require_mine()
                 staged.commit()
-        except OSError:
+        except (OSError, NoCopy):
             self._failed = True  # what is up stays, for the next run
             raise
         finally:
@@ -169,6 +175,27 @@ class FilesOutput:
             staged.commit()
         finally:
             staged.abort()
+
+
+def _lock_path(cache: str, path: str) -> str:
+    return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")
+
+
+def _is_dead(known: Mark, own: Mark, path: str) -> bool:
+    """Whether the writer of a mark is gone for sure; the lock of `own` is held."""
+    if known.host != own.host:
+        return False
+    place = _lock_path(known.cache, path)
+    if known.cache == own.cache or not os.path.isabs(place) or not os.path.isfile(place):
+        return known.cache == own.cache
+    with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
+        return had
+    return False
+
+
+def is_unfinished(store: Store, path: str) -> bool:
+    """Whether a writer is at work on the folder, or was killed before its index was there."""
+    return not store.exists(f"{path}/{INDEX_NAME}") and store.exists(f"{path}/{MARK}")
 
 
 def sweep_mark(store: Store, path: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from penstock._secrets import redacted_repr
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
@@ -69,6 +70,7 @@ _KEPT_S = 60
 """What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class PrepareSummary:
     """What a preparation did.

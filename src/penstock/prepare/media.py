@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from penstock._regular import open_regular
+from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
@@ -42,6 +43,7 @@ _BLOCK_BYTES = 1 << 22
 _EPOCH = "1970-01-01 00:00:00"
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class MediaSummary:
     """What a run did.

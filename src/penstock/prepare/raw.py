@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, require_own_index, write_index
@@ -27,6 +28,7 @@ _WORKER_BYTES = 1 << 28
 _AHEAD = 2
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class IndexReport:
     """What `build_index` did.

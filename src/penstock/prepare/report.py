@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock._secrets import redacted_repr
 from penstock.types import Manifest
 
 
@@ -34,6 +35,7 @@ class PackProgress:
     total_bytes: int
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class PackReport:
     """What `pack` did.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._regular import open_regular
+from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.scan import fault_of
@@ -36,6 +37,7 @@ Fits = Callable[[Mapping[str, Any]], bool]
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class FilterReport:
     """What `filter` did.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats._shard_merge import copy_shards
@@ -24,6 +25,7 @@ from penstock.reshape.samples import SampleRows
 from penstock.store.resolve import resolve
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class MergeReport:
     """What `merge` did.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._secrets import redact
+from penstock._secrets import redact, redacted_repr
 from penstock.abc import (
     Store,
     SupportsDocumentRuns,
@@ -36,6 +36,7 @@ _NEWLINE = 0x0A
 _PART_BYTES = 1 << 26
 
 
+@redacted_repr
 @dataclass(frozen=True, slots=True)
 class Written:
     """A dataset that a verb made.

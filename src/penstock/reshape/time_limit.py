@@ -8,13 +8,14 @@ main thread alone; in another one, or where the process has a timer of its own, 
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Generator
 from typing import Any
 
-_log = logging.getLogger("penstock")
+from penstock._secrets import logger
+
+_log = logger()
 _TICK_S = 1.0
 
 

@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from penstock._digest import digest
@@ -47,6 +47,22 @@ _RUN_PROCESS = os.getpid()
 
 class NoCopy(ConfigError):
     """The cache folder takes no copy: its disk is full, or this user can't write to it."""
+
+
+@contextlib.contextmanager
+def in_cache_folder(url: str) -> Generator[None]:
+    """Files of the cache folder, needed to write `url`; raises `NoCopy` where it takes none."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        raise NoCopy(
+            "the cache folder does not take what is to be uploaded",
+            path=url,
+            found=f"{cache_folder()}: {error.strerror or error}",
+            hint="Make room, or set PENSTOCK_CACHE to another folder, then run it again",
+        ) from error
 
 
 class Copies:
@@ -223,7 +239,11 @@ class Copies:
                     remove_published(path)
                 used_bytes -= 0 if os.path.exists(path) else one_bytes
             with contextlib.suppress(PermissionError):  # another user's lock holds no place for us
-                os.truncate(lock_path, size_bytes)
+                fd = os.open(lock_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    os.ftruncate(fd, size_bytes)
+                finally:
+                    os.close(fd)
 
     def _scan(self) -> list[tuple[float, int, str]]:
         """(last use, size in bytes, path) of each copy, and of each lock of one that is being fetched."""

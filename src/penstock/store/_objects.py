@@ -39,6 +39,11 @@ _AS_LONG_AS_BYTES_COME = timedelta(days=7)
 _MOST_PARTS = 9_000  # S3 takes 10,000
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRY_AGAIN = {408, 429}
+_NO_HEAD = {405, 501}
+_NO_LENGTH = "Content-Length Header missing"
+_ODD_HEADER = re.compile(r"Header missing from|header not present|to parse value for|Invalid last modified|non-ASCII")
+_ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",), "deflate": ()}
+"""What a web server compresses on its way, and the names of files that are compressed themselves."""
 T = TypeVar("T")
 Answered = Callable[[], None]
 
@@ -155,8 +160,18 @@ class Objects:
 
     def head(self, key: str) -> Head:
         """Size and version; raises `NotFound`."""
-        meta, _ = self._try(key, lambda: self._obstore.head(self._store, key))
-        return _head(meta)
+
+        def once() -> Any:
+            try:
+                meta = self._obstore.head(self._store, key)
+                if meta["size"] or not self._is_web:
+                    return meta
+            except Exception as error:
+                if not self._is_web or (_status(error) not in _NO_HEAD and _NO_LENGTH not in str(error)):
+                    raise
+            return self._obstore.get(self._store, key).meta  # scripts that answer GET alone; no body is read
+
+        return _head(self._try(key, once)[0])
 
     def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
         """Bytes of ranges, or the whole file for None."""
@@ -220,6 +235,7 @@ class Objects:
                 raise RangesIgnored(
                     "the server sends whole files only", path=self._url(key), found=_first_lines(error)
                 ) from None
+            self._require_plain(key, found.attributes.get("Content-Encoding"))
             answered()
             data = memoryview(found.bytes())
             expected_bytes = found.meta["size"] if place is None else min(place[1], found.meta["size"]) - place[0]
@@ -229,6 +245,20 @@ class Objects:
 
         (data, head), tries = self._try_answered(key, once)
         return data, head, tries
+
+    @property
+    def _is_web(self) -> bool:
+        return self._base.startswith("http")
+
+    def _require_plain(self, key: str, encoding: str | None) -> None:
+        endings = _ENCODINGS.get((encoding or "").lower()) if self._is_web else None
+        if endings is not None and not key.endswith(endings):
+            raise Unsupported(
+                "the server compresses this file on its way, so its bytes have no places",
+                path=self._url(key),
+                found=f"Content-Encoding: {encoding}",
+                hint="Have the server send it as it is, or download it",
+            )
 
     def _create(self, key: str, work: Callable[[], object], is_ours: Callable[[], bool]) -> bool:
         tries = 0
@@ -291,6 +321,8 @@ class Objects:
             return Denied("the store refuses these credentials", path=url, found=text, hint="See docs/guide/remote.md")
         if isinstance(error, ValueError) or kind == "InvalidPathError":
             return ConfigError("not a name that a remote store takes", path=url, found=text)
+        if _ODD_HEADER.search(text):
+            return Unreachable("the server's answer can't be used", path=url, found=text, hint="Download the dataset")
         told = "the store does not answer" if tries == 1 else f"the store does not answer, after {tries} tries"
         return Unreachable(told, path=url, found=text)
 
@@ -307,6 +339,8 @@ def _may_pass(error: Exception) -> bool:
     """Whether another try may help."""
     if isinstance(error, _EndsEarly):
         return True
+    if _ODD_HEADER.search(_first_lines(error)):
+        return False
     status = _status(error)
     return type(error).__name__ == "GenericError" and (status is None or status >= 500 or status in _TRY_AGAIN)
 

@@ -10,13 +10,14 @@ from penstock.abc import Buffer
 from penstock.errors import Truncated
 
 Range = tuple[int, int]
+MOST_PARTS = 1 << 14
 
 
 def plan_requests(ranges: Sequence[Range], *, gap_bytes: int, part_bytes: int) -> list[Range]:
     """The requests, in order of their place, that cover `(start_bytes, stop_bytes)` ranges.
 
     Neighbours that are at most `gap_bytes` apart become one; what is longer than `part_bytes` becomes several, which
-    run at once. Empty ranges need none.
+    run at once. Empty ranges need none. There are never many more than `MOST_PARTS`: a size may be a lie.
     """
     runs: list[list[int]] = []
     for start, stop in sorted(one for one in ranges if one[0] < one[1]):
@@ -24,6 +25,7 @@ def plan_requests(ranges: Sequence[Range], *, gap_bytes: int, part_bytes: int) -
             runs[-1][1] = max(runs[-1][1], stop)
         else:
             runs.append([start, stop])
+    part_bytes = max(part_bytes, sum(stop - start for start, stop in runs) // MOST_PARTS)
     return [(begin, min(begin + part_bytes, stop)) for start, stop in runs for begin in range(start, stop, part_bytes)]
 
 

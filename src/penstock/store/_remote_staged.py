@@ -13,6 +13,7 @@ import xxhash
 from penstock._digest import digest
 from penstock.abc import Buffer, Staged
 from penstock.errors import ConfigError, NotFound
+from penstock.store._copies import in_cache_folder
 from penstock.store._leftovers import staged_name
 from penstock.store._sweep import sweep
 from penstock.store.derived import cache_folder
@@ -67,18 +68,22 @@ class RemoteStaged:
         self._overwrite = overwrite
         self._hidden: str | None = None
         self._size_bytes = 0
+        self._local: LocalStaged | None = None
         folder = os.path.join(cache_folder(), "upload")
         sweep(folder)
         name = f"{digest(path)}-{secrets.token_hex(4)}"
-        self._local: LocalStaged | None = LocalStore().stage(os.path.join(folder, name))
+        with in_cache_folder(path):
+            self._local = LocalStore().stage(os.path.join(folder, name))
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
-        return self._open.write(data)
+        """Append; returns bytes written. Raises `ConfigError` where the cache folder is full."""
+        with in_cache_folder(self.path):
+            return self._open.write(data)
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
         """Overwrite bytes already written."""
-        self._open.write_at(offset_bytes, data)
+        with in_cache_folder(self.path):
+            self._open.write_at(offset_bytes, data)
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
         """Bytes already written."""
@@ -86,7 +91,8 @@ class RemoteStaged:
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file; raises `Truncated`."""
-        return self._open.append_file(path, start_bytes, length_bytes)
+        with in_cache_folder(self.path):
+            return self._open.append_file(path, start_bytes, length_bytes)
 
     def tell(self) -> int:
         """Bytes appended so far."""
@@ -96,7 +102,7 @@ class RemoteStaged:
         """Make the bytes durable, still invisible; a large file takes no more bytes after that."""
         if self._hidden is None and ONE_PUT_BYTES < self._open.tell() <= ONE_COPY_BYTES:
             folder, _, name = self._key.rpartition("/")
-            self._open.sync()
+            self._sync_here()
             self._size_bytes = self._open.tell()
             hidden = f"{folder}/{self._hidden_name(name)}".removeprefix("/")
             self._uploads().put(hidden, self._open.hidden_path, create=False)
@@ -135,7 +141,7 @@ class RemoteStaged:
         if self._hidden is not None:
             return remote.copy(self._hidden, self._key, create=create)
         staged = self._open
-        staged.sync()
+        self._sync_here()
         if staged.tell() <= ONE_PUT_BYTES:
             return remote.put(self._key, staged.hidden_path, create=create)
         return self._publish_large(staged.hidden_path, create)
@@ -159,6 +165,10 @@ class RemoteStaged:
                     remote.head(self._key)
                     return False
             return remote.put(self._key, local_path, create=False)
+
+    def _sync_here(self) -> None:
+        with in_cache_folder(self.path):
+            self._open.sync()
 
     def _hidden_name(self, name: str) -> str:
         """Named after its bytes: who writes the same again takes over what a killed writer left."""

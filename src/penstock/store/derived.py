@@ -34,9 +34,13 @@ _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
 
 
 def cache_folder() -> str:
-    """The folder for everything that can be computed or fetched again."""
+    """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
     given = os.environ.get("PENSTOCK_CACHE")
     if given:
+        if "://" in given:  # a folder of that name would be made here
+            raise ConfigError(
+                "the cache folder is a path of this machine", path=given, hint="Set PENSTOCK_CACHE to one"
+            )
         return given
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
 

@@ -46,11 +46,12 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
 
 def _opened(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A link would make, or later change, a file elsewhere.
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except PermissionError as error:
         try:
             return os.open(
-                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
             )  # another user's file: reading it is enough to lock it
         except FileNotFoundError:
             raise error from None

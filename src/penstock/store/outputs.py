@@ -132,6 +132,9 @@ def is_one_dataset(folder: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
 
 
+FOLDERS_ARE_LOCAL = "Write it on this machine, and copy the folder there; --to mds, jsonl and pbin are written there"
+
+
 def open_folder(
     store: Store, path: str, own: Owned, *, overwrite: bool, split: str | None = None, inside: bool = False
 ) -> StagedFolder:
@@ -151,7 +154,7 @@ def open_folder(
         Unsupported: a store that can't make whole folders visible.
     """
     if not isinstance(store, SupportsFolders):
-        raise Unsupported("this store can't make folders visible at once", path=path)
+        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     with contextlib.ExitStack() as stack:
         stack.callback(claim(store, path, shared=split is not None).release)
         if split is not None:

@@ -12,14 +12,13 @@ the old dataset whole, or the new one. What it left is swept by the next writer,
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import xxhash
 
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
@@ -33,7 +32,7 @@ REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 
 _MOST_BYTES = 1 << 28
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _COPY_BYTES = 1 << 24
 
 

@@ -38,7 +38,7 @@ from penstock.formats.flat_tokens.group import (
 from penstock.formats.flat_tokens.manifest import sum_of_parts
 from penstock.formats.flat_tokens.zarr_meta import CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, encode_array, encode_group
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import open_folder, output_path
+from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -74,7 +74,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     if split is not None and split not in SPLITS:
         raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
     if not isinstance(store, SupportsFolders):
-        raise Unsupported("this store can't make folders visible at once", path=path)
+        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     dtype_for(own.get("token_bytes", 4))
     require_eos(path, np.dtype(np.uint32), given.get("eos_id"))
     joined = _dataset_format(store, path) if split is not None else None

@@ -31,7 +31,7 @@ from penstock.formats.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
 from penstock.formats.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.webdataset.values import encode_sample
-from penstock.store.outputs import open_folder, output_path
+from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 
@@ -85,7 +85,7 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
     path = path.rstrip("/") or path
     _require_possible(given, path)
     if not isinstance(store, SupportsFolders):
-        raise Unsupported("this store can't make folders visible at once", path=path)
+        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     path = output_path(store, path)
     return WebdatasetWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite), given)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PrepareError
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _BOOT = (
     "import json, sys; sys.path[:], fds, preload = json.loads(sys.argv[1]); "
     "from penstock.prepare.executors.worker import main; main(fds, preload)"
 )
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _QUEUED = 2
 """Tasks that a worker holds: one under way, and one that spares it the wait for the next."""
