@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from penstock import __version__, errors
+from penstock._printable import printable, printable_lines
 from penstock._secrets import redact
 
 COMMANDS: dict[str, str] = {
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         status = 2
     except click.ClickException as error:
-        vars(error)["message"] = redact(error.message)
+        vars(error)["message"] = redact(printable_lines(error.message))
         error.show()
         status = error.exit_code
     except click.Abort:
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         status = _fail("interrupted", _INTERRUPTED)
     except OSError as error:
-        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        where = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
         status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
     except MemoryError as error:
         status = _fail(f"not enough memory{f': {error}' if str(error) else ''}", _SYSTEM)
@@ -128,5 +129,5 @@ def _our_fault(error: BaseException) -> str:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(redact(f"penstock: {message}"), err=True)
+    click.echo(redact(printable_lines(f"penstock: {message}")), err=True)
     return status
