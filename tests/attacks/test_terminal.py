@@ -35,7 +35,7 @@ def test_values_are_shown(
     arguments: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = '{"a\x7f\x9b\u202e": "\x9b\u202e\u2066 \\ud800", "t": %s}\n' % json.dumps(STEERING)
+    line = '{"a\x7f\x9b\u202e": "\x9b\u202e\u2066 \\ud800", "t": ' + json.dumps(STEERING) + "}\n"
     Path("a.jsonl").write_text(line, "utf-8")
     text, status = told(capfd, *arguments, "a.jsonl")
     require_harmless(text)
