@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from penstock.abc import Format, Store
 from penstock.check.verify import find_format, open_options
 from penstock.errors import Unsupported
-from penstock.types import Action
+from penstock.store.outputs import claimed
+from penstock.types import Action, OpenOptions
 
 
 def repair(
@@ -29,5 +31,12 @@ def repair(
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
     opened = open_options(options)
+    if not write or store.is_folder(root):
+        return _repair(store, root, chosen, opened, write=write)
+    with claimed(store, root) as held:  # also where nothing is wrong: what a killed repair left of its claim goes
+        return _repair(held, root, chosen, opened, write=write)
+
+
+def _repair(store: Store, root: str, chosen: Format, opened: OpenOptions, *, write: bool) -> list[Action]:
     findings = list(chosen.check(store, root, opened, "quick"))
     return chosen.repair(store, root, opened, findings, write=write)

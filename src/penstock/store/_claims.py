@@ -97,12 +97,15 @@ class LocalClaim:
     def _open(self) -> int:
         try:
             return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except PermissionError:  # another user's, which can be locked all the same
-            return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except PermissionError as refused:  # another user's, which can be locked all the same
+            try:
+                return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except FileNotFoundError:
+                raise refused from None
 
     def _is_ours(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._lock_path))
+            return os.path.samestat(self._os.fstat(self._fd), self._os.stat(self._lock_path))
         except FileNotFoundError:
             return False
 
