@@ -21,6 +21,7 @@ LAYERS: dict[str, int] = {
     "types": 0,
     "errors": 0,
     "_optional": 0,
+    "_printable": 0,
     "_secrets": 0,
     "_digest": 0,
     "_buffers": 0,

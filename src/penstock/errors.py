@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
+from penstock._printable import printable
 from penstock._secrets import redact
 
 
@@ -74,7 +75,7 @@ class PenstockError(Exception):
         text = f"{where}{self.what}{place}"
         if details:
             text += ": " + ", ".join(details)
-        return redact(text if self.hint is None else f"{text}. {self.hint}")
+        return redact(printable(text if self.hint is None else f"{text}. {self.hint}"))
 
     def __setattr__(self, name: str, value: object) -> None:
         # No field holds the secrets of a URL, whoever sets it; neither does what another library says.

@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, ResumeMismatch
 from penstock.formats import format_names, get_format
+from penstock.formats._arrow import block_starts
 from penstock.load import state
 from penstock.store.local import LocalStore
 from penstock.types import OpenOptions
@@ -127,3 +128,9 @@ def test_rows_without_columns(tmp_path: Path) -> None:
         _ = [found[number] for number in range(len(found))]
     except PenstockError as error:
         assert str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("counts", [[50, 50, -1], [-3], [1 << 62, 1 << 62, 1 << 62]])
+def test_rows_that_no_file_has(counts: list[int]) -> None:
+    with pytest.raises(Corrupt, match="rows"):
+        block_starts(counts, "a.parquet")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
 
 _PATIENCE_SECONDS = 1.0
@@ -43,14 +44,19 @@ class LocalPath(click.Path):
 def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
     """Print `data` as one JSON document, or `text`."""
     if as_json:
-        click.echo(redact(json.dumps(data, indent=1, ensure_ascii=False, default=str)))
+        click.echo(redact(printable_json(json.dumps(data, indent=1, ensure_ascii=False, default=str))))
     else:
-        click.echo(redact(text if isinstance(text, str) else text()))
+        say(text if isinstance(text, str) else text())
+
+
+def say(text: str) -> None:
+    """Text for people, on standard output."""
+    click.echo(redact(printable_lines(text)))
 
 
 def note(message: str) -> None:
     """A line for people, on standard error."""
-    click.echo(redact(message), err=True)
+    click.echo(redact(printable_lines(message)), err=True)
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -64,7 +70,7 @@ def human_bytes(size_bytes: float) -> str:
 
 def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
     """Left-aligned columns; numbers to the right."""
-    lines = ([header] if header else []) + rows
+    lines = ([header] if header else []) + [tuple(map(printable, row)) for row in rows]
     if not lines:
         return ""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import human_bytes, table
+from penstock.cli._output import human_bytes, say, table
 
 if TYPE_CHECKING:
     from penstock.formats.webdataset.find import PeekedSample
@@ -67,24 +67,24 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
 
 
 def _show_shards(plan: EnergonPlan) -> None:
-    click.echo(f"{plan.path}: {len(plan.shards):,} shards, {human_bytes(sum(plan.sizes))}")
+    say(f"{plan.path}: {len(plan.shards):,} shards, {human_bytes(sum(plan.sizes))}")
     rows = [(f"  {name}", human_bytes(size)) for name, size in zip(plan.shards, plan.sizes, strict=True)]
     if len(rows) > 2 * _SHOWN_SHARDS:
         rows = [*rows[:_SHOWN_SHARDS], ("  …", ""), *rows[-_SHOWN_SHARDS:]]
-    click.echo(table(rows))
+    say(table(rows))
     for warning in plan.warnings:
-        click.echo(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 def _show_samples(samples: list[PeekedSample]) -> None:
     from penstock.prepare.energon_guess import show_part
 
-    click.echo("\nThe first samples:")
+    say("\nThe first samples:")
     for one in samples:
-        click.echo(f"  {one.key}    in {one.shard}")
+        say(f"  {one.key}    in {one.shard}")
         width = max(map(len, one.parts))
         for part, (size_bytes, content) in one.parts.items():
-            click.echo(f"    {part.ljust(width)}  {show_part(part, size_bytes, content)}")
+            say(f"    {part.ljust(width)}  {show_part(part, size_bytes, content)}")
 
 
 # --- splits ------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) ->
         pairs = parse_patterns(options["split_parts"])
         found = None, pairs, by_patterns(plan.shards, pairs)
     else:
-        click.echo(
+        say(
             "\nSplits: shares of train, val and test, such as 8,1,1; or regular expressions for names of shards,\n"
             "such as: train:shards/train_.* val:shards/val_.*"
         )
@@ -121,10 +121,10 @@ def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) ->
 def _show_assignment(plan: EnergonPlan, assignment: Assignment) -> None:
     for split, shards in assignment.parts.items():
         names = ", ".join(shards[:_SHOWN_SHARDS]) + (", …" if len(shards) > _SHOWN_SHARDS else "")
-        click.echo(f"  {split}: {len(shards):,} shards{': ' if shards else ''}{names}")
+        say(f"  {split}: {len(shards):,} shards{': ' if shards else ''}{names}")
     left = len(plan.shards) - len({name for shards in assignment.parts.values() for name in shards})
     if left:
-        click.echo(f"  in no split: {left:,} shards")
+        say(f"  in no split: {left:,} shards")
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ def _ask_dataset(plan: EnergonPlan, samples: list[PeekedSample], options: dict[s
     guessed = guess(samples)
     for number, name in enumerate(MENU):
         mark = "  <- seems to fit: " + guessed.reason if name == guessed.sample_type else ""
-        click.echo(f"  {number:2d}  {name}{mark}")
+        say(f"  {number:2d}  {name}{mark}")
     chosen = _ask("Sample type, by number or name", sample_type_named, default=guessed.sample_type)
     parts = list(dict.fromkeys(part for one in samples for part in one.parts))
     fields: dict[str, str] | None = None
     if chosen == CRUDE:
-        click.echo("  Samples have their parts as they are.")
+        say("  Samples have their parts as they are.")
     elif _yes("Say where each field comes from? (no: a sample_loader.py to fill in is written)", default=True):
         fields = guessed.field_map if chosen == guessed.sample_type else guess_fields(chosen, samples)
         fields = _ask_fields(chosen, fields, parts, samples)
@@ -159,7 +159,7 @@ def _ask_fields(chosen: str, proposed: dict[str, str], parts: list[str], samples
     from penstock.formats.webdataset.sample_types import TYPES
     from penstock.prepare.energon_guess import try_field
 
-    click.echo(f"  Parts are: {', '.join(parts)}. Into JSON: json[caption]. First of several: jpg,png")
+    say(f"  Parts are: {', '.join(parts)}. Into JSON: json[caption]. First of several: jpg,png")
     fields: dict[str, str] = {}
     one = TYPES[chosen]
     for name in one.fields:
@@ -171,7 +171,7 @@ def _ask_fields(chosen: str, proposed: dict[str, str], parts: list[str], samples
                     raise ConfigError(f"{name} is required", expected=f"one of {', '.join(parts)}")
                 return None
             for key, shown in zip((one.key for one in samples), try_field(text, samples), strict=True):
-                click.echo(f"    {key}: {shown}")
+                say(f"    {key}: {shown}")
             return text
 
         more = "" if is_required else ", optional: - for none"
@@ -193,7 +193,7 @@ def _ask(what: str, understand: Callable[[str], Value], default: str | None = No
         try:
             return understand(text.strip())
         except PenstockError as error:
-            click.echo(f"  {error}")
+            say(f"  {error}")
 
 
 def _yes(what: str, *, default: bool) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock._printable import printable
 from penstock.cli._output import emit, follow_links_option, json_option
 
 
@@ -49,7 +50,9 @@ def command(
 
     def text() -> str:
         lines = [describe_finding(one) for one in findings]
-        verdict = f"{path}: clean at depth {depth}" if not findings else f"{path}: {errors} errors, "
+        verdict = (
+            f"{printable(path)}: clean at depth {depth}" if not findings else f"{printable(path)}: {errors} errors, "
+        )
         verdict += f"{len(findings) - errors} warnings" if findings else ""
         return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
 
@@ -61,8 +64,8 @@ def command(
 def describe_finding(one: Any) -> str:
     """A finding in lines: what, where, found, expected, and what to do."""
     place = "" if one.offset_bytes is None else f" at byte {one.offset_bytes}"
-    line = f"{one.severity}: {one.code}: {one.path}{place}"
+    line = printable(f"{one.severity}: {one.code}: {one.path}{place}")
     for label, value in (("found", one.found), ("expected", one.expected), ("fix", one.fix)):
         if value is not None:
-            line += f"\n    {label}: {value}"
+            line += f"\n    {label}: {printable(str(value))}"
     return line

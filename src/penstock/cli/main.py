@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from penstock import __version__, errors
+from penstock._printable import printable, printable_lines
 from penstock._secrets import redact
 
 COMMANDS: dict[str, str] = {
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         status = 2
     except click.ClickException as error:
-        vars(error)["message"] = redact(error.message)
+        vars(error)["message"] = redact(printable_lines(error.message))
         error.show()
         status = error.exit_code
     except click.Abort:
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
-        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        where = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
         status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
     except MemoryError as error:
         status = _fail(f"not enough memory{f': {error}' if str(error) else ''}", _SYSTEM)
@@ -136,5 +137,5 @@ def _our_fault(error: BaseException) -> str:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(redact(f"penstock: {message}"), err=True)
+    click.echo(redact(printable_lines(f"penstock: {message}")), err=True)
     return status

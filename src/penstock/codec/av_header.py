@@ -19,6 +19,7 @@ from penstock.errors import Corrupt, PenstockError
 from penstock.types import AVMetadata
 
 _WAV_PLAIN = {1, 3, 0xFFFE}
+_ALONE = {"protocol_whitelist": "none"}  # a playlist or a description of a session names others: none is opened
 _WAV_CHUNKS = 1000
 _MP3_TAG_BYTES = 2048
 _COUNTED = {"aac"}
@@ -58,7 +59,7 @@ def opened(media: MediaBytes) -> Generator[Any]:
     """
     av = require("av", extra="media")
     try:
-        with media.file() as file, av.open(file, mode="r", metadata_errors="replace") as container:
+        with media.file() as file, av.open(file, "r", metadata_errors="replace", options=_ALONE) as container:
             yield container
     except PenstockError:
         raise

@@ -322,6 +322,14 @@ def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrup
     return Corrupt("the file is damaged", path=path, offset_bytes=offset_bytes, found=found, hint="Copy it again")
 
 
+def block_starts(counts: Sequence[int], path: str) -> IntArray:
+    """int64[n_blocks + 1]: first row of each block, from what the files say of their rows; raises `Corrupt`."""
+    if min(counts, default=0) < 0 or sum(counts) > np.iinfo(np.int64).max:
+        found = f"{min(counts)} to {max(counts)} rows a block"
+        raise Corrupt("no file has so many rows", path=path, found=found, hint="Copy it again")
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
+
 def require_same_schema(schema: Any, first: Any, path: str) -> None:
     """All files of a dataset have the same columns; raises `Unsupported`."""
     if not schema.equals(first):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
-import numpy as np
 
 from penstock._optional import require
 from penstock.abc import Store, Writer
@@ -28,6 +27,7 @@ from penstock.formats._arrow import (
     EXTRA,
     ArrowSource,
     arrow_faults,
+    block_starts,
     check_blocks,
     damaged,
     open_file,
@@ -176,7 +176,7 @@ def _load(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
                 if count:
                     counts.append(count)
                     batches.append((path, start, size_bytes))
-    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+    starts = block_starts(counts, files[0])
     return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches))
 
 

@@ -15,12 +15,18 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from penstock._optional import require
 from penstock.abc import Store, Writer
 from penstock.errors import Corrupt, NotFound, PenstockError, Unsupported
-from penstock.formats._arrow import EXTRA, ArrowSource, arrow_faults, check_blocks, open_file, require_same_schema
+from penstock.formats._arrow import (
+    EXTRA,
+    ArrowSource,
+    arrow_faults,
+    block_starts,
+    check_blocks,
+    open_file,
+    require_same_schema,
+)
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
 from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
@@ -108,7 +114,7 @@ def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
                 if group.num_rows:
                     counts.append(group.num_rows)
                     groups.append((path, number, *_range(group)))
-    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+    starts = block_starts(counts, files[0])
     return ParquetBlocks(store, mapped, schema, starts, tuple(groups))
 
 

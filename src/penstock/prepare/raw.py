@@ -65,7 +65,7 @@ def build_index(
 ) -> IndexReport:
     """Write the index of a JSONL file; nothing is visible before it is complete.
 
-    Memory: 100 MB a process, 16 bytes for each line of 16 MiB, and a few times the longest line.
+    Memory: 100 MB a process and 16 bytes for each line of 16 MiB, however long a line is.
 
     Args:
         path: the JSONL file.

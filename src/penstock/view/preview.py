@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._printable import printable
 from penstock.codec.parts import IMAGE_SUFFIXES, DecodeOptions, decode_image, decode_part, suffix_of
 from penstock.errors import PenstockError
 from penstock.prepare.energon_guess import show_part
@@ -44,11 +45,11 @@ def show_sample(sample: Mapping[str, Any], look: Look) -> str:
     width = max(map(len, parts), default=0)
     lines = [f"key  {sample['__key__']}"] if "__key__" in sample else []
     lines += [f"  {name.ljust(width)}  {_in_short(name, value)}" for name, value in parts.items()]
-    lines = [_printable(line) for line in lines]
+    lines = [printable(line) for line in lines]
     for name, value in parts.items():
         shown = list(_in_full(name, value, look))
         if shown:
-            lines += ["", _printable(f"{name}:"), *(f"  {line}" for line in shown)]
+            lines += ["", printable(f"{name}:"), *(f"  {line}" for line in shown)]
     return "\n".join(lines)
 
 
@@ -90,7 +91,7 @@ def _in_full(name: str, value: Any, look: Look) -> Iterator[str]:
             how = DecodeOptions()
             value = decode_image(bytes(value), how) if is_image else decode_part(name, bytes(value), how)
         except PenstockError as error:
-            yield _printable(str(error))
+            yield printable(str(error))
             return
     if hasattr(value, "mode") and hasattr(value, "width"):
         if look.picture_rows:
@@ -98,11 +99,6 @@ def _in_full(name: str, value: Any, look: Look) -> Iterator[str]:
     elif isinstance(value, (str, dict, list)) and value:
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False, default=str)
         lines = [part for line in io.StringIO(text) for part in textwrap.wrap(line, look.width - 2) or [""]]
-        yield from map(_printable, lines[: look.text_rows])
+        yield from map(printable, lines[: look.text_rows])
         if len(lines) > look.text_rows:
             yield f"… {len(lines) - look.text_rows:,} more lines"
-
-
-def _printable(line: str) -> str:
-    """Without what would steer the terminal."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)

@@ -52,7 +52,7 @@ class DroppedLine:
 class IndexedLines:
     """The lines of a file in order, as runs of int64[k, 2]: start and length in bytes. Iterate once.
 
-    Memory: 16 bytes a line of each range that is under way, and a few times the longest line.
+    Memory: 16 bytes a line of each range that is under way, and a few MB.
 
     Attributes:
         validate: look whether each line is JSON.

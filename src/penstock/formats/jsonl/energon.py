@@ -32,7 +32,7 @@ from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats._token_checks import check_block_digests
 from penstock.formats._tokens import DATA, side_path, token_fingerprint, way_to_read
 from penstock.formats.jsonl.build import current_index
-from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_runs
+from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
 from penstock.store.side_file import file_facts
 from penstock.types import (
@@ -63,6 +63,7 @@ _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BLOCK_BYTES = 1 << 19
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 _STEP = 1024
+_SHOWN_BYTES = 40
 _FINGERPRINT_LINES = 64
 
 
@@ -77,18 +78,22 @@ def energon_index_path(path: str) -> str:
 def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None = None) -> IntArray:
     """int64[n_samples + 1]: what the index of a file holds.
 
-    Memory: 16 bytes a sample, and a few times the longest line.
+    Memory: 16 bytes a sample and a few MB.
 
     Raises:
         NotFound: no such file.
         Corrupt: a line that is no object, which is named, or no line at all.
     """
     size_bytes = store.size(path)
+    work = LineRange(store, path, 0, size_bytes, size_bytes)
     runs: list[IntArray] = []
     num_lines = 0
     finder = NewlineFinder()
-    for offset_bytes, block, used_bytes in line_runs(LineRange(store, path, 0, size_bytes, size_bytes), _BLOCK_BYTES):
-        starts, count = _starts(block, used_bytes, finder, path, offset_bytes, num_lines)
+    for offset_bytes, block, used_bytes in line_runs(work, _BLOCK_BYTES, in_pieces=True):
+        if block:
+            starts, count = _starts(block, used_bytes, finder, path, offset_bytes, num_lines)
+        else:
+            starts, count = _start_of_long_line(work, offset_bytes, used_bytes, num_lines), 1
         runs.append(starts + offset_bytes)
         num_lines += count
         if progress is not None:
@@ -118,16 +123,31 @@ def _starts(
         if not text:
             continue
         if not (text.startswith(b"{") and text.endswith(b"}")):
-            raise Corrupt(
-                f"line {lines_before + row + 1} is no JSON object",
-                path=path,
-                offset_bytes=offset_bytes + int(starts[row]),
-                found=repr(text[:40]),
-                expected="{…}",
-                hint="Mend the line: a JSONL of Energon has one object a line",
-            )
+            raise _no_object(path, lines_before + row + 1, offset_bytes + int(starts[row]), text)
         is_object[row] = True
     return starts[is_object], len(starts)
+
+
+def _start_of_long_line(work: LineRange, place: int, length_bytes: int, lines_before: int) -> IntArray:
+    """int64[k]: 0, where a line that is never held is a sample; empty where it is blank."""
+    first = last = b""
+    for piece in line_pieces(work, place, place + length_bytes):
+        first = first if len(first) > _SHOWN_BYTES else (first + piece).lstrip()
+        last = piece.rstrip()[-1:] or last
+    if first and not (first.startswith(b"{") and last == b"}"):
+        raise _no_object(work.path, lines_before + 1, place, first)
+    return np.zeros(1 if first else 0, np.int64)
+
+
+def _no_object(path: str, line_number: int, offset_bytes: int, text: bytes) -> Corrupt:
+    return Corrupt(
+        f"line {line_number} is no JSON object",
+        path=path,
+        offset_bytes=offset_bytes,
+        found=repr(text[:_SHOWN_BYTES]),
+        expected="{…}",
+        hint="Mend the line: a JSONL of Energon has one object a line",
+    )
 
 
 def encode_energon_index(starts: IntArray) -> bytes:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Truncated
+from penstock.formats.jsonl.long_lines import PIECE_BYTES, fault_of_pieces
 from penstock.types import IntArray
 
 BLOCK_BYTES = 1 << 20
@@ -76,7 +77,7 @@ class Lines:
 
 
 def scan_lines(work: LineRange) -> Lines:
-    """The lines of a range. Memory: 16 bytes a line, a few MB, and with `validate` a few times the longest line.
+    """The lines of a range. Memory: 16 bytes a line, and a few MB: a line longer than a block is checked in pieces.
 
     Raises:
         Truncated: the file is shorter than `size_bytes`.
@@ -87,8 +88,11 @@ def scan_lines(work: LineRange) -> Lines:
     runs = [np.empty((0, 2), np.int64)]
     faults: list[Fault] = []
     num_lines = num_faults = 0
-    for offset_bytes, block in line_blocks(work):
-        pairs, reasons = _checked_lines(block)
+    for offset_bytes, block, used_bytes in line_runs(work, BLOCK_BYTES, in_pieces=True):
+        if block:
+            pairs, reasons = _checked_lines(block[:used_bytes])
+        else:
+            pairs, reasons = _checked_long_line(work, offset_bytes, used_bytes)
         pairs[:, 0] += offset_bytes
         for row, reason in reasons.items():
             if len(faults) < MOST_FAULTS:
@@ -179,8 +183,11 @@ def line_blocks(work: LineRange) -> Iterator[tuple[int, bytes]]:
         yield place, block[:used_bytes]
 
 
-def line_runs(work: LineRange, block_bytes: int) -> Iterator[tuple[int, bytes, int]]:
-    """The same, as a place, bytes, and how many of them are whole lines: for who need not have these apart."""
+def line_runs(work: LineRange, block_bytes: int, *, in_pieces: bool = False) -> Iterator[tuple[int, bytes, int]]:
+    """The same, as a place, bytes, and how many of them are whole lines: for who need not have these apart.
+
+    `in_pieces`: a line longer than a block comes without its bytes, as a place, `b""` and its length with its line end.
+    """
     place = _first_line(work)
     want_bytes = block_bytes
     while place < work.stop_bytes:
@@ -191,12 +198,30 @@ def line_runs(work: LineRange, block_bytes: int) -> Iterator[tuple[int, bytes, i
         used_bytes = (last if last >= 0 else block.rfind(b"\n")) + 1
         if last < 0 and at_end:
             used_bytes = len(block)
-        if used_bytes == 0:
+        if used_bytes == 0 and in_pieces:
+            block, used_bytes = b"", _line_stop(work, place + len(block)) - place
+        elif used_bytes == 0:
             want_bytes *= 2  # one line is longer than that
             continue
         yield place, block, used_bytes
         place += used_bytes
         want_bytes = block_bytes
+
+
+def _line_stop(work: LineRange, place: int) -> int:
+    """Behind the line end that comes first from `place` on; the end of the file where none does."""
+    while place < work.size_bytes:
+        piece = _read(work, place, PIECE_BYTES)
+        if (found := piece.find(b"\n")) >= 0:
+            return place + found + 1
+        place += len(piece)
+    return place
+
+
+def line_pieces(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[bytes]:
+    """The bytes of a long line, a piece at a time."""
+    for place in range(start_bytes, stop_bytes, PIECE_BYTES):
+        yield _read(work, place, min(PIECE_BYTES, stop_bytes - place))
 
 
 def _first_line(work: LineRange) -> int:
@@ -237,6 +262,14 @@ def _checked_lines(block: bytes) -> tuple[IntArray, dict[int, str]]:
     doubtful = maybe_deep(lines, lengths) if _fast_check(block, lines) else range(len(lines))
     reasons = ((row, fault_of(lines[row])) for row in doubtful)
     return pairs, {row: reason for row, reason in reasons if reason is not None}
+
+
+def _checked_long_line(work: LineRange, place: int, length_bytes: int) -> tuple[IntArray, dict[int, str]]:
+    """The same for one line that is longer than a block; its length counts its line end, where it has one."""
+    stop_bytes = place + length_bytes
+    length_bytes -= _read(work, stop_bytes - 1, 1) == b"\n"
+    reason = fault_of_pieces(line_pieces(work, place, place + length_bytes))
+    return np.array([[0, length_bytes]], np.int64), {} if reason is None else {0: reason}
 
 
 def _fast_check(block: bytes, lines: list[bytes]) -> bool:
