@@ -218,6 +218,7 @@ SEAMS = {
         "ENTRY_POINT_GROUP",
         "SUFFIXES",
         "create",
+        "files_at",
         "format_names",
         "formats_of_name",
         "get_format",
