@@ -7,6 +7,8 @@ from typing import Any
 
 from penstock.check.verify import find_format, open_options
 from penstock.errors import Unsupported
+from penstock.formats import files_at
+from penstock.store.outputs import claimed_data
 from penstock.types import Action
 
 
@@ -24,10 +26,12 @@ def repair(
     Raises:
         NotFound: nothing is at `path`.
         Unsupported: the format has no repair.
+        PrepareError: somebody writes this dataset.
     """
     store, root, chosen = find_format(path, format)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
     opened = open_options(options)
-    findings = list(chosen.check(store, root, opened, "quick"))
-    return chosen.repair(store, root, opened, findings, write=write)
+    with claimed_data(store, *files_at(chosen.name, root) if write else ()) as held:
+        findings = list(chosen.check(held, root, opened, "quick"))
+        return chosen.repair(held, root, opened, findings, write=write)

@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 from penstock.abc import Format, Store, SupportsManifest
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import files_at, get_format, sniff
 from penstock.store.cache import CachedStore
+from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -87,9 +88,12 @@ def write_side_file(
     Raises:
         Unsupported: the format keeps no side file.
         Corrupt: the data contradict the side file that is there, and `replace` is false.
+        PrepareError: somebody writes this dataset.
     """
     store, root, chosen = find_format(path, format)
     if not isinstance(chosen, SupportsManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
-    return chosen.write_manifest(store, root, open_options(options), **more)
+    opened = open_options(options)
+    with claimed_data(store, *files_at(chosen.name, root)) as held:
+        return chosen.write_manifest(held, root, opened, **more)

@@ -192,7 +192,7 @@ def _pack(request: _Request) -> PackReport:
     if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format)
-    require_other(paths, request.output, *files_at(request.to, request.output))
+    require_other([*paths, *_tokenizer_files(request)], request.output, *files_at(request.to, request.output))
     require_outside([os.fspath(one) for one in request.given], request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
         material = _material(request, paths)
@@ -411,6 +411,12 @@ def _complete(request: _Request, manifest: Manifest, started: float) -> PackRepo
 def _require(option: str, found: str, allowed: Sequence[str]) -> None:
     if found not in allowed:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
+
+
+def _tokenizer_files(request: _Request) -> list[str]:
+    """The tokenizer's file, or those of its folder."""
+    named = os.fspath(request.tokenizer)
+    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
 
 
 def _silent(progress: PackProgress) -> None:

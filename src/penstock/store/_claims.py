@@ -97,8 +97,11 @@ class LocalClaim:
     def _open(self) -> int:
         try:
             return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except PermissionError:  # another user's, which can be locked all the same
-            return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except PermissionError as refused:  # another user's, which can be locked all the same
+            try:
+                return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except FileNotFoundError:
+                raise refused from None
 
     def _is_ours(self) -> bool:
         try:
