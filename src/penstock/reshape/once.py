@@ -9,8 +9,7 @@ from typing import Any
 from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats import files_at, get_format
-from penstock.store._sweep import sweep_output
-from penstock.store.outputs import claim
+from penstock.store.outputs import sweep_killed
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import Manifest, OpenOptions
 
@@ -47,9 +46,7 @@ class Once:
             return None
         manifest = self.published()
         if manifest is not None:
-            for path in files_at(self.format, self.path):
-                claim(self.store, path).release()
-                sweep_output(self.store, path)
+            sweep_killed(self.store, files_at(self.format, self.path))
             remove_mark(self.store, self.path)
         return manifest
 

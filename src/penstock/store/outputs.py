@@ -65,13 +65,29 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     """
     for path in (data, *others, side):
         _require_file_or_none(store, path)
-    if store.exists(side) and store.get(side, 0, 1) not in (b"", b"{"):
-        raise ConfigError("what stands in the place of the side file is another thing", path=side, hint=_ELSEWHERE)
+    require_own_side_file(store, side)
     with contextlib.ExitStack() as stack:
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
         return _Claimed(stack.pop_all().close)
+
+
+def require_own_side_file(store: Store, side: str) -> None:
+    """That what a side file takes the place of is one, whole or damaged; raises `ConfigError`."""
+    if store.exists(side) and (_is_folder(store, side) or store.get(side, 0, 1) not in (b"", b"{")):
+        raise ConfigError("what stands in the place of the side file is another thing", path=side, hint=_ELSEWHERE)
+
+
+def sweep_killed(store: Store, paths: Iterable[str]) -> None:
+    """Remove what a writer left beside the files of an output that was killed when they were visible already.
+
+    Raises:
+        PrepareError: somebody writes this output.
+    """
+    for path in paths:
+        claim(store, path).release()
+        sweep_output(store, path)
 
 
 @contextlib.contextmanager
@@ -254,6 +270,10 @@ def _is_same_file(first: str, second: str) -> bool:
         return os.path.samefile(first, second)
     except OSError:
         return False
+
+
+def _is_folder(store: Store, path: str) -> bool:
+    return isinstance(store, LocalStore) and os.path.isdir(path)
 
 
 def _target(link: str) -> str | None:
