@@ -108,11 +108,9 @@ def filter(
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
     made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
-    from_file = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
-    if indices is not None:
-        given |= {"indices": hex_digest("xxh3_128", _chosen(indices).astype(np.int64))}
-    what = {**given, "field": field}
-    output = Output(target, to, overwrite, token_bytes, store=store, reads=from_file, what=what)
+    reads = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
+    what = {**given, "field": field, "indices": _digest_of(indices)}
+    output = Output(target, to, overwrite, token_bytes, store=store, reads=reads, what=what)
     return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
 
@@ -252,6 +250,10 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     wanted = np.zeros(len(rows), np.bool_)
     wanted[chosen.astype(np.int64)] = True
     return lambda first, stop, data, lengths: wanted[first:stop]
+
+
+def _digest_of(indices: Sequence[int] | IntArray | Path | None) -> str | None:
+    return None if indices is None else hex_digest("xxh3_128", _chosen(indices).astype(np.int64))
 
 
 def _chosen(indices: Sequence[int] | IntArray | Path) -> NDArray[Any]:

@@ -123,17 +123,16 @@ def split(
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
     # Where the same work was killed, parts that are there are its own.
-    again = not overwrite and mark.is_there()
     outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
-    if again:
-        outputs = [replace(one, overwrite=_is_own(one, rows, made_by)) for one in outputs]
+    outputs = [_goes_on(one, rows, made_by) for one in outputs] if mark.is_there() else outputs
     manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 
 
-def _is_own(output: Output, rows: AnyRows, made_by: dict[str, Any]) -> bool:
-    """Whether the part that is there is one that this work made."""
-    return once_of(output, [rows], made_by).published() is not None
+def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any]) -> Output:
+    """The same output, in the place of a part that this work made before."""
+    own = once_of(output, [rows], made_by).published() is not None
+    return replace(output, overwrite=output.overwrite or own)
 
 
 def _split_tars(
