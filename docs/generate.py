@@ -19,6 +19,15 @@ from penstock.cli.main import COMMANDS, cli, exit_codes
 from penstock.formats import BUILT_IN, get_format
 
 ROOT = Path(__file__).parent.parent
+PROMISES = {
+    "A refusal is one line on stderr that names the file, without a traceback (`--debug` shows it)": (
+        "tests/cli/test_main.py::test_a_refusal_names_the_file_and_shows_no_traceback"
+    ),
+    "An exception that nobody thought of is one line and status 70": (
+        "tests/cli/test_main.py::test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own"
+    ),
+    "Each status has one meaning": "tests/cli/test_main.py::test_exit_codes_differ",
+}
 ABILITIES = ("read", "write", "tokens", "keys", "splits", "remote", "verify", "repair")
 
 
@@ -115,6 +124,8 @@ def errors_page() -> str:
         kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {what} |" for status, what in exit_codes()]
+    lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
+    lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
     return "\n".join(lines) + "\n"
 
 

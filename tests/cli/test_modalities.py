@@ -65,7 +65,7 @@ def test_index_and_pack(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert out == "idx/part0.idx: 20 lines of 2,637 bytes\n"
     run(capsys, "pack_encoded_data", "configs/pack_part0.yaml")
     assert Path("pbin/parts/part0.pbin").read_bytes() == Path("parts/part0.pbin").read_bytes()
-    _, said = run(capsys, "pack_encoded_data", "configs/pack_part0.yaml", status=1)
+    _, said = run(capsys, "pack_encoded_data", "configs/pack_part0.yaml", status=10)
     assert "--file_existence_policy override" in said
     out, _ = run(capsys, "pack_encoded_data", "configs/pack_part0.yaml", "--file_existence_policy", "skip")
     assert "left as it is" in out
@@ -91,7 +91,7 @@ def test_shuffles(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "shuffle_jsonl_data", *options)
     assert "seed" in out
     assert sorted(lines_in("s.jsonl")) == sorted(lines_in("inputs/part0.jsonl"))
-    run(capsys, "shuffle_jsonl_data", *options, status=1)
+    run(capsys, "shuffle_jsonl_data", *options, status=10)
     run(capsys, "shuffle_jsonl_data", "--input_data_path", "nothing", "--output_data_path", "x", status=2)
 
 
@@ -104,8 +104,8 @@ def test_chunks(place: Path, capsys: pytest.CaptureFixture[str], command: str, r
     last = ("--output_chunk_file_path", f"c.{suffix}", "--num_chunks", "3", "--global_seed", "7")
     out, _ = run(capsys, command, *options, *last, "--chunk_id", "0")
     assert "24" in out
-    run(capsys, command, *options, *last, "--chunk_id", "1", status=1)
-    run(capsys, command, *options, *last, "--chunk_id", "3", "--file_existence_policy", "override", status=1)
+    run(capsys, command, *options, *last, "--chunk_id", "1", status=10)
+    run(capsys, command, *options, *last, "--chunk_id", "3", "--file_existence_policy", "override", status=10)
     assert Path(f"c.{suffix}").exists()
 
 
@@ -118,7 +118,7 @@ def test_instruction_tuning(place: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_refusals_of_the_system(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_bytes(b"")
     options = ("--input_data_path", "parts/part0.pbin", "--output_data_path", "file/s.pbin", "--seed", "1")
-    _, said = run(capsys, "shuffle_tokenized_data", *options, status=1)
+    _, said = run(capsys, "shuffle_tokenized_data", *options, status=18)
     assert said.startswith("penstock: ")
 
 

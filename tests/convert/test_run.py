@@ -19,7 +19,7 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.convert import document_runs, token_digest
 from penstock.convert import run as run_module
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
-from penstock.store.local import is_staged_name
+from penstock.store._replaced import is_staged_name
 from penstock.store.unfinished import mark_path
 from penstock.testing import MemoryTokens
 from penstock.testing.strategies import token_documents

@@ -2,7 +2,8 @@
 
 First death before, after and in the middle of each call that changes files or the store, for every case in `cases.py`:
 of the main process, of one worker and of all. Then a fault at every file operation of every scenario in `scenarios.py`:
-errors, torn and short writes, a full disk, kills. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the
+errors, torn and short writes, a full disk, kills. Then a fault at each call of every verb in `verbs.py`, reading ones
+too, and what the user is told. Then CRASH_ROUNDS (20) rounds of SIGKILL at random moments of the
 real `penstock pack`. A finding ends with 1.
 """
 
@@ -26,11 +27,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import each_call
+import each_fault
 import faults
 import inputs
 import kills
 from cases import BUCKET, CASES
 from scenarios import SCENARIOS
+from verbs import VERBS
 
 PRELOAD = (
     "tokenizers",
@@ -43,6 +46,8 @@ PRELOAD = (
 """Imported once, before all the children that would."""
 
 INPUT_BYTES = 64 << 20
+SLOW_FAULTS = 100
+"""Of a verb that takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,34 @@ def crash_operations(only: str) -> int:
     return found
 
 
+def fail_verb(number: int, most: int, seed: int) -> tuple[int, list[str]]:
+    """A fault at each call of a verb: how many, and what went wrong, each with the first fault that it came of."""
+    found: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
+        one = each_fault.Round(VERBS[number], Path(folder) / "round")
+        one.begin()
+        chosen = one.some(min(most, SLOW_FAULTS) if VERBS[number].slow else most, seed)
+        for fault in chosen:
+            for problem in one.fail(fault):
+                name, path = one.calls[fault.at - 1]
+                found.setdefault(problem.replace(folder, ""), f"{fault.error} at {fault.at}, {name} {path}")
+    return len(chosen), [f"{problem} [{first}]" for problem, first in found.items()]
+
+
+def crash_verbs(only: str, most: int, seed: int) -> int:
+    """A fault at each call of every verb, two verbs at a time; returns the number of findings."""
+    chosen = [number for number, verb in enumerate(VERBS) if only in verb.name]
+    total = 0
+    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        work = functools.partial(fail_verb, most=most, seed=seed)
+        for number, (tried, findings) in zip(chosen, pool.imap(work, chosen), strict=True):
+            print(f"crash: {VERBS[number].name}: {tried} faults, {len(findings)} findings", flush=True)
+            for finding in findings:
+                print(f"  {finding}", flush=True)
+            total += len(findings)
+    return total
+
+
 def crash_pack(rounds: int, seed: int) -> int:
     """Rounds of kills; returns the number of findings."""
     found = killed = runs = reused = 0
@@ -181,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = crash_calls(given.only, given.kills, given.seed)
     if not given.calls:
         found += crash_operations(given.only)
+        found += crash_verbs(given.only, given.kills, given.seed)
     if not given.only and not given.calls:
         found += crash_pack(given.rounds, given.seed)
     print(f"crash: {found} findings in {time.monotonic() - started:.0f} s")

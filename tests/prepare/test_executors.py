@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.prepare.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor
+from penstock.prepare.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor, processes
 
 GONE_SECONDS = 20
 
@@ -78,6 +80,34 @@ def test_a_worker_that_is_killed_is_an_error() -> None:
         with pytest.raises(PrepareError, match="a worker process was killed"):
             list(results)
     assert all(is_gone(pid) for pid in pids)
+
+
+class _Waker(logging.Handler):
+    """Lets a worker go on that the log says is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        os.kill(int(self.said[-1].rpartition(" ")[2].strip("`")), signal.SIGCONT)
+
+
+def test_a_worker_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_PATIENCE_S", 0.05)
+    waker, log = _Waker(), logging.getLogger(processes.__name__)
+    log.addHandler(waker)
+    try:
+        with make_executor("processes", 2) as executor:
+            assert executor.begin(signal.raise_signal, signal.SIGSTOP)() is None
+            pids = set(executor.map(operator.call, [os.getpid] * 8))
+            assert list(executor.map(signal.raise_signal, [signal.SIGSTOP] * 3)) == [None] * 3
+    finally:
+        log.removeHandler(waker)
+    assert len(waker.said) >= 4
+    assert all(re.fullmatch(r"worker process \d+ is stopped, .*: `kill -CONT \d+`", one) for one in waker.said)
+    assert {int(one.split()[2]) for one in waker.said} <= pids
 
 
 def test_a_worker_that_ends_by_itself_is_an_error() -> None:

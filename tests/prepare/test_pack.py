@@ -348,7 +348,7 @@ class TestRefusals:
             raise PermissionError(13, "Permission denied", path)
 
         monkeypatch.setattr(os, "makedirs", refuse)
-        with pytest.raises(PrepareError, match="the system refused: Permission denied"):
+        with pytest.raises(PermissionError, match="Permission denied"):
             made(corpus, tmp_path / "no" / "out.pbin")
 
     def test_gigatoken_fails_in_the_middle(

@@ -16,7 +16,8 @@ import penstock.prepare.raw as raw
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
 from penstock.formats.jsonl import build
 from penstock.prepare.raw import build_index
-from penstock.store.local import LocalStore, is_staged_name
+from penstock.store._replaced import is_staged_name
+from penstock.store.local import LocalStore
 from penstock.testing import FaultStore, count_operations
 
 LINES = [b'{"n": %d, "text": "%s"}' % (n, b"x" * (n % 50)) for n in range(2000)]

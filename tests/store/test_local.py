@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, NotFound
-from penstock.store.local import LocalStore, is_staged_name
+from penstock.store._replaced import is_staged_name
+from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.testing.faults import FaultMode, FaultStore, FaultyOs, count_operations
 from penstock.testing.stores import StoreSuite, put

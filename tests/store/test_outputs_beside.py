@@ -47,7 +47,7 @@ def test_a_side_file_is_no_output(tmp_path: Path, suffix: str) -> None:
     made = (lines(tmp_path / "a.jsonl"), tokens(tmp_path / "a.pbin"))
     before = files_in(tmp_path)
     for path in made:
-        with pytest.raises(ConfigError, match="name of a side file|replace an input"):
+        with pytest.raises(ConfigError, match=r"name of a side file|replace an input"):
             merge([path], f"{path}{suffix}", overwrite=True)
         with pytest.raises(ConfigError, match="name of a side file"):
             build_index(made[0], f"{path}{suffix}", overwrite=True)

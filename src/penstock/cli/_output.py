@@ -28,7 +28,12 @@ class LocalPath(click.Path):
         from penstock.store.resolve import local_path
 
         name = "this" if param is None else param.human_readable_name
-        return Path(os.fsdecode(super().convert(local_path(value, name), param, ctx)))
+        path = local_path(value, name)
+        if self.exists:
+            # The base takes every refusal for a file that is not there.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
+                os.stat(path)
+        return Path(os.fsdecode(super().convert(path, param, ctx)))
 
 
 def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import LocalPath, emit, json_option, note, progress
+from penstock.cli._output import LocalPath, emit, json_option, progress
 
 if TYPE_CHECKING:
     from penstock.compat.modalities_data import Done
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Advance = Callable[[int, str], None]
-
-_FAILED = 1
 
 policy_option = click.option(
     "--file_existence_policy",
@@ -187,22 +185,8 @@ def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> in
 
 
 def _run(work: Callable[[Advance], Done], as_json: bool) -> int:
-    """Do the work; the status is 1 for any refusal, as with Modalities."""
-    from penstock.errors import PenstockError
-
-    try:
-        with progress("working", total=None, unit="documents") as advance:
-            done = work(advance)
-    except PenstockError as error:
-        if click.get_current_context().find_root().params.get("debug"):
-            raise
-        note(f"penstock: {error}")
-        return _FAILED
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        note(f"penstock: {error.filename or 'the system refused'}: {error.strerror or error}")
-        return _FAILED
+    with progress("working", total=None, unit="documents") as advance:
+        done = work(advance)
     lines = [done.summary]
     if done.notes:
         lines.append("note: " + "; ".join(done.notes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -103,12 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _INTERRUPTED
     except errors.PenstockError as error:
         status = _fail(str(error), error.exit_status)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 0
     except KeyboardInterrupt:
         status = _fail("interrupted", _INTERRUPTED)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(0)
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
     except MemoryError as error:
@@ -118,6 +119,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BaseException as error:  # a panic in Rust is no Exception
         status = _fail(_our_fault(error), _OUR_FAULT)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _nobody_reads() -> bool:
+    """Whether who read our output went away: any other pipe that breaks is an error."""
+    asked = select.poll()
+    asked.register(1, 0)
+    return any(event & select.POLLERR for _, event in asked.poll(0))
 
 
 def _our_fault(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, raise_system_error
 from penstock.types import AVMetadata, ImageMetadata, MediaMetadata
 
 METADATA, FILTERS = "media_metadata", "media_filters"
@@ -157,7 +157,8 @@ def _decoded(name: str, kind: Any, text: Any, path: str) -> MediaMetadata:
         raise Corrupt(f"{error.what}, of {name!r}", path=path, found=error.found, hint=_REMAKE) from None
 
 
-def _damaged(path: str, error: object) -> Corrupt:
+def _damaged(path: str, error: sqlite3.Error) -> Corrupt:
+    raise_system_error(error, path)
     return Corrupt("no index of media", path=path, found=str(error), hint=_REMAKE)
 
 

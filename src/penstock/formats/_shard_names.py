@@ -46,7 +46,7 @@ def shards_in(store: Store, folder: str) -> dict[str, str]:
     """Path inside the folder → path, of all files called like shards; none where the store can't list."""
     try:
         names = {file[len(folder.rstrip("/")) + 1 :]: file for file in store.list(folder)}
-    except (PenstockError, OSError):
+    except PenstockError:
         return {}
     return {name: file for name, file in names.items() if parse_shard_name(name) is not None}
 

@@ -438,7 +438,7 @@ def splits_in(store: Store, path: str) -> list[str]:
     if isinstance(store, LocalStore):
         try:
             names = sorted(os.listdir(path))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
     try:

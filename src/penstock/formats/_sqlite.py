@@ -3,13 +3,16 @@
 A view, a trigger, a generated column or a virtual table is a program: a query over one may never end. And pages of a
 damaged file may lead in circles. So only tables and their indexes are taken, no value is longer than
 `MOST_SQLITE_VALUE_BYTES`, and a statement ends after `SQLITE_STEPS + SQLITE_STEPS_PER_BYTE × size` steps of sqlite's
-machine, which no query over so many rows needs.
+machine, which no query over so many rows needs. What the system refuses is an `OSError`, as of any other file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sqlite3
+from collections.abc import Generator
 from typing import Any
 from urllib.parse import quote
 
@@ -17,12 +20,22 @@ from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS
 from penstock._regular import require_regular_path
 from penstock.abc import Store, SupportsCopies
 from penstock.store._copies import NoCopy
+from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
 
 _STRIDE = 100_000
 _FORMAT_BYTES = slice(18, 20)
 _NOT_A_WAL = b"\1\1"
+_SYSTEM = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+}
 
 
 class _Bounded(sqlite3.Connection):
@@ -52,6 +65,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
 
     Raises:
         UnsafeData: a pipe or a device.
+        OSError: the system refused.
         sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
     """
     local = path
@@ -62,8 +76,33 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         local = copy
     require_regular_path(local)
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
-    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
-    return _bounded(connection, os.path.getsize(local))
+    with system_errors(local):
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
+        return _bounded(connection, os.path.getsize(local))
+
+
+@contextlib.contextmanager
+def system_errors(path: str) -> Generator[None]:
+    """Errors of sqlite that are the system's, such as a full disk, as `OSError`; others pass.
+
+    Args:
+        path: of the database.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise_system_error(error, path)
+        raise
+
+
+def raise_system_error(error: BaseException, path: str) -> None:
+    """Raise the `OSError` that an error of sqlite is; does nothing where it is none."""
+    number = _SYSTEM.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
+    if number is None:
+        return
+    if number == errno.EACCES and os.path.exists(path):
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # says why it can't be opened
+    raise named(OSError(number, os.strerror(number)), path) from None
 
 
 def _copy(store: Store, path: str) -> str | bytearray:

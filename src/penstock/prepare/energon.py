@@ -20,7 +20,7 @@ from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
 from penstock.formats._media_index import MediaFilter
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, system_errors
 from penstock.formats.webdataset.nvmeta import (
     ENERGON_VERSION,
     INFO_JSON,
@@ -297,13 +297,15 @@ def _keep_media(request: _Request, builder: SqliteBuilder) -> None:
     if not request.store.exists(path):
         return
     try:
-        with closing(connect(request.store, path)) as before:
-            if media_index.has_table(before, media_index.METADATA):
-                media_index.create_tables(builder.connection)
-                media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))
-                media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
+        with system_errors(path), closing(connect(request.store, path)) as before:
+            if not media_index.has_table(before, media_index.METADATA):
+                return
     except sqlite3.DatabaseError:
         return  # what is there is no database: nothing to keep
+    with closing(connect(request.store, path)) as before:
+        media_index.create_tables(builder.connection)
+        media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))
+        media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
 
 
 def _newest(request: _Request) -> str:

@@ -10,6 +10,7 @@ import glob
 import itertools
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Literal
 import xxhash
 
 from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.store._files import status_of
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path
@@ -154,7 +156,8 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
 
 def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
     path = local_path(given, "what pack reads")
-    if os.path.isdir(path):
+    status = status_of(os.stat, path)
+    if status is not None and stat.S_ISDIR(status.st_mode):
         above = (os.path.realpath(path),)
         found = list(_walk(path, above, SUFFIXES_OF[input_format]))
         if not found and input_format == "auto":
@@ -163,7 +166,7 @@ def _expand(given: str, input_format: InputFormat) -> Iterator[str]:
             what = "JSONL" if input_format == "auto" else input_format
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
         yield from found
-    elif os.path.exists(path):
+    elif status is not None:
         yield path
     elif glob.has_magic(path):
         matches = glob.glob(path, recursive=True)

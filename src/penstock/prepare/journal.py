@@ -18,7 +18,8 @@ import msgspec
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.inputs import InputFile
 from penstock.prepare.parts import SUFFIX
-from penstock.store.local import LocalStore, is_staged_name
+from penstock.store._replaced import is_staged_name
+from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
 

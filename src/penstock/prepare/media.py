@@ -22,7 +22,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import _media_index as media_index
 from penstock.formats._media_index import MediaFilter, MediaRow
-from penstock.formats._sqlite import connect, connect_to_write
+from penstock.formats._sqlite import connect, connect_to_write, system_errors
 from penstock.formats.folder.files import INDEX, is_text, list_files
 from penstock.formats.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.executors import make_executor
@@ -166,7 +166,7 @@ class _Run:
         )
         members: list[list[MediaFile]] = [[] for _ in names]
         try:
-            with closing(connect(self._store, self._index)) as old:
+            with system_errors(self._index), closing(connect(self._store, self._index)) as old:
                 for number, name, start_bytes, size_bytes in old.execute(query):
                     members[number].append(MediaFile(name, start_bytes, size_bytes))
         except (sqlite3.Error, IndexError, TypeError) as error:
@@ -206,7 +206,7 @@ class _Run:
         problems: list[MediaProblem] = []
         if is_tars:
             _copy(self._store, self._index, self._new)
-        with closing(connect_to_write(self._new)) as new:
+        with system_errors(self._new), closing(connect_to_write(self._new)) as new:
             # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
             for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
                 new.execute(f"PRAGMA {pragma}").fetchall()
@@ -239,9 +239,7 @@ class _Run:
         index = self._store.stage(self._index, overwrite=True)
         side = None
         try:
-            with open(self._new, "rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    index.write(block)
+            index.append_file(self._new)
             side = self._store.stage(seen_path(self._index), overwrite=True)
             side.write(write_seen(seen, file_binding(LocalStore(), self._new)))
             # The index first: without its side file the next run only reads more than it had to.

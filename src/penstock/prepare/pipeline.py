@@ -33,6 +33,7 @@ from penstock.prepare.select import DEFAULT_JOIN, Selection, select
 from penstock.prepare.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
+from penstock.store._named import named
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import output_path, require_other, require_outside, sweep_killed
 from penstock.store.resolve import absolute, local_path
@@ -452,17 +453,18 @@ def _forget_complete_work(request: _Request, manifest: Manifest) -> None:
 
 @contextlib.contextmanager
 def _plain_errors(output: str) -> Generator[None]:
-    """Refusals of the system become a `PrepareError`, and every one says what is kept."""
+    """Refusals of the system name a file; these and every `PrepareError` say what is kept."""
+    kept = "What is finished is kept, and the same command goes on"
     try:
-        try:
-            yield
-        except PenstockError:
-            raise
-        except OSError as error:
-            what = error.strerror or str(error)
-            raise PrepareError(f"the system refused: {what}", path=error.filename or output) from error
+        yield
     except PrepareError as error:
         if os.path.isdir(work_folder(output)):
-            kept = "What is finished is kept, and the same command goes on"
             error.hint = f"{error.hint}. {kept}" if error.hint else kept
         raise
+    except PenstockError:
+        raise
+    except OSError as error:
+        told = named(error, output)
+        if told.errno is not None and os.path.isdir(work_folder(output)):
+            told.strerror = f"{told.strerror}. {kept}"
+        raise told from None

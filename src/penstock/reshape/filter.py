@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -108,9 +108,7 @@ def filter(
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
     made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
-    reads = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
-    what = {**given, "field": field, "indices": _digest_of(indices)}
-    output = Output(target, to, overwrite, token_bytes, store=store, reads=reads, what=what)
+    output = _known_by(Output(target, to, overwrite, token_bytes, store=store), indices, {**given, "field": field})
     return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
 
@@ -252,8 +250,13 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     return lambda first, stop, data, lengths: wanted[first:stop]
 
 
-def _digest_of(indices: Sequence[int] | IntArray | Path | None) -> str | None:
-    return None if indices is None else hex_digest("xxh3_128", _chosen(indices).astype(np.int64))
+def _known_by(output: Output, indices: Sequence[int] | IntArray | Path | None, what: dict[str, Any]) -> Output:
+    """The output with what decides its rows, and the file that is read for that."""
+    if indices is None:
+        return replace(output, what=what)
+    reads = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
+    digest = hex_digest("xxh3_128", _chosen(indices).astype(np.int64))
+    return replace(output, reads=reads, what=what | {"indices": digest})
 
 
 def _chosen(indices: Sequence[int] | IntArray | Path) -> NDArray[Any]:

@@ -123,15 +123,14 @@ def split(
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
     # Where the same work was killed, parts that are there are its own.
-    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
-    outputs = [_goes_on(one, rows, made_by) for one in outputs] if mark.is_there() else outputs
+    outputs = [_goes_on(Output(path, to or rows.format, overwrite, store=store), rows, made_by, mark) for path in paths]
     manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 
 
-def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any]) -> Output:
+def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any], mark: _Mark) -> Output:
     """The same output, in the place of a part that this work made before."""
-    own = once_of(output, [rows], made_by).published() is not None
+    own = mark.is_there() and once_of(output, [rows], made_by).published() is not None
     return replace(output, overwrite=output.overwrite or own)
 
 

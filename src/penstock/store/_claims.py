@@ -105,7 +105,7 @@ class LocalClaim:
 
     def _is_ours(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._lock_path))
+            return os.path.samestat(self._os.fstat(self._fd), self._os.stat(self._lock_path))
         except FileNotFoundError:
             return False
 

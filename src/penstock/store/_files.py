@@ -6,10 +6,13 @@ import contextlib
 import ctypes
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
+from penstock._regular import not_regular
 from penstock.errors import ConfigError, NotFound
-from penstock.store._replaced import Owned, require_replaceable
+from penstock.store._named import named, raised
+from penstock.store._replaced import Owned, is_staged_name, require_replaceable
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -86,6 +89,31 @@ def exchange(first: str, second: str) -> None:
         )
 
 
+def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
+    """What `ask`, a `stat`, says of a path; None where nothing is, or can be, of this name. Else its error."""
+    try:
+        return ask(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            return None
+        raise
+
+
+def files_below(folder: str) -> list[str]:
+    """All files below a folder, in byte order of their relative paths, staged ones left out.
+
+    Raises:
+        OSError: a folder that can't be read: its files are not taken for none.
+    """
+    found: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=raised):
+        folders[:] = [name for name in folders if not is_staged_name(name)]
+        found += [os.path.join(parent, name) for name in names if not is_staged_name(name)]
+    return sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, folder)))
+
+
 def make_folders(os_module: Any, folder: str) -> list[str]:
     """Make a folder and those above it; returns the ones that were missing, the outermost first."""
     missing: list[str] = []
@@ -151,6 +179,11 @@ def cannot_open(error: OSError | ValueError, path: str) -> Exception:
     if isinstance(error, OSError) and error.errno not in _NOT_THERE:
         return error
     return not_found(path)
+
+
+def cannot_read(error: OSError, path: str) -> Exception:
+    """What to say of an open file that can't be read: ranges are read without asking first what kind of file it is."""
+    return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)
 
 
 def not_found(path: str) -> NotFound:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.store._files import remove_tree
-from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, listed, strangers
-from penstock.store._replaced import is_staged_name as is_staged_name
+from penstock.store._named import raised
+from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, strangers
 
 _PIECE_BYTES = 1 << 20
 
@@ -36,7 +36,6 @@ class Kept:
 
 __all__ = [
     "Kept",
-    "is_staged_name",
     "make_staged",
     "remove_others",
     "staged_name",
@@ -77,16 +76,16 @@ def make_staged(
                 with contextlib.suppress(OSError):
                     os_module.rmdir(path)
             raise
-        if _is_locked(fd, path) or not hidden:
+        if _is_locked(os_module, fd, path) or not hidden:
             return path, fd
         os_module.close(fd)
 
 
-def _is_locked(fd: int, path: str) -> bool:
+def _is_locked(os_module: Any, fd: int, path: str) -> bool:
     """Lock what was just made; False where another writer took it for that of a dead one, and removes it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os_module.fstat(fd), os_module.stat(path))
     except (BlockingIOError, FileNotFoundError):
         return False
 
@@ -161,7 +160,7 @@ def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryv
 
 def remove_others(os_module: Any, root: str, names: set[str]) -> None:
     """Remove the files under `root` that are not in `names` (paths relative to it)."""
-    for folder, _, files in os.walk(root):
+    for folder, _, files in os.walk(root, onerror=raised):
         for name in files:
             path = os.path.join(folder, name)
             if os.path.relpath(path, root) not in names:

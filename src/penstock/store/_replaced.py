@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
+from penstock.store._named import raised
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
@@ -37,10 +38,14 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
 
 
 def strangers(folder: str, names: Collection[str]) -> Iterator[str]:
-    """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them."""
+    """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them.
+
+    Raises:
+        OSError: a folder in it can't be read.
+    """
     known = set(names)
     above = {name[: place + 1] for name in known for place, letter in enumerate(name) if letter == "/"}
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder, onerror=raised):
         folders[:] = sorted(name for name in folders if not is_staged_name(name))
         inner = "" if root == folder else os.path.relpath(root, folder) + "/"
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]

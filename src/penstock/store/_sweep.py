@@ -9,7 +9,7 @@ import os
 import time
 from typing import Protocol, runtime_checkable
 
-from penstock.store._leftovers import is_staged_name
+from penstock.store._replaced import is_staged_name
 
 _YOUNG_S = 60.0  # a file is made first and locked then
 

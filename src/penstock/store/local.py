@@ -24,13 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock._regular import not_regular, open_descriptor, require_regular
+from penstock._regular import open_descriptor, require_regular
 from penstock.abc import Buffer, Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
     cannot_open,
+    cannot_read,
     copy_range,
+    files_below,
     is_free,
     make_folders,
     not_found,
@@ -39,18 +41,19 @@ from penstock.store._files import (
     read_range,
     remove_tree,
     start_writeback,
+    status_of,
     sync_folder,
 )
 from penstock.store._leftovers import (
     Kept,
     drop_second_names,
-    is_staged_name,
     make_staged,
     remove_others,
     staged_name,
     take_leftovers,
     write_what_differs,
 )
+from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 
 _COALESCE_BYTES = 1 << 20
@@ -126,21 +129,17 @@ class LocalStore:
 
     def exists(self, path: str) -> bool:
         """Whether a file or a folder of this name is there."""
-        return os.path.lexists(path)
+        return status_of(self._os.lstat, path) is not None
 
     def is_folder(self, path: str) -> bool:
         """Whether `path` is a folder."""
-        return os.path.isdir(path)
+        return (status := status_of(self._os.stat, path)) is not None and stat.S_ISDIR(status.st_mode)
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
-        if not os.path.isdir(prefix):
+        if not self.is_folder(prefix):
             raise not_found(prefix)
-        found: list[str] = []
-        for folder, folders, names in os.walk(prefix):
-            folders[:] = [name for name in folders if not is_staged_name(name)]
-            found += [os.path.join(folder, name) for name in names if not is_staged_name(name)]
-        yield from sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, prefix)))
+        yield from files_below(prefix)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ class LocalStore:
         """Take an output, until it is released; raises `PrepareError` where another writer has it."""
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()
-        return LocalClaim(self._os, path, shared=shared)
+        return LocalClaim(NamingOs(self._os, path), path, shared=shared)
 
     def holding(self, claim: LocalClaim) -> LocalStore:
         """This store for writers that join in `claim`."""
@@ -217,8 +216,6 @@ class LocalStore:
         """Remove one empty folder."""
         self._os.rmdir(path)
 
-    # --- inside --------------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _opened(self, path: str) -> Generator[int]:
         try:
@@ -228,10 +225,7 @@ class LocalStore:
         try:
             yield fd
         except OSError as error:
-            # Ranges are read without asking first what kind of file it is.
-            if error.errno != errno.ESPIPE:
-                raise
-            raise not_regular(path, "a pipe") from None
+            raise cannot_read(error, path) from None
         finally:
             self._os.close(fd)
 
@@ -254,7 +248,7 @@ class LocalStaged:
         self.path = path
         self._kept = kept
         self._left_bytes = 0  # of a killed writer's file that is taken over
-        self._os = os_module
+        self._os = os_module = NamingOs(os_module, path)
         self._overwrite = overwrite
         self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
         self._pending = bytearray()
@@ -271,7 +265,7 @@ class LocalStaged:
             else:
                 flags = 0 if inside and kept is not None else os.O_EXCL
                 self._temp, self._fd = make_staged(os_module, folder, name, flags, hidden=not inside)
-            self._left_bytes = os.fstat(self._fd).st_size
+            self._left_bytes = os_module.fstat(self._fd).st_size
         except BaseException:
             self.abort()
             raise
@@ -306,16 +300,17 @@ class LocalStaged:
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
         """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
         self._flush()
-        source = open_descriptor(path, self._os)
+        given = NamingOs(self._os, path)
+        source = open_descriptor(path, given)
         try:
-            status = self._os.fstat(source)
+            status = given.fstat(source)
             require_regular(status, path)
             if length_bytes is None:
                 length_bytes = int(status.st_size) - start_bytes
             copied_bytes = 0
             while self._left_bytes > self._size_bytes and copied_bytes < length_bytes:
                 step_bytes = min(_COALESCE_BYTES, length_bytes - copied_bytes)
-                piece = self._os.pread(source, step_bytes, start_bytes + copied_bytes)
+                piece = given.pread(source, step_bytes, start_bytes + copied_bytes)
                 self._write_all(memoryview(piece))
                 copied_bytes += len(piece)
                 if not piece:
@@ -445,7 +440,7 @@ class LocalStagedFolder:
         self._own = own
         self._kept = kept
         self._names: set[str] = set()
-        self._os = os_module
+        self._os = os_module = NamingOs(os_module, path)
         self._overwrite = overwrite
         self._fd = -1
         self._temp = ""
@@ -473,7 +468,7 @@ class LocalStagedFolder:
         try:
             if self._kept is not None:
                 remove_others(self._os, self._temp, self._names)
-            for folder, _, _ in os.walk(source, topdown=False):
+            for folder, _, _ in os.walk(source, topdown=False, onerror=raised):
                 sync_folder(self._os, folder)
             replaced = publish_folder(self._os, source, target, self._own, overwrite=self._overwrite)
         except BaseException:

@@ -12,6 +12,7 @@ the old dataset whole, or the new one. What it left is swept by the next writer,
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ import xxhash
 
 from penstock._secrets import redact
 from penstock.abc import Staged, Store
-from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
 from penstock.types import Action, Manifest
 
@@ -32,6 +33,7 @@ REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 
 _MOST_BYTES = 1 << 28
+_log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 24
 
 
@@ -101,7 +103,10 @@ def load_manifest(store: Store, side_path: str) -> Manifest | None:
     """The manifest in a side file, whatever it belongs to; None where there is none that can be read."""
     try:
         return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
-    except (NotFound, PermissionError):
+    except (NotFound, Denied):
+        return None
+    except PermissionError:
+        _log.warning("%s: no right to read this side file: what it says of the data does not count", side_path)
         return None
 
 

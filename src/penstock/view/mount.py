@@ -24,7 +24,7 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, raise_system_error
 from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
@@ -96,7 +96,8 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
         with contextlib.ExitStack() as opened:
             try:
                 rows = opened.enter_context(closing(connect(store, index))).execute(_QUERY)
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
+                raise_system_error(error, index)
                 rows = None  # of a version without a table of parts
             if rows is not None:
                 yield from _checked(rows, len(names), index)
@@ -254,6 +255,7 @@ def _checked(rows: Any, num_shards: int, path: str) -> Iterator[Row]:
                 )
             yield number, key, part, start, size
     except sqlite3.DatabaseError as error:
+        raise_system_error(error, path)
         raise Corrupt("this index is damaged", path=path, found=str(error)) from None
 
 

@@ -32,6 +32,7 @@ from penstock.formats.flat_tokens.zarr_meta import (
     encode_group,
     parse_json,
 )
+from penstock.store._named import raised
 from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
 
@@ -202,7 +203,8 @@ def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> N
 
 def _array_files(folder: str) -> list[str]:
     """All that may be of an array, of which the metadata may be damaged."""
-    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, files in os.walk(folder) for name in files]
+    walked = os.walk(folder, onerror=raised)
+    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, files in walked for name in files]
     meta = {*ARRAY_FILE.values(), *ATTRIBUTES_FILE.values()}
     return [name for name in names if name in meta or name.removeprefix("c/").isdecimal()]
 

@@ -17,7 +17,7 @@ from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._media_index import MediaRow, read_rows
 from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats._sqlite import connect, connect_to_write
+from penstock.formats._sqlite import connect, connect_to_write, system_errors
 from penstock.formats.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
@@ -113,7 +113,7 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
     if not store.exists(path):
         return
     try:
-        with closing(connect(store, path)) as connection:
+        with system_errors(path), closing(connect(store, path)) as connection:
             rows = list(read_rows(connection, path=path))
     except (sqlite3.Error, PenstockError) as error:
         what = error.what if isinstance(error, PenstockError) else str(error)
@@ -161,7 +161,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
         with tempfile.TemporaryDirectory() as scratch:
             local = os.path.join(scratch, "index.sqlite")
             shutil.copyfile(index, local)
-            with closing(connect_to_write(local)) as connection:
+            with system_errors(local), closing(connect_to_write(local)) as connection:
                 connection.execute("BEGIN")
                 rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
                 gone = [row for row in rows if row[0] not in there]

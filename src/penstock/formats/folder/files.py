@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, UnsafeData
-from penstock.store.local import LocalStore, is_staged_name
+from penstock.store._replaced import is_staged_name
+from penstock.store.local import LocalStore
 
 NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"

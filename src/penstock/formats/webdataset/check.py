@@ -22,7 +22,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, system_errors
 from penstock.formats.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.webdataset.find import find_shards
 from penstock.formats.webdataset.lookup import SqliteIndex
@@ -265,7 +265,7 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
     of_sample = np.repeat(np.arange(table.num_samples), np.diff(table.part_starts)).tolist()
     parts = zip(of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
     try:
-        with closing(connect(store, index)) as connection:
+        with system_errors(index), closing(connect(store, index)) as connection:
             tables = SqliteIndex(store, index).tables
             if "samples" not in tables:
                 return
@@ -369,7 +369,7 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
             return
         if depth == "quick":
             return
-        with closing(connect(store, path)) as connection:
+        with system_errors(path), closing(connect(store, path)) as connection:
             query = "SELECT tar_file_id, COUNT(*) FROM samples GROUP BY tar_file_id"
             counted = dict(connection.execute(query).fetchall())
             query = "SELECT sample_key FROM samples GROUP BY sample_key HAVING COUNT(*) > 1 LIMIT 1"

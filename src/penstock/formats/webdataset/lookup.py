@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import Corrupt
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, raise_system_error
 
 _NEEDED = {
     "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},
@@ -133,7 +133,9 @@ class SqliteIndex:
         return local.connection
 
     def damaged(self, error: object) -> Corrupt:
-        """The error for a database that can't be what it should."""
+        """The error for a database that can't be what it should; raises `OSError` where the system failed."""
+        if isinstance(error, sqlite3.Error):
+            raise_system_error(error, self.path)
         return Corrupt("no index of samples", path=self.path, found=str(error), hint=_AGAIN)
 
     def repeated(self, key: str) -> Corrupt:

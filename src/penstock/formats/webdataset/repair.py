@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats import _media_index as media_index
-from penstock.formats._sqlite import connect
+from penstock.formats._sqlite import connect, system_errors
 from penstock.formats.webdataset.check import codes_by_headers
 from penstock.formats.webdataset.find import find_shards
 from penstock.formats.webdataset.nvmeta import (
@@ -124,17 +125,17 @@ def _mend_sqlite(
 
 def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:
     try:
-        before = connect(store, path)
-        try:
-            if media_index.has_table(before, media_index.METADATA):
-                rows = list(media_index.read_rows(before, path=path))
-                media_index.create_tables(builder.connection)
-                media_index.put_rows(builder.connection, rows)
-                media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
-        finally:
-            before.close()
+        with system_errors(path), closing(connect(store, path)) as before:
+            if not media_index.has_table(before, media_index.METADATA):
+                return
+            rows = list(media_index.read_rows(before, path=path))
+            filters = media_index.read_filters(before, path=path)
     except (sqlite3.Error, PenstockError):
         return  # no database: nothing to keep
+    with system_errors(builder.path):
+        media_index.create_tables(builder.connection)
+        media_index.put_rows(builder.connection, rows)
+        media_index.add_filters(builder.connection, filters)
 
 
 def _replace(store: Store, path: str, content: bytes, code: str, what: str, *, write: bool) -> Action:

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import Corrupt
+from penstock.formats._sqlite import raise_system_error, system_errors
 from penstock.formats.webdataset.shards import ShardTable
 from penstock.types import IntArray
 
@@ -51,16 +52,21 @@ class SqliteBuilder:
 
     Args:
         path: of the file, which is not there yet.
+
+    Raises:
+        OSError: the system failed, such as for a full disk; also of what is done with `connection` in a `with` block.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{_CACHE_KIB}"):
-            self._connection.execute(f"PRAGMA {pragma}").fetchall()
-        self._connection.execute("BEGIN")
-        self._connection.execute(_SAMPLES.format(unique=""))
-        self._connection.execute(_PARTS)
+        pragmas = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{_CACHE_KIB}")
+        with system_errors(path):
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            for pragma in pragmas:
+                self._connection.execute(f"PRAGMA {pragma}").fetchall()
+            self._connection.execute("BEGIN")
+            self._connection.execute(_SAMPLES.format(unique=""))
+            self._connection.execute(_PARTS)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -74,14 +80,13 @@ class SqliteBuilder:
         offsets = table.offsets.tolist()
         lengths = np.diff(table.offsets).tolist()
         same = [file_id] * count
-        self._connection.executemany(
-            "INSERT INTO samples VALUES (?, ?, ?, ?, ?)",
-            zip(same, table.keys, places, offsets[:-1], lengths, strict=True),
-        )
+        samples = zip(same, table.keys, places, offsets[:-1], lengths, strict=True)
         of_sample = np.repeat(np.arange(count), np.diff(table.part_starts)).tolist()
         same = [file_id] * len(of_sample)
-        rows = zip(same, of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
-        self._connection.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", rows)
+        parts = zip(same, of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
+        with system_errors(self.path):
+            self._connection.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", samples)
+            self._connection.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", parts)
 
     def finish(self, shards: Sequence[str]) -> None:
         """Make the indexes and close the file.
@@ -92,6 +97,11 @@ class SqliteBuilder:
         Raises:
             Corrupt: a key comes in two shards; both places are named.
         """
+        with system_errors(self.path):
+            self._finish(shards)
+        self.close()
+
+    def _finish(self, shards: Sequence[str]) -> None:
         run = self._connection.execute
         try:
             run("CREATE UNIQUE INDEX unique_key ON samples(sample_key)")
@@ -105,7 +115,6 @@ class SqliteBuilder:
         run(changed.format("sql = ?"), (_SAMPLES.format(unique=" UNIQUE"), "samples"))
         run(changed.format("name = 'sqlite_autoindex_samples_1', sql = NULL"), ("unique_key",))
         run("COMMIT")
-        self.close()
 
     def close(self) -> None:
         """Close the file, whatever is in it."""
@@ -118,6 +127,8 @@ class SqliteBuilder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.close()
+        if isinstance(error, sqlite3.Error):
+            raise_system_error(error, self.path)
 
     def _repeated(self, shards: Sequence[str]) -> Corrupt:
         rows = self._connection.execute(

@@ -27,6 +27,7 @@ from penstock._regular import open_descriptor, require_regular
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
 from penstock.formats.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
+from penstock.store._named import NamingOs
 from penstock.store.local import LocalStore
 
 MOST_NAME_BYTES = 1 << 20
@@ -365,14 +366,15 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
         size_bytes = store.size(path)
         yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
         return
+    named = NamingOs(os, path)
     try:
-        fd = open_descriptor(path)
+        fd = open_descriptor(path, named)
     except FileNotFoundError:
         raise NotFound("no such file or folder", path=path, hint="Check the path") from None
     try:
-        status = os.fstat(fd)
+        status = named.fstat(fd)
         require_regular(status, path)
-        yield (lambda start, stop: os.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
+        yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
     finally:
         os.close(fd)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -34,8 +35,13 @@ _BOOT = (
     "import json, sys; sys.path[:], fds, preload = json.loads(sys.argv[1]); "
     "from penstock.prepare.executors.worker import main; main(fds, preload)"
 )
+_log = logging.getLogger(__name__)
+
 _QUEUED = 2
 """Tasks that a worker holds: one under way, and one that spares it the wait for the next."""
+
+_PATIENCE_S = 10.0
+"""After so long without an answer it is looked whether a worker is stopped."""
 
 _ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -80,6 +86,7 @@ class ProcessExecutor:
         finally:
             for _, theirs in pairs:
                 theirs.close()
+        self._stopped = _Stopped(self._launcher.pid)
 
     def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
         """Start a task in the first worker, before the first map; call what is returned for its result.
@@ -99,6 +106,9 @@ class ProcessExecutor:
 
         def result() -> R:
             delivery.join()
+            while not worker.connection.poll(_PATIENCE_S):
+                self._stopped.tell()
+            self._stopped.told.clear()
             _, found, error = worker.receive()
             if error is not None:
                 raise error
@@ -117,7 +127,7 @@ class ProcessExecutor:
         if not self._forked:
             self._workers[0].send(("fork",))
             self._forked = True
-        run = _Run(self._workers, iter(tasks))
+        run = _Run(self._workers, iter(tasks), self._stopped)
         run.start(fn)
         return run.results()
 
@@ -168,11 +178,37 @@ class _Worker:
 
 
 @dataclass(slots=True)
+class _Stopped:
+    """Workers that somebody stopped (SIGSTOP): they neither work nor end, and we wait for them."""
+
+    group: int
+    told: set[int] = field(default_factory=set[int])
+
+    def tell(self) -> None:
+        """Name those on the log that it did not name already."""
+        stopped = set(_stopped_in(self.group))
+        for pid in sorted(stopped - self.told):
+            _log.warning("worker process %d is stopped, and the work waits for it: `kill -CONT %d`", pid, pid)
+        self.told = stopped
+
+
+def _stopped_in(group: int) -> Iterator[int]:
+    """Processes of a process group that are stopped; none where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+                if state in (b"T", b"t") and int(its_group) == group:
+                    yield int(name)
+
+
+@dataclass(slots=True)
 class _Run:
     """One map: what was handed out, and what came back."""
 
     workers: list[_Worker]
     tasks: Iterator[Any]
+    stopped: _Stopped
     handed: int = 0
     upcoming: list[Any] = field(default_factory=list[Any])
     done: dict[int, Any] = field(default_factory=dict[int, Any])
@@ -221,7 +257,10 @@ class _Run:
         return True
 
     def _collect(self) -> None:
-        ready = set(wait([worker.connection for worker in self.workers if worker.held]))
+        waiting = [worker.connection for worker in self.workers if worker.held]
+        while not (ready := set(wait(waiting, _PATIENCE_S))):
+            self.stopped.tell()
+        self.stopped.told.clear()
         for worker in self.workers:
             if worker.connection not in ready:
                 continue
