@@ -120,8 +120,10 @@ def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
             held = _claim_data(store, path)
             stack.callback(held.release)
             first = first or held
-        joins = isinstance(store, LocalStore) and isinstance(first, LocalClaim)
-        yield cast(StoreT, store.holding(first)) if joins else store
+        if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
+            yield cast(StoreT, store.holding(first))
+        else:
+            yield store
 
 
 def _claim_data(store: Store, path: str) -> Claim:
