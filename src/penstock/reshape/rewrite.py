@@ -133,7 +133,7 @@ def once_of(
 ) -> Once:
     """The work that makes an output, to be known again."""
     store, path = resolve(output.path)
-    what = {
+    what: dict[str, Any] = {
         **made_by,
         **output.what,
         "to": _format_for(output, path, sources),
