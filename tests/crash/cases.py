@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -419,6 +420,14 @@ VERBS = [
         clean("out"),
         OLD_MDS,
     ),
+    Case("merge tars", write_tars, verb("merge", ("set",), "out"), clean("out", raw=True)),
+    Case("filter mds", two_mds, verb("filter", "a", "out", indices=[0, 2, 5]), clean("out"), OLD_MDS),
+    Case(
+        "convert to tars",
+        two_jsonl,
+        converted("a.jsonl", "out", to="webdataset", columns={"text": "txt"}),
+        clean("out", raw=True),
+    ),
     Case("convert mds to jsonl", two_mds, converted("a", "out.jsonl"), clean("out.jsonl"), OLD_JSONL),
     *(
         Case(f"pack to {to}", write_pack_inputs, packed(name, to=to), clean(name), old)
@@ -475,6 +484,11 @@ VERBS = [
         file_of("out.pbin.penstock"),
     ),
 ]
+
+FINISHING = ("merge", "shuffle", "split", "filter", "chunk", "convert", "pack")
+"""Verbs that know an output which they made before they were killed."""
+
+VERBS = [replace(one, finishes=one.name.split()[0] in FINISHING) for one in VERBS]
 
 REMOTE = [
     Case(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.abc import Format, Store
 from penstock.check.verify import find_format, open_options
 from penstock.errors import Unsupported
-from penstock.store.outputs import claimed
-from penstock.types import Action, OpenOptions
+from penstock.formats import files_at
+from penstock.store.outputs import claimed_data
+from penstock.types import Action
 
 
 def repair(
@@ -26,17 +26,12 @@ def repair(
     Raises:
         NotFound: nothing is at `path`.
         Unsupported: the format has no repair.
+        PrepareError: somebody writes this dataset.
     """
     opened = open_options(options)
     store, root, chosen = find_format(path, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
-    if not write or store.is_folder(root):
-        return _repair(store, root, chosen, opened, write=write)
-    with claimed(store, root) as held:  # also where nothing is wrong: what a killed repair left of its claim goes
-        return _repair(held, root, chosen, opened, write=write)
-
-
-def _repair(store: Store, root: str, chosen: Format, opened: OpenOptions, *, write: bool) -> list[Action]:
-    findings = list(chosen.check(store, root, opened, "quick"))
-    return chosen.repair(store, root, opened, findings, write=write)
+    with claimed_data(store, *files_at(chosen.name, root) if write else ()) as held:
+        findings = list(chosen.check(held, root, opened, "quick"))
+        return chosen.repair(held, root, opened, findings, write=write)

@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 from penstock.abc import Format, Store, SupportsManifest
 from penstock.errors import ConfigError, UnsafeData, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import files_at, get_format, sniff
 from penstock.store.cache import CachedStore
+from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -94,10 +95,12 @@ def write_side_file(
     Raises:
         Unsupported: the format keeps no side file.
         Corrupt: the data contradict the side file that is there, and `replace` is false.
+        PrepareError: somebody writes this dataset.
     """
     given = open_options(options)
     store, root, chosen = find_format(path, format, given)
     if not isinstance(chosen, SupportsManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
-    return chosen.write_manifest(store, root, given, **more)
+    with claimed_data(store, *files_at(chosen.name, root)) as held:
+        return chosen.write_manifest(held, root, given, **more)

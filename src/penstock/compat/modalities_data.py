@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.errors import ConfigError, NotFound
-from penstock.formats import get_format
+from penstock.formats import files_at, get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines
 from penstock.order.compat_modalities import numpy_list_shuffle, python_shuffle
@@ -97,10 +97,10 @@ def require_sound_pbin(path: Path) -> None:
             )
 
 
-def _refuse_same(source: Path, target: Path) -> None:
+def _refuse_same(source: Path, target: Path, *, is_jsonl: bool = False) -> None:
     if same_file(local_path(source, _MODALITIES), local_path(target, _MODALITIES)):
         raise ConfigError("input and output must be different files", path=target)
-    require_other([str(source)], str(target))
+    require_other([str(source), *files_at("jsonl" if is_jsonl else "pbin", str(source))], str(target))
 
 
 def _require_file(path: Path) -> None:
@@ -232,7 +232,7 @@ def shuffle_jsonl_data(
     Raises:
         ConfigError: the output exists or is the input.
     """
-    _refuse_same(input_data_path, output_data_path)
+    _refuse_same(input_data_path, output_data_path, is_jsonl=True)
     skipped = already_there(output_data_path, file_existence_policy)
     if skipped is not None:
         return skipped
@@ -381,7 +381,7 @@ def _chunk_is_there(
     skipped = already_there(target, policy, None if require_sound is None else lambda: require_sound(target))
     if skipped is None:
         for file in files:
-            _refuse_same(file, target)
+            _refuse_same(file, target, is_jsonl=require_sound is None)
     return skipped
 
 

@@ -19,10 +19,10 @@ from penstock.convert.plan import Plan, make_plan, sides
 from penstock.convert.plan_samples import Asked, plan_samples
 from penstock.convert.samples import GROUPED, count_workers, finish, verify, write_at_once, write_in_groups
 from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.formats import files_at
 from penstock.formats._tokens import document_runs
-from penstock.store._sweep import sweep_output
 from penstock.store.local import Kept, LocalStore
-from penstock.store.outputs import claimed, output_path
+from penstock.store.outputs import claimed, output_path, sweep_killed
 from penstock.store.resolve import resolve
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import IntArray, Manifest, Sample
@@ -219,7 +219,7 @@ def _copy(plan: Plan, store: Store, kept: Kept, advance: Advance, *, overwrite: 
     what = {"to": plan.format.name, "source": plan.source.fingerprint, "options": plan.create_options}
     what |= {"eos": [plan.rule.action, plan.rule.eos_id]}
     if not overwrite and has_mark(store, plan.target_path, what) and _is_visible(plan, store):
-        sweep_output(store, plan.target_path)
+        sweep_killed(store, files_at(plan.format.name, plan.target_path))
         return None
     with plan.format.create(store, plan.target_path, plan.create_options, overwrite=overwrite) as writer:
         try:

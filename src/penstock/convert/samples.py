@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,10 @@ from penstock.convert.work import (
     work_folder,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
-from penstock.formats import get_format
+from penstock.formats import files_at, get_format
 from penstock.prepare.executors import make_executor
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import sweep_killed
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import Manifest, Sample
 
@@ -281,11 +282,17 @@ def write_in_groups(
 
 
 def write_at_once(given: Input, target: Target, advance: Advance) -> Written:
-    """Write with the format's one writer."""
+    """Write with the format's one writer; only read, where a run that was killed had made the target visible."""
     place = target.place
     maker = RowMaker(target.columns, place.format, given.path)
     total, count = 0, 0
-    with get_format(place.format).create(place.store, place.path, target.options, overwrite=target.overwrite) as writer:
+    what = _what(given, target)
+    # Samples that come once can't be known again.
+    marked = isinstance(place.store, LocalStore) and given.rows is not None
+    done = marked and not target.overwrite and has_mark(place.store, place.path, what) and _is_visible(target)
+    if done:
+        sweep_killed(place.store, files_at(place.format, place.path))
+    with nullcontext() if done else _writer(target) as writer:
         for group in given.groups(target.group_rows):
             rows = given.rows if group.samples is None else MemoryRows(group.samples)
             if rows is None:
@@ -293,13 +300,31 @@ def write_at_once(given: Input, target: Target, advance: Advance) -> Written:
             first = group.start if group.samples is None else 0
             size = group.stop - group.start
             for index, row in rows_of(rows, maker, group.start, first, first + size, target.batch_rows):
-                _write(writer, row, index, given.path)
+                if writer is not None:
+                    _write(writer, row, index, given.path)
                 total += sample_digest(_numbered(place, index), row)
                 count += 1
                 if count % target.batch_rows == 0:
                     advance(count, "")
-        manifest = writer.commit()
+        manifest = None if writer is None else _commit(writer, place, what if marked else None)
     return Written(count, shown_digest(total), None, 0, manifest)
+
+
+def _writer(target: Target) -> Writer:
+    place = target.place
+    return get_format(place.format).create(place.store, place.path, target.options, overwrite=target.overwrite)
+
+
+def _commit(writer: Writer, place: Place, what: dict[str, Any] | None) -> Manifest:
+    """Make the target visible; `finish` removes the mark."""
+    if what is None:
+        return writer.commit()
+    set_mark(place.store, place.path, what)
+    try:
+        return writer.commit()
+    except BaseException:
+        remove_mark(place.store, place.path)
+        raise
 
 
 def verify(target: Target, written: Written, workers: int, executor: str, advance: Advance) -> int:

@@ -58,6 +58,7 @@ from penstock.prepare.energon_work import (
 from penstock.prepare.executors import make_executor
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
 
 Progress = Callable[[int, int], None]
@@ -170,7 +171,8 @@ def prepare_webdataset(
         plan = _new_plan(store, root, exclude, overwrite=overwrite)
         options = dataset or DatasetOptions()
         meta = plan_meta(store, plan, split_ratio, split_parts, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
-    return _prepare(_Request(store, plan, meta, before, sqlite, media, progress), workers, executor)
+    with claimed_data(store, root):
+        return _prepare(_Request(store, plan, meta, before, sqlite, media, progress), workers, executor)
 
 
 def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, overwrite: bool = False) -> IndexReport:

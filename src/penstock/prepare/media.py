@@ -30,6 +30,7 @@ from penstock.prepare.executors import make_executor
 from penstock.prepare.media_rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
 from penstock.prepare.media_seen import Seen, Stamp, open_seen, seen_path, write_seen
 from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
 from penstock.store.side_file import file_binding
 
@@ -103,7 +104,7 @@ def prepare_media(
     Raises:
         NotFound: no such folder, or a WebDataset without an index of its samples.
         ConfigError: no file that the filter would choose, or a filter that can't be.
-        PrepareError: a worker was killed.
+        PrepareError: a worker was killed, or somebody else writes into this dataset.
     """
     chosen = media_filter(by, patterns)
     store, given = resolve_dataset(path, follow_links=follow_links)
@@ -114,7 +115,7 @@ def prepare_media(
     index = f"{root}/{INDEX}"
     if is_tars and not store.exists(index):
         raise NotFound("no index of the samples", path=index, hint=f"Make it: `penstock prepare {root}`")
-    with tempfile.TemporaryDirectory() as scratch:
+    with claimed_data(store, root), tempfile.TemporaryDirectory() as scratch:
         run = _Run(store, root, index, scratch, chosen, exact)
         filters = (*(one for one, _ in run.filters), chosen)
         units = run.tar_units() if is_tars else run.folder_units()

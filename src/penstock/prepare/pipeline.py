@@ -35,7 +35,7 @@ from penstock.prepare.tokenize import Job, encode_task
 from penstock.prepare.tokenizer import TokenizerSpec
 from penstock.store._named import named
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import claim, output_path, require_other, require_outside
+from penstock.store.outputs import output_path, require_other, require_outside, sweep_killed
 from penstock.store.resolve import absolute, local_path
 from penstock.types import Manifest, OpenOptions
 
@@ -192,12 +192,12 @@ def _pack(request: _Request) -> PackReport:
             with _plain_errors(request.output):
                 return _complete(request, published, started)
         if request.store.exists(request.output):
-            _sweep_output(request)
+            sweep_killed(request.store, files_at(request.to, request.output))
             raise output_exists(request.output)
     if request.store.is_folder(request.output) and request.to not in _FOLDERS:
         raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
     paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
-    require_other(paths, request.output, *files_at(request.to, request.output))
+    require_other([*paths, *_tokenizer_files(request)], request.output, *files_at(request.to, request.output))
     require_outside([os.fspath(one) for one in request.given], request.output)
     with _plain_errors(request.output), _workers_for(request, paths) as executor:
         material = _material(request, paths)
@@ -373,15 +373,9 @@ def _published(request: _Request) -> Manifest | None:
     return manifest if isinstance(manifest, Manifest) else None
 
 
-def _sweep_output(request: _Request) -> None:
-    """Refused where somebody writes the output; what a killed writer left of it goes."""
-    for path in files_at(request.to, request.output):
-        claim(request.store, path).release()
-
-
 def _complete(request: _Request, manifest: Manifest, started: float) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
-    _sweep_output(request)
+    sweep_killed(request.store, files_at(request.to, request.output))
     material = _material(request, find_paths(request.given, request.input_format))
     recorded = _recorded(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}
@@ -416,6 +410,12 @@ def _complete(request: _Request, manifest: Manifest, started: float) -> PackRepo
 def _require(option: str, found: str, allowed: Sequence[str]) -> None:
     if found not in allowed:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
+
+
+def _tokenizer_files(request: _Request) -> list[str]:
+    """The tokenizer's file, or those of its folder."""
+    named = os.fspath(request.tokenizer)
+    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
 
 
 def _silent(progress: PackProgress) -> None:

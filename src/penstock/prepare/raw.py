@@ -19,7 +19,7 @@ from penstock.formats.jsonl.energon import energon_index_path, write_energon_ind
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.prepare.executors.processes import ProcessExecutor
-from penstock.store.outputs import require_other
+from penstock.store.outputs import claim, output_path, require_other
 from penstock.store.resolve import absolute, resolve
 
 OnError = Literal["raise", "skip"]
@@ -81,7 +81,7 @@ def build_index(
         NotFound: no such file.
         Corrupt: a faulty line; it names the line, from 1, and its place.
         ConfigError: the index exists, or an option can't be.
-        PrepareError: a process was killed.
+        PrepareError: a process was killed, or somebody else writes this index.
     """
     store, root = resolve(path)
     require_flavor(root, flavor)
@@ -89,22 +89,26 @@ def build_index(
     target_store, target = (store, default(root)) if index_path is None else resolve(index_path)
     if absolute(target) == absolute(root):
         raise ConfigError("the index would replace its own file", path=root)
+    target = output_path(target_store, target)
     require_other([root], target)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
-    require_own_index(target_store, target, flavor, has_data=True)
-    if flavor == "energon":
-        return _index_for_energon(store, root, target_store, target, on_error, overwrite, progress)
-    if workers is None:
-        workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
-    with _workers(workers, threads=not validate) as run:
-        lines = IndexedLines(
-            store, root, size_bytes, validate=validate, skip_faulty=on_error == "skip", run=run, progress=progress
-        )
-        index_bytes = write_index(lines, target_store, target, overwrite=overwrite)
+    held = claim(target_store, target)
+    try:
+        require_own_index(target_store, target, flavor, has_data=True)
+        if flavor == "energon":
+            return _index_for_energon(store, root, target_store, target, on_error, overwrite, progress)
+        if workers is None:
+            workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
+        with _workers(workers, threads=not validate) as run:
+            skip_faulty = on_error == "skip"
+            lines = IndexedLines(store, root, size_bytes, validate, skip_faulty, run, progress)
+            index_bytes = write_index(lines, target_store, target, overwrite=overwrite)
+    finally:
+        held.release()
     dropped = tuple(lines.dropped)
     return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, append_rows, open_writer
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, append_rows, write_output
 from penstock.reshape.rows import open_rows
 from penstock.store.resolve import resolve
 
@@ -51,9 +51,14 @@ def chunk(
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
     counter = Counter(stop - first, progress)
     made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
-    with open_writer(Output(target, to, overwrite, token_bytes, store=store), [rows], made_by) as writer:
-        append_rows(writer, rows, first, stop, token_bytes or rows.dtype.itemsize, counter.add)
-        manifest = writer.commit()
+    output, width = Output(target, to, overwrite, token_bytes, store=store), token_bytes or rows.dtype.itemsize
+    manifest = write_output(
+        output,
+        [rows],
+        made_by,
+        lambda writer: append_rows(writer, rows, first, stop, width, counter.add),
+        stop - first,
+    )
     return Written.of(resolve(target)[1], manifest)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
+from penstock.abc import Store, Writer
+from penstock.codec.hashes import hex_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store.resolve import local_path, resolve
@@ -109,7 +110,7 @@ def filter(
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
     made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
-    output = Output(target, to, overwrite, token_bytes, store=store)
+    output = _known_by(Output(target, to, overwrite, token_bytes, store=store), indices, {**given, "field": field})
     return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
 
@@ -130,14 +131,16 @@ def write_kept(
 ) -> FilterReport:
     """Write the rows that `keep` says."""
     counter = Counter(len(rows), progress)
-    with open_writer(output, [rows], made_by) as writer:
+
+    def fill(writer: Writer) -> None:
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             groups = keep(first, stop, data, lengths).astype(np.int64) - 1
             for _, some, some_lengths in grouped(data, lengths, groups):
                 write_rows(writer, some, some_lengths, rows.path)
             counter.add(stop - first)
-        manifest = writer.commit()
+
+    manifest = write_output(output, [rows], made_by, fill)
     return FilterReport(Written.of(resolve(output.path)[1], manifest), len(rows) - manifest.num_samples)
 
 
@@ -236,7 +239,7 @@ def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) ->
 
 def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     where = indices if isinstance(indices, str | os.PathLike) else None
-    chosen = _read_indices(os.fspath(where)) if where is not None else np.asarray(indices)
+    chosen = _chosen(indices)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
         raise ConfigError("not a list of indices", path=where, found=f"{chosen.dtype} of shape {list(chosen.shape)}")
     wrong = chosen[(chosen < 0) | (chosen >= len(rows))]
@@ -247,6 +250,19 @@ def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
     wanted = np.zeros(len(rows), np.bool_)
     wanted[chosen.astype(np.int64)] = True
     return lambda first, stop, data, lengths: wanted[first:stop]
+
+
+def _known_by(output: Output, indices: Sequence[int] | IntArray | Path | None, what: dict[str, Any]) -> Output:
+    """The output with what decides its rows, and the file that is read for that."""
+    if indices is None:
+        return replace(output, what=what)
+    reads = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
+    digest = hex_digest("xxh3_128", _chosen(indices).astype(np.int64))
+    return replace(output, reads=reads, what=what | {"indices": digest})
+
+
+def _chosen(indices: Sequence[int] | IntArray | Path) -> NDArray[Any]:
+    return _read_indices(os.fspath(indices)) if isinstance(indices, str | os.PathLike) else np.asarray(indices)
 
 
 def _read_indices(given: str) -> NDArray[Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
+from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats._shard_merge import copy_shards
 from penstock.reshape.rewrite import (
@@ -17,8 +18,9 @@ from penstock.reshape.rewrite import (
     Progress,
     Written,
     append_rows,
-    open_writer,
+    once_of,
     require_other_dataset,
+    write_output,
 )
 from penstock.reshape.rows import is_tars, open_rows, tar_verbs
 from penstock.reshape.samples import SampleRows
@@ -87,10 +89,12 @@ def merge(
         return _merge_samples(samples, output)
     width = token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)
-    with open_writer(output, opened, {"command": "merge"}) as writer:
+
+    def fill(writer: Writer) -> None:
         for rows in opened:
             append_rows(writer, rows, 0, len(rows), width, counter.add)
-        manifest = writer.commit()
+
+    manifest = write_output(output, opened, {"command": "merge"}, fill, sum(map(len, opened)))
     inputs = tuple((rows.path, len(rows)) for rows in opened)
     return MergeReport(Written.of(resolve(target)[1], manifest), inputs)
 
@@ -102,13 +106,19 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
         raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")
-    manifest = copy_shards(
-        [rows.part for rows in sources],
-        output.store or store,
-        path.rstrip("/") or path,
-        name=sources[0].format,
-        options={"command": "merge"},
-        overwrite=output.overwrite,
-    )
+    made_by = {"command": "merge"}
+    once = once_of(output, sources, made_by, sum(map(len, sources)))
+    manifest = None if output.overwrite else once.made()
+    if manifest is None:
+        copy = functools.partial(
+            copy_shards,
+            [rows.part for rows in sources],
+            output.store or store,
+            path.rstrip("/") or path,
+            name=sources[0].format,
+            options=made_by,
+            overwrite=output.overwrite,
+        )
+        manifest = once.commit(copy)
     inputs = tuple((rows.path, len(rows)) for rows in sources)
     return MergeReport(Written.of(path, manifest), inputs)

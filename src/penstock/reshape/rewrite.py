@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from penstock.abc import (
 )
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
-from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs
+from penstock.reshape.once import Once
+from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve
@@ -87,6 +88,8 @@ class Output:
         token_bytes: width of the ids; None: that of the sources.
         mix_tokenizers: take sources of different tokenizers.
         store: where it will be; None: follows from the path.
+        reads: further local files that the work reads, such as a list of indices.
+        what: what else decides the bytes, as plain JSON, and is not in the side file.
     """
 
     path: Path
@@ -95,6 +98,56 @@ class Output:
     token_bytes: int | None = None
     mix_tokenizers: bool = False
     store: Store | None = None
+    reads: Sequence[str] = ()
+    what: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def write_output(
+    output: Output,
+    sources: Sequence[AnyRows],
+    made_by: Mapping[str, Any],
+    fill: Callable[[Writer], object],
+    num_samples: int | None = None,
+) -> Manifest:
+    """Make an output, unless a run of the same work has, and was killed right after that.
+
+    Args:
+        output: what is to be made.
+        sources: at least one.
+        made_by: verb and options, for the side file.
+        fill: writes all rows.
+        num_samples: how many these are, where that is known.
+
+    Raises: as `open_writer`.
+    """
+    once = once_of(output, sources, made_by, num_samples)
+    made = None if output.overwrite else once.made()
+    if made is not None:
+        return made
+    with open_writer(output, sources, made_by) as writer:
+        fill(writer)
+        return once.commit(writer.commit)
+
+
+def once_of(
+    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
+) -> Once:
+    """The work that makes an output, to be known again."""
+    store, path = resolve(output.path)
+    what: dict[str, Any] = {
+        **made_by,
+        **output.what,
+        "to": _format_for(output, path, sources),
+        "sources": list(map(_known_by, sources)),
+    }
+    what |= {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers}
+    return Once(output.store or store, path, what["to"], what, dict(made_by), num_samples)
+
+
+def _known_by(rows: AnyRows) -> list[Any]:
+    """Where rows come from, how many they are, and a look at them."""
+    content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
+    return [redact(absolute(rows.path)), len(rows), total_units(rows), content]
 
 
 def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
@@ -118,21 +171,21 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
     if samples:
         return _sample_writer(output, output.store or store, path, samples, made_by)
     documents = [rows for rows in sources if isinstance(rows, TokenRows)]
-    chosen = get_format(output.to or _format_of(path, is_tokens=bool(documents)) or sources[0].format)
+    chosen = get_format(_format_for(output, path, sources))
     if not chosen.traits.write or chosen.traits.tokens != bool(documents):
         what = "documents of tokens" if documents else "lines"
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=path, hint="Name one with --to (to=)")
-    require_other_dataset(sources, path, chosen.name)
+    require_other_dataset(sources, path, chosen.name, output.reads)
     options: dict[str, Any] = {}
     if documents:
         options = _token_options(documents, output) | {"options": dict(made_by)}
     return chosen.create(output.store or store, path, options, overwrite=output.overwrite)
 
 
-def require_other_dataset(inputs: Sequence[AnyRows], path: str, name: str) -> None:
+def require_other_dataset(inputs: Sequence[AnyRows], path: str, name: str, reads: Sequence[str] = ()) -> None:
     """Refuse an output of the format `name` that is one of the inputs, or has to do with one; raises `ConfigError`."""
     files = [file for rows in inputs for file in files_at(rows.format, rows.path)]
-    require_other(files, path, *files_at(name, path))
+    require_other([*files, *reads], path, *files_at(name, path))
 
 
 def _sample_writer(
@@ -140,7 +193,7 @@ def _sample_writer(
 ) -> Writer:
     """A writer of the same format, columns and options as the sources have."""
     first = sources[0]
-    require_other_dataset(sources, path, first.format)
+    require_other_dataset(sources, path, first.format, output.reads)
     for rows in sources:
         if (rows.format, rows.writer_options()["columns"]) != (first.format, first.writer_options()["columns"]):
             raise ConfigError("samples of different columns", path=rows.path, hint="Convert one of them first")
@@ -205,6 +258,13 @@ def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str)
         writer.write_documents(data, lengths)
     else:
         writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
+
+
+def _format_for(output: Output, path: str, sources: Sequence[AnyRows]) -> str:
+    first = sources[0]
+    if isinstance(first, SampleRows):
+        return first.format
+    return output.to or _format_of(path, is_tokens=isinstance(first, TokenRows)) or first.format
 
 
 def _format_of(path: str, *, is_tokens: bool) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.abc import Store
+from penstock.abc import Store, Writer
 from penstock.errors import ConfigError
 from penstock.reshape.reorder import RowOrder, SeededOrder, reordered, scratch_folder
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, tar_verbs
 from penstock.store.resolve import resolve
 
@@ -90,10 +90,11 @@ def write_in_order(
     """
     path = resolve(output.path)[1]
     counter = Counter(len(rows), progress)
-    with open_writer(output, sources, made_by) as writer:
+
+    def fill(writer: Writer) -> None:
         if order is not None:
             for data, lengths in reordered(rows, order, scratch_folder=scratch_folder(path), memory_bytes=memory_bytes):
                 write_rows(writer, data, lengths, rows.path)
                 counter.add(len(lengths))
-        manifest = writer.commit()
-    return Written.of(path, manifest)
+
+    return Written.of(path, write_output(output, sources, made_by, fill, len(rows)))

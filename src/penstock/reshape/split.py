@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.errors import ConfigError
 from penstock.formats import get_format
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, open_writer, write_rows
+from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
     TokenRows,
@@ -122,9 +123,15 @@ def split(
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
     # Where the same work was killed, parts that are there are its own.
-    outputs = [Output(path, to or rows.format, overwrite or mark.is_there(), store=store) for path in paths]
+    outputs = [_goes_on(Output(path, to or rows.format, overwrite, store=store), rows, made_by, mark) for path in paths]
     manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
+
+
+def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any], mark: _Mark) -> Output:
+    """The same output, in the place of a part that this work made before."""
+    own = mark.is_there() and once_of(output, [rows], made_by).published() is not None
+    return replace(output, overwrite=output.overwrite or own)
 
 
 def _split_tars(

@@ -17,6 +17,7 @@ from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import get_format
 from penstock.formats.webdataset.find import find_shards
+from penstock.formats.webdataset.manifest import side_path, webdataset_facts
 from penstock.formats.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -28,11 +29,13 @@ from penstock.formats.webdataset.nvmeta import (
 )
 from penstock.formats.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.webdataset.writer import WebdatasetWriter
+from penstock.reshape.once import Once
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Path, Progress, Written
 from penstock.store.outputs import require_other
 from penstock.store.resolve import resolve, within
-from penstock.types import IntArray, Sample
+from penstock.store.side_file import fitting_manifest
+from penstock.types import IntArray, Manifest, Sample
 
 _FORMAT = "webdataset"
 _TRAIN = "train"
@@ -126,6 +129,12 @@ def merge_tars(
         what = "another dataset.yaml than the first dataset has"
         raise ConfigError(what, path=meta_path(opened[other][1], DATASET_YAML), hint="Make them say the same")
     counts = [sum(map(len, splits.values())) for *_, splits in opened]
+    inputs = tuple((root, count) for (_, root, _), count in zip(opened, counts, strict=True))
+    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
+    once = _once(store or target_store, path, what, sum(counts))
+    made = None if overwrite else once.made()
+    if made is not None:
+        return Written.of(path, made), inputs
     counter = Counter(sum(counts), progress)
     names = list(dict.fromkeys(name for *_, splits in opened for name in splits))
     with _writer(store or target_store, path, given | typing[0], overwrite) as writer:
@@ -133,8 +142,8 @@ def merge_tars(
             writer.begin_split(name)
             parts = [splits[name] for *_, splits in opened if name in splits]
             _write(writer, _joined(parts), seed, counter)
-        manifest = writer.commit()
-    return Written.of(path, manifest), tuple((root, count) for (_, root, _), count in zip(opened, counts, strict=True))
+        manifest = once.commit(writer.commit)
+    return Written.of(path, manifest), inputs
 
 
 def split_tars(
@@ -196,6 +205,17 @@ def _write(writer: WebdatasetWriter, samples: TarSamples, seed: int | None, coun
         for sample in samples.at(np.arange(first, stop) if order is None else order.rows_at(first, stop)):
             writer.write(sample)
         counter.add(stop - first)
+
+
+def _once(store: Store, path: str, what: dict[str, Any], num_samples: int) -> Once:
+    root = path.rstrip("/") or path
+
+    def side_file() -> Manifest | None:
+        return fitting_manifest(
+            store, side_path(root), lambda: webdataset_facts(store, root, read_info(store, root).counts)
+        )
+
+    return Once(store, root, _FORMAT, what, {}, num_samples, side_file)
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

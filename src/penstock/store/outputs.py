@@ -8,6 +8,7 @@ commit.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from penstock.store.resolve import is_url
 StoreT = TypeVar("StoreT", bound=Store)
 
 _ELSEWHERE = "Name another output"
+_OWN_NAMES = (".penstock", ".penstock.next", ".staged")
+"""What names of side files and of hidden files end in."""
+_NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
 """By one of these a folder is one dataset, not a place to look for files in."""
 
@@ -61,11 +65,29 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     """
     for path in (data, *others, side):
         _require_file_or_none(store, path)
+    require_own_side_file(store, side)
     with contextlib.ExitStack() as stack:
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
         return _Claimed(stack.pop_all().close)
+
+
+def require_own_side_file(store: Store, side: str) -> None:
+    """That what a side file takes the place of is one, whole or damaged; raises `ConfigError`."""
+    if store.exists(side) and (_is_folder(store, side) or store.get(side, 0, 1) not in (b"", b"{")):
+        raise ConfigError("what stands in the place of the side file is another thing", path=side, hint=_ELSEWHERE)
+
+
+def sweep_killed(store: Store, paths: Iterable[str]) -> None:
+    """Remove what a writer left beside the files of an output that was killed when they were visible already.
+
+    Raises:
+        PrepareError: somebody writes this output.
+    """
+    for path in paths:
+        claim(store, path).release()
+        sweep_output(store, path)
 
 
 @contextlib.contextmanager
@@ -81,15 +103,53 @@ def claimed(store: StoreT, path: str) -> Generator[StoreT]:
         held.release()
 
 
+@contextlib.contextmanager
+def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
+    """Hold a dataset while a verb changes what stands beside its data, or its metadata; gives the store for that.
+
+    Args:
+        store: where it is.
+        paths: its files, or its folder; see `penstock.formats.files_at`.
+
+    Raises:
+        PrepareError: another writer has it.
+    """
+    with contextlib.ExitStack() as stack:
+        first: Claim | None = None
+        for path in paths:
+            held = _claim_data(store, path)
+            stack.callback(held.release)
+            first = first or held
+        if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
+            yield cast(StoreT, store.holding(first))
+        else:
+            yield store
+
+
+def _claim_data(store: Store, path: str) -> Claim:
+    if not isinstance(store, LocalStore):
+        return claim(store, path)
+    real = os.path.realpath(path)
+    try:
+        return claim(store, real)
+    except OSError as error:
+        if error.errno not in _NO_FILE_HERE or not os.path.isdir(real):
+            raise
+    # Whoever may write into this folder alone meets there with others of the kind; nobody can exchange it.
+    return claim(store, os.path.join(real, ".penstock"))
+
+
 def output_path(store: Store, path: str) -> str:
     """Where an output named `path` goes: there, or where the link of that name leads.
 
     Raises:
-        ConfigError: a link that leads nowhere, or a folder that is more than a dataset.
+        ConfigError: a link that leads nowhere, a folder that is more than a dataset, or the name of a side file.
     """
+    found = os.path.realpath(path) if isinstance(store, LocalStore) and os.path.islink(path) else path
+    if found.rstrip("/").endswith(_OWN_NAMES):
+        raise ConfigError("this is the name of a side file, or of an unfinished one", path=path, hint=_ELSEWHERE)
     if not isinstance(store, LocalStore):
         return path
-    found = os.path.realpath(path) if os.path.islink(path) else path
     if os.path.islink(path) and (os.path.islink(found) or not os.path.exists(found)):
         raise ConfigError("the output is a link that leads nowhere", path=path, found=_target(path), hint=_ELSEWHERE)
     if os.path.isdir(found):
@@ -215,6 +275,10 @@ def _is_same_file(first: str, second: str) -> bool:
         return os.path.samefile(first, second)
     except OSError:
         return False
+
+
+def _is_folder(store: Store, path: str) -> bool:
+    return isinstance(store, LocalStore) and os.path.isdir(path)
 
 
 def _target(link: str) -> str | None:

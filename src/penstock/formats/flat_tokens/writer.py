@@ -38,7 +38,7 @@ from penstock.formats.flat_tokens.group import (
 from penstock.formats.flat_tokens.manifest import sum_of_parts
 from penstock.formats.flat_tokens.zarr_meta import CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, encode_array, encode_group
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
+from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -84,6 +84,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
         raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
     _require_replaceable(store, path, overwrite=overwrite)
+    require_own_side_file(store, f"{path}.penstock" if split is not None else side_place(store, path)[0])
     folder = open_folder(
         store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
     )

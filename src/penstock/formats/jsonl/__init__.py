@@ -78,8 +78,8 @@ class _Jsonl:
         return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
-        """The file that `path` names, and its index."""
-        return path, index_path_for(path)
+        """The file that `path` names, and its index of either kind; an index that is named itself alone."""
+        return (path,) if path.endswith(".idx") else (path, index_path_for(path), energon_index_path(path))
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
         """See `source.open_jsonl`."""

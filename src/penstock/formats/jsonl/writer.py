@@ -74,7 +74,7 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
-            require_own_index(store, self._index_path, flavor, has_data=store.exists(path))
+            require_own_index(store, self._index_path, flavor, has_data=False)
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
@@ -221,7 +221,7 @@ class JsonlWriter:
             # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
             if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
                 flavor = "modalities" if self._for_energon else "energon"
-                require_own_index(self._store, other, flavor, has_data=True)
+                require_own_index(self._store, other, flavor, has_data=False)
                 self._store.delete(other)
 
     def _require_open(self) -> None:

@@ -1,0 +1,118 @@
+"""The same command again after a kill: it says that the output is complete, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError
+from penstock.reshape import rewrite, split
+from penstock.reshape.chunk import chunk
+from penstock.reshape.filter import filter
+from penstock.reshape.merge import merge
+from penstock.reshape.shuffle import shuffle
+from penstock.testing.datasets import files_in
+
+Verb = Callable[[Path, Path], Any]
+
+VERBS: dict[str, Verb] = {
+    "merge": lambda source, out: merge([source, source.with_name(f"b{source.suffix}")], out),
+    "shuffle": lambda source, out: shuffle(source, out, seed=3),
+    "filter": lambda source, out: filter(source, out, indices=[0, 2]),
+    "chunk": lambda source, out: chunk(source, out, chunk_id=0, num_chunks=2),
+}
+
+
+class Killed(BaseException):
+    """Nothing of ours runs after it."""
+
+
+def make(root: Path, suffix: str) -> Path:
+    for name in ("a", "b"):
+        path = root / f"{name}{suffix}"
+        if suffix == ".pbin":
+            with ps.create(path, format="pbin", token_bytes=2, eos_id=0) as writer:
+                for number in range(4):
+                    writer.write({"tokens": np.array([number + 1, 0], np.uint16)})
+        else:
+            options: dict[str, Any] = {} if suffix else {"columns": {"n": "int"}}
+            with ps.create(path, format="jsonl" if suffix else "mds", **options) as writer:
+                for number in range(4):
+                    writer.write({"n": number})
+    return root / f"a{suffix}"
+
+
+def killed_at_the_end(call: Callable[[], object]) -> None:
+    """Run up to the moment when the output is visible, and the mark still there."""
+    with (
+        mock.patch("penstock.reshape.once.remove_mark", side_effect=Killed),
+        mock.patch.object(split, "remove_mark", side_effect=Killed),
+        pytest.raises(Killed),
+    ):
+        call()
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".pbin", ""])
+@pytest.mark.parametrize("name", VERBS)
+def test_a_complete_output_is_known(tmp_path: Path, name: str, suffix: str) -> None:
+    source, out = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    expected = VERBS[name](source, tmp_path / f"other{suffix}")
+    killed_at_the_end(lambda: VERBS[name](source, out))
+    inode = out.stat().st_ino
+    again = VERBS[name](source, out)
+    assert getattr(again, "output", again).samples == getattr(expected, "output", expected).samples
+    assert out.stat().st_ino == inode
+    assert not [one for one in files_in(tmp_path) if "unfinished" in one or "staged" in one]
+    with pytest.raises(ConfigError, match="the output exists"):
+        VERBS[name](source, out)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".pbin", ""])
+def test_other_work_is_refused(tmp_path: Path, suffix: str) -> None:
+    source, out = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    killed_at_the_end(lambda: shuffle(source, out, seed=3))
+    before = files_in(tmp_path)
+    with pytest.raises(ConfigError, match="the output exists"):
+        shuffle(source, out, seed=4)
+    assert {name: data for name, data in before.items() if name in files_in(tmp_path)} == before
+
+
+def test_what_somebody_put_there_is_nobodys_result(tmp_path: Path) -> None:
+    """Killed before the output was visible; then somebody else's file came."""
+    source, out = make(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
+    once = rewrite.once_of(rewrite.Output(out), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
+    killed_at_the_end(lambda: once.commit(lambda: None))  # type: ignore[arg-type, return-value]
+    out.write_bytes(b"mine\n")
+    with pytest.raises(ConfigError, match="the output exists"):
+        shuffle(source, out, seed=3)
+    assert out.read_bytes() == b"mine\n"
+
+
+def test_a_split_that_goes_on_leaves_files_of_others(tmp_path: Path) -> None:
+    source = make(tmp_path, ".jsonl")
+    killed_at_the_end(lambda: split.split(source, tmp_path / "parts", ratio=(1, 1)))
+    (tmp_path / "parts" / "a_train.jsonl").unlink()
+    (tmp_path / "parts" / "a_train.jsonl").write_bytes(b"mine\n")
+    with pytest.raises(ConfigError, match="the output exists"):
+        split.split(source, tmp_path / "parts", ratio=(1, 1))
+    assert (tmp_path / "parts" / "a_train.jsonl").read_bytes() == b"mine\n"
+
+
+def test_a_list_of_indices_is_an_input(tmp_path: Path) -> None:
+    source, listed = make(tmp_path, ".jsonl"), tmp_path / "keep.txt"
+    listed.write_text("0\n")
+    with pytest.raises(ConfigError, match="would replace an input"):
+        filter(source, listed, indices=listed, to="jsonl", overwrite=True)
+    assert listed.read_text() == "0\n"
+
+
+def rewrite_rows(path: Path) -> Any:
+    from penstock.reshape.rows import open_rows
+
+    return open_rows(path)

@@ -1,0 +1,113 @@
+"""Files beside an output that are somebody else's, and verbs that write beside data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.check.verify import write_side_file
+from penstock.compat.modalities_data import shuffle_jsonl_data
+from penstock.errors import ConfigError, PrepareError
+from penstock.prepare.energon import DatasetOptions, prepare_webdataset
+from penstock.prepare.media import prepare_media
+from penstock.prepare.raw import build_index
+from penstock.reshape.merge import merge
+from penstock.store import LocalStore
+from penstock.store.outputs import claim
+from penstock.testing.datasets import files_in
+
+
+def tokens(path: Path, **options: Any) -> Path:
+    known = {} if options.get("format") == "flat-tokens" else {"token_bytes": 2, "eos_id": 0}
+    with ps.create(path, **{"format": "pbin", **known, **options}) as writer:
+        writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
+    return path
+
+
+def lines(path: Path) -> Path:
+    with ps.create(path, format="jsonl") as writer:
+        writer.write({"text": "x"})
+    return path
+
+
+def tars(path: Path) -> Path:
+    with ps.create(path, format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".penstock", ".penstock.next"])
+def test_a_side_file_is_no_output(tmp_path: Path, suffix: str) -> None:
+    made = (lines(tmp_path / "a.jsonl"), tokens(tmp_path / "a.pbin"))
+    before = files_in(tmp_path)
+    for path in made:
+        with pytest.raises(ConfigError, match=r"name of a side file|replace an input"):
+            merge([path], f"{path}{suffix}", overwrite=True)
+        with pytest.raises(ConfigError, match="name of a side file"):
+            build_index(made[0], f"{path}{suffix}", overwrite=True)
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["out.idx", "out.jsonl.penstock", "out.zarr.penstock", "out.pbin.penstock"])
+def test_files_of_others_beside_an_output_stay(tmp_path: Path, name: str, overwrite: bool) -> None:
+    suffix = {"out.idx": ".jsonl", "out.jsonl.penstock": ".jsonl"}.get(name) or Path(name).stem[3:]
+    source = lines(tmp_path / "a.jsonl") if suffix == ".jsonl" else tokens(tmp_path / "a.pbin")
+    (tmp_path / name).write_bytes(b"somebody's notes")
+    if suffix == ".jsonl" and overwrite:
+        (tmp_path / "out.jsonl").write_bytes(b"{}\n")
+    before = files_in(tmp_path)
+    with pytest.raises(ConfigError):
+        merge([source], tmp_path / f"out{suffix}", overwrite=overwrite)
+    assert files_in(tmp_path) == before
+
+
+def test_modalities_leave_the_index_of_the_input(tmp_path: Path) -> None:
+    source = lines(tmp_path / "a.jsonl")
+    before = files_in(tmp_path)
+    with pytest.raises(ConfigError, match="would replace an input"):
+        shuffle_jsonl_data(source, tmp_path / "a.idx", "override", 1)
+    assert files_in(tmp_path) == before
+
+
+BESIDE: dict[str, tuple[Callable[[Path], Path], str, Callable[[Path], object]]] = {
+    "index": (lines, "a.idx", lambda path: build_index(path, overwrite=True)),
+    "side file": (tokens, "a.pbin", write_side_file),
+    "repair": (tokens, "a.pbin", lambda path: ps.repair(path, write=True)),
+    "prepare": (
+        tars,
+        "a",
+        lambda path: prepare_webdataset(
+            path, split_ratio=(1, 0, 0), dataset=DatasetOptions(sample_type="CrudeWebdataset"), overwrite=True
+        ),
+    ),
+    "prepare-media": (tars, "a", prepare_media),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_verbs_that_write_beside_data_wait_for_nobody(tmp_path: Path, name: str) -> None:
+    make, claimed, verb = BESIDE[name]
+    path = make(tmp_path / {lines: "a.jsonl", tokens: "a.pbin", tars: "a"}[make])
+    held = claim(LocalStore(), str(tmp_path / claimed))
+    before = files_in(tmp_path)
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        verb(path)
+    assert files_in(tmp_path) == before
+    held.release()
+    if name != "prepare-media":  # there are no media
+        verb(path)
+    assert not [one for one in files_in(tmp_path) if "staged" in one]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_takes_no_files_is_named_as_such(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        ps.create(tmp_path / "a.jsonl", format="jsonl")
