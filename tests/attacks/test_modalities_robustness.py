@@ -87,8 +87,8 @@ def write_config(**settings: Any) -> Path:
 
 
 def refused(done: subprocess.CompletedProcess[str], what: str) -> None:
-    """A message on one line, status 1, and nothing else."""
-    assert done.returncode == 1, done.stderr
+    """A message on one line, a status that says what it is, and nothing else: 1 would be a finding."""
+    assert done.returncode not in (0, 1, 2, 70), done.stderr
     assert what in done.stderr
     assert "Traceback" not in done.stderr
     assert not done.stdout
@@ -214,7 +214,7 @@ def test_a_killed_worker_is_an_error(corpus: bytes) -> None:
     started, workers = start_packing()
     os.kill(workers[0], signal.SIGKILL)
     _, said = started.communicate(timeout=LIMIT_S)
-    assert started.returncode == 1
+    assert started.returncode == 14
     assert b"killed" in said
     assert not Path("docs.pbin").exists()
     assert modalities("pack_encoded_data", write_config()).returncode == 0
@@ -226,7 +226,7 @@ def test_a_full_disk_is_an_error(corpus: bytes) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
     done = modalities("pack_encoded_data", write_config(), preexec_fn=limit)
-    assert done.returncode == 1
+    assert done.returncode == 18
     assert "Traceback" not in done.stderr
     assert not Path("docs.pbin").exists()
     for command in (

@@ -193,9 +193,6 @@ def _names(folder: Path) -> list[str]:
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
-    "formats/webdataset/find.py": "walks a local folder, and goes by where links lead",
-    "formats/folder/files.py": "walks a local folder, and goes by where links lead",
-    "formats/_shard_files.py": "asks of a local file where its link leads",
     "prepare/inputs.py": "walks a local folder, and goes by where links lead",
 }
 

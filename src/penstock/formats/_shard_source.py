@@ -440,10 +440,7 @@ def folder_of(path: str) -> str:
 def splits_in(store: Store, path: str) -> list[str]:
     """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
     if isinstance(store, LocalStore):
-        try:
-            names = sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        names = sorted(os.listdir(path)) if store.is_folder(path) else []
         return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
     try:
         files = list(store.list(path))

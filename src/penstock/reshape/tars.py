@@ -106,8 +106,7 @@ def merge_tars(
         store: where all files are.
         progress: told of samples.
         seed: mix the samples of each split; None: as they are.
-        options: `split`, one split alone; `follow_links`, as of `penstock.open`; and `maxcount`, `maxsize`, `pattern`
-            of the writer.
+        options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
     Returns:
         What was written, and the samples of each source.
