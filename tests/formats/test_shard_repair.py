@@ -49,9 +49,9 @@ def test_a_damaged_index_is_replaced_and_kept(damage: bytes, tmp_path: Path) -> 
     assert "index.json.bak" in done.what
     assert (folder / "index.json").read_bytes() == (GOLDEN / "mds_all" / "index.json").read_bytes()
     assert (folder / "index.json.bak").read_bytes() == damage
-    (folder / "index.json").write_bytes(damage)
+    (folder / "index.json").write_bytes(damage + b"!")
     ps.repair(folder, write=True, format="mds")
-    assert (folder / "index.json.bak1").read_bytes() == damage
+    assert (folder / "index.json.bak1").read_bytes() == damage + b"!"
 
 
 def test_shards_that_were_left_out_come_in(tmp_path: Path) -> None:

@@ -110,5 +110,5 @@ def test_refusals(tree: Path) -> None:
     ]:
         with pytest.raises(error, match=words):
             relative(tree, *given)
-    with pytest.raises(ConfigError, match="files of this machine"):
+    with pytest.raises(ConfigError, match="must be on this machine"):
         find_paths(["s3://bucket/a.jsonl"])

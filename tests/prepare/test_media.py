@@ -213,7 +213,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
     (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
 
     def run(store: Any) -> None:
-        monkeypatch.setattr(module, "resolve", lambda path: (store, str(path)))
+        monkeypatch.setattr(module, "resolve_dataset", lambda path, **_: (store, str(path)))
         prepare_media(folder, workers=1)
 
     def restore() -> None:

@@ -314,7 +314,7 @@ class TestFaults:
             for path in (output, output.with_name("out.pbin.penstock")):
                 path.unlink(missing_ok=True)
             # After the commit it is no error: what can't be removed then, the next run removes.
-            with contextlib.suppress(PrepareError):
+            with contextlib.suppress(PrepareError, OSError):
                 self.run(tmp_path, bpe2, FaultStore(n, mode))
             assert not output.exists() or output.read_bytes() == whole, n
             with contextlib.suppress(ConfigError):
@@ -326,7 +326,7 @@ class TestFaults:
         with faults_everywhere(FaultyOs()) as counted:
             made(corpus, task_bytes=TASK_BYTES)
         full = FaultyOs(counted.operations * 2 // 3, "enospc")
-        with faults_everywhere(full), pytest.raises(PrepareError, match="No space left"):
+        with faults_everywhere(full), pytest.raises(OSError, match="No space left"):
             made(corpus, task_bytes=TASK_BYTES, overwrite=True)
         assert made(corpus, overwrite=True).reused_tasks > 0
 

@@ -49,7 +49,7 @@ def assemble(
         shards: list[Shard] = []
         digests: dict[str, tuple[str, ...]] = {}
         for number, group in enumerate(groups):
-            known = load_manifest(store, f"{group}/{SIDE_NAME}")
+            known = load_manifest(store, f"{group}/{SIDE_NAME}", to_write=True)
             for shard in read_index(store, group).shards:
                 if shard.samples or not number:  # the original's empty first shard, in the first group alone
                     moved, names = _renamed(shard, len(shards))

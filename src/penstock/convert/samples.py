@@ -24,6 +24,7 @@ from penstock.convert.work import (
     Done,
     find_done,
     group_path,
+    is_begun,
     open_work,
     remove_work,
     save_done,
@@ -251,9 +252,8 @@ def write_in_groups(
     path, to = target.place.path, target.place.format
     what = _what(given, target)
     if not target.overwrite and has_mark(store, path, what) and _is_visible(target):
-        published = _published(store, path)
-        if published is not None:
-            return published
+        # Without its work it was found right, and the run was killed while it cleaned up: it is read once more.
+        return _published(store, path) or write_at_once(given, target, advance)
     if not target.overwrite and store.exists(path) and not _is_empty(store, path):
         sweep_work(store, path, what)
         raise output_exists(path)
@@ -353,7 +353,9 @@ def verify(target: Target, written: Written, workers: int, executor: str, advanc
 
 
 def _published(store: LocalStore, path: str) -> Written | None:
-    """What an earlier run wrote and published, by its work folder; None where that is gone."""
+    """What an earlier run wrote and published, by its work folder; None where that is gone, or on its way."""
+    if not is_begun(store, work_folder(path)):
+        return None
     numbered = (find_done(store, work_folder(path), number) for number in itertools.count())
     dones = [done for done in itertools.takewhile(lambda done: done is not None, numbered) if done is not None]
     if not dones:
@@ -410,5 +412,5 @@ def count_workers(workers: int | None) -> int:
 
 def finish(store: LocalStore, path: str) -> None:
     """The target is checked: nothing of the work is needed."""
-    remove_mark(store, path)
     remove_work(store, path)
+    remove_mark(store, path)  # last: until then the same command knows that this output is its own

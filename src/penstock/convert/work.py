@@ -90,6 +90,11 @@ def save_done(store: LocalStore, folder: str, done: Done) -> None:
     _put(store, f"{group_path(folder, done.number)}.json", msgspec.json.encode(done))
 
 
+def is_begun(store: LocalStore, folder: str) -> bool:
+    """Whether a work folder holds its plan: without it nothing in it counts."""
+    return store.exists(os.path.join(folder, _PLAN))
+
+
 def find_done(store: LocalStore, folder: str, number: int) -> Done | None:
     """A group that an earlier run finished."""
     path = group_path(folder, number)
@@ -105,7 +110,8 @@ def remove_work(store: LocalStore, target: str) -> None:
     with contextlib.suppress(OSError, PenstockError):
         if store.is_folder(folder):
             _clear(store, folder)
-            store.delete(os.path.join(folder, _LOCK))
+            with contextlib.suppress(NotFound):
+                store.delete(os.path.join(folder, _LOCK))
             store.remove_folder(folder)
 
 

@@ -203,7 +203,8 @@ def _new_plan(store: Store, root: str, exclude: str | None, *, overwrite: bool) 
     """The plan for a folder that is not prepared, or shall be prepared again."""
     plan = plan_in(store, root, exclude)
     if plan.is_prepared and not overwrite:
-        forget_work(store, root)
+        with claimed_data(store, root):  # what a killed run left of its own goes
+            forget_work(store, root)
         raise ConfigError(
             "this dataset is prepared already", path=root, hint="Pass overwrite (--overwrite) to prepare it again"
         )

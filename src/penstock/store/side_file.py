@@ -98,13 +98,18 @@ def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearr
     return hasher.hexdigest()
 
 
-def load_manifest(store: Store, side_path: str) -> Manifest | None:
-    """The manifest in a side file, whatever it belongs to; None where there is none that can be read."""
+def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Manifest | None:
+    """The manifest in a side file, whatever it belongs to; None where there is none that can be read.
+
+    A writer goes on with what it says (`to_write`): then rights that are missing are an error.
+    """
     try:
         return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
     except (NotFound, Denied):
         return None
     except PermissionError:
+        if to_write:
+            raise
         _log.warning("%s: no right to read this side file: what it says of the data does not count", side_path)
         return None
 

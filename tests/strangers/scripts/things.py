@@ -66,7 +66,7 @@ def minutes_in_torch(sample: Any) -> Any:
 
     if sample["id"] >= GATE:
         torch.set_num_threads(1)
-        torch.linalg.matrix_power(torch.zeros(3000, 3000), 1 << 62)  # one call, in C++
+        torch.linalg.matrix_power(torch.ones(4000, 4000), (1 << 62) - 1)  # one call, in C++
     return sample
 
 

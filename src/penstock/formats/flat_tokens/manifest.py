@@ -42,7 +42,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replac
     path = path.rstrip("/") or path
     folders = groups_at(store, path, options.split)
     side_path = side_place(store, folders[0])[0]
-    before = load_manifest(store, side_path)
+    before = load_manifest(store, side_path, to_write=True)
     parts: dict[str, Manifest] = {} if before is None else dict(before.parts)
     whole: Manifest | None = None
     for folder in folders:

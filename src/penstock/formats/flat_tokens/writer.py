@@ -298,8 +298,8 @@ class FlatTokensWriter:
 
     def _with_others(self, side_path: str, part: str, manifest: Manifest) -> Manifest:
         """The side file of a group of groups: one part for each that is there, such as a split."""
-        before, outer = load_manifest(self._store, side_path), side_path.removesuffix(".penstock")
-        waiting = load_manifest(self._store, side_path + NEXT)
+        before, outer = load_manifest(self._store, side_path, to_write=True), side_path.removesuffix(".penstock")
+        waiting = load_manifest(self._store, side_path + NEXT, to_write=True)
         names = [name for one in (before, waiting) if one is not None for name in one.parts]
         told = {name: side_part(self._store, f"{outer}/{name}") for name in names}
         there = {name: one for name, one in told.items() if one is not None and self._store.exists(f"{outer}/{name}")}

@@ -200,7 +200,7 @@ class JsonlWriter:
 
     def _is_left(self) -> bool:
         """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""
-        manifest = load_manifest(self._store, side_path(self._path))
+        manifest = load_manifest(self._store, side_path(self._path), to_write=True)
         if self._store.exists(self._path) or manifest is None or manifest.format != "jsonl":
             return False
         with contextlib.suppress(PenstockError):

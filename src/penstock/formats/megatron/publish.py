@@ -33,7 +33,7 @@ def may_write(store: Store, prefix: str) -> bool:
         return False
     if not store.exists(bin_path(prefix)):
         return True
-    manifest = load_manifest(store, side_file_path(prefix))
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     return manifest is not None and _holds(store, prefix, manifest)
 
 

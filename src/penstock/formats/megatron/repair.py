@@ -88,7 +88,7 @@ def repair_megatron(
     if not write:
         return [*kept, plan.action]
     backup = _write(store, prefix, plan)
-    manifest = load_manifest(store, side_file_path(prefix))
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     if manifest is not None:
         known_eos = replace(options, eos_id=_told_eos(store, prefix))
         write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
@@ -190,13 +190,13 @@ def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:
             fitting = [kind for kind in KINDS.values() if kind.code == data[17]]
             if fitting:
                 return fitting[0]
-    manifest = load_manifest(store, side_file_path(prefix))
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     return None if manifest is None else KINDS.get(str(manifest.options.get("dtype")))
 
 
 def _told_eos(store: Store, prefix: str) -> int | None:
     """The EOS id in the side file, which need not fit the damaged files."""
-    manifest = load_manifest(store, side_file_path(prefix))
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     return None if manifest is None or manifest.format != "megatron" else manifest.eos_id
 
 

@@ -222,7 +222,7 @@ def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
 
 def _told_eos(store: Store, path: str) -> int | None:
     """The EOS id in the side file, which need not fit the damaged file."""
-    manifest = load_manifest(store, side_path(path))
+    manifest = load_manifest(store, side_path(path), to_write=True)
     return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
 
 
