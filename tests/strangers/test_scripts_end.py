@@ -147,8 +147,14 @@ def running() -> Iterator[list[Future[tuple[int, str, str]]]]:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{case.name}-{case.status}" for case in CASES])
 def test_a_script_ends_with_its_own_status(number: int, running: list[Future[tuple[int, str, str]]]) -> None:
     case = CASES[number]
-    status, out, err = running[number].result()
+    found = running[number].result()
+    if _problem(case, *found):  # beside others, a signal may come before a worker is where it should be: alone, then
+        found = ended(case)
+    assert _problem(case, *found) is None
+
+
+def _problem(case: Case, status: int, out: str, err: str) -> str | None:
     lines = [*case.out, "handlers ran"] if case.ran else [*case.out]
     order = list if case.ordered else sorted
-    assert (status, order(out.splitlines())) == (case.status, order(lines)), err
-    assert re.fullmatch(case.err, err), err
+    right = (status, order(out.splitlines())) == (case.status, order(lines)) and re.fullmatch(case.err, err)
+    return None if right else f"status {status}\n{out}\n{err}"
