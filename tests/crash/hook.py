@@ -132,7 +132,7 @@ class _Hook:
             place = self.count
             if plan.noted:
                 self.note("calls", f"{os.getpid()} {name} {path}")
-        if place != plan.at or plan.victim not in ("all", self._role):
+        if place != plan.at or plan.victim not in ("all", self._role) or not self.is_chosen():
             return call(*args, **named)
         if plan.moment == "torn" and name in MOVING:
             call(*_halved(name, args), **named)
@@ -140,7 +140,7 @@ class _Hook:
             # What a process learns of a call that fails, it can do nothing with: it dies all the same.
             with contextlib.suppress(Exception):
                 call(*args, **named)
-        return self.die() or call(*args, **named)
+        return self.die()
 
     def open_file(self, call: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
         """`open`, which counts where it may make a file."""
@@ -148,12 +148,16 @@ class _Hook:
             return call(file, mode, *args, **named)
         return self.meet("open", os.path.abspath(file), call, file, mode, *args, **named)
 
-    def die(self) -> None:
-        """Kill who is to die; returns where another process of this run was first."""
+    def is_chosen(self) -> bool:
+        """Whether this process comes to the call first: of several workers one dies, the others go on as always."""
         try:
             self._os["close"](self._os["open"](f"{self.plan.notes}/died", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
-            return
+            return False
+        return True
+
+    def die(self) -> None:
+        """Kill who is to die."""
         if self.plan.victim == "all":
             for pid in pids_in(self.plan.notes):
                 if pid != os.getpid():

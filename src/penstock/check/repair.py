@@ -8,6 +8,7 @@ from typing import Any
 from penstock.check.verify import find_format, open_options
 from penstock.errors import Unsupported
 from penstock.formats import files_at
+from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.types import Action
 
@@ -34,4 +35,7 @@ def repair(
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
     with claimed_data(store, *files_at(chosen.name, root) if write else ()) as held:
         findings = list(chosen.check(held, root, opened, "quick"))
-        return chosen.repair(held, root, opened, findings, write=write)
+        done = chosen.repair(held, root, opened, findings, write=write)
+        if write and isinstance(held, LocalStore) and held.is_folder(root):
+            held.stage(f"{root}/.penstock", overwrite=True).abort()  # what a killed repair left of it goes
+        return done
