@@ -172,11 +172,9 @@ def test_a_slip(line: str, url: str, run: Callable[[str, str], tuple[int, str]])
     assert url.partition(":")[0] in said
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [line for line in LINES if "mount" not in line and "demo" not in line])
 def test_a_local_url_is_a_path(line: str, run: Callable[[str, str], tuple[int, str]], tmp_path: Path) -> None:
-    """What a plain path does, its URL does too."""
-    if "mount" in line or "demo" in line:
-        pytest.skip("not here")
+    """What a plain path does, its URL does too; `mount` needs FUSE, and `demo` what a machine has."""
     plain = run(line, str(tmp_path / "out" / "a%20b" / "x"))
     made = _names(tmp_path / "out" / "a%20b")
     also = run(line, f"file://{tmp_path}/out/c%20d/x".replace("%20", "%2520"))

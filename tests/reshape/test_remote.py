@@ -56,11 +56,12 @@ def made(verb: str, source: str, folder: Path) -> dict[str, bytes]:
     return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("verb", ["merge", "shuffle", "split", "filter", "chunk", "convert"])
+VERBS = ("merge", "shuffle", "split", "filter", "chunk", "convert")
+CASES = [(verb, name) for verb in VERBS for name in NAMES if (verb, name) != ("convert", "a.jsonl")]  # needs columns
+
+
+@pytest.mark.parametrize(("verb", "name"), CASES)
 def test_as_from_a_disk(verb: str, name: str, data: Path, tmp_path: Path) -> None:
-    if (verb, name) == ("convert", "a.jsonl"):
-        pytest.skip("it needs columns")
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

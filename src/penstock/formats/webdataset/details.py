@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.abc import Store
@@ -20,13 +20,16 @@ from penstock.formats.webdataset.nvmeta import (
     split_shards,
 )
 
+SamplesOf = Callable[[Info, str, Sequence[str], Mapping[str, Sequence[str]]], int]
+"""Counts of all shards, a split, its shards, and what it leaves out of each → its samples: what is excluded is none."""
+
 _OLD_SUFFIX = "Webdataset"
 
 
 def dataset_details(
     store: Store,
     root: str,
-    samples_of: Callable[[Splits, str], int],
+    samples_of: SamplesOf,
     *,
     split_config: str | None = None,
     dataset_config: str = DATASET_YAML,
@@ -36,7 +39,7 @@ def dataset_details(
     Args:
         store: where it is.
         root: the dataset's folder.
-        samples_of: the samples that a split has when it is open: what is excluded is none.
+        samples_of: how many samples a split has when it is open; see `SamplesOf`.
         split_config: file of splits, instead of the first that is there.
         dataset_config: file that says what samples are.
 
@@ -60,13 +63,11 @@ def dataset_details(
     return found
 
 
-def _samples(
-    info: Info, splits: Splits, name: str, root: str, samples_of: Callable[[Splits, str], int]
-) -> tuple[int, str]:
+def _samples(info: Info, splits: Splits, name: str, root: str, samples_of: SamplesOf) -> tuple[int, str]:
     """Samples of a split when it is open, and what to say of them."""
     try:
-        shards, _ = split_shards(info, splits, name, root)
-        samples = samples_of(splits, name)
+        shards, left_out = split_shards(info, splits, name, root)
+        samples = samples_of(info, name, shards, left_out)
     except PenstockError as error:
         return 0, f"can't be opened: {error.found or error.what}"
     gone = sum(info.counts[one] for one in shards) - samples

@@ -77,8 +77,8 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
 def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
     """`dataset_details`, each split with the samples that it has when it is open."""
 
-    def samples_of(splits: Splits, split: str) -> int:
-        return len(open_raw(store, root, OpenOptions(split=split), splits))
+    def samples_of(info: Info, split: str, shards: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> int:
+        return len(WebdatasetSource(store, root, OpenOptions(split=split), info, split, shards, left_out))
 
     return dataset_details(store, root, samples_of, **configs)
 
