@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,18 @@ def test_verbs_that_write_beside_data_wait_for_nobody(tmp_path: Path, name: str)
     assert not [one for one in files_in(tmp_path) if "staged" in one]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_takes_no_files_is_named_as_such(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(PermissionError):
-        ps.create(tmp_path / "a.jsonl", format="jsonl")
+def test_a_folder_that_takes_no_files_is_named_as_such() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+        os.chmod(folder, 0o555)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if os.geteuid() == 0:  # root may write anywhere
+                    os.setuid(65_534)
+                ps.create(f"{folder}/a.jsonl", format="jsonl")
+            except PermissionError as error:
+                status = 0 if str(error.filename).startswith(folder) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
