@@ -13,7 +13,7 @@ COUNT = 100
 def read(batches: object, name: str) -> None:
     numbers = [number for _ in range(COUNT) for number in next(batches)["id"].tolist()]
     assert numbers == [number % 64 for number in range(4 * COUNT)]
-    print(name, "has read all\n", end="", flush=True)
+    print(f"{name} has read all\n", end="", flush=True)  # one write: threads print at once
 
 
 def late() -> None:
