@@ -68,8 +68,6 @@ BESIDE: dict[tuple[str, str], str] = {
 }
 """Imports between packages of one layer → the reason."""
 
-BESIDE_FAMILIES: set[tuple[str, str]] = {("jsonl", "tokens"), ("shards", "tokens"), ("samples", "tokens")}
-
 DOORS: dict[str, set[str]] = {
     "tokens": {"common", "pbin.index", "pbin.layout", "pbin.source", "pbin.writer"},
     "shards": {"codecs", "files", "index_json", "merge", "side", "source", "writer"},
@@ -240,8 +238,7 @@ def test_families_of_formats_do_not_know_each_other() -> None:
         for other in ours(name) if inside(name, ("penstock.formats",)) and family else ():
             there = other.split(".")
             if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] in DOORS:
-                known = there[2:3] == family or (family[0], there[2]) in BESIDE_FAMILIES
-                assert known, f"{name} imports another family: {other}"
+                assert there[2:3] == family, f"{name} imports another family: {other}"
 
 
 def test_families_of_formats_are_entered_by_their_doors() -> None:

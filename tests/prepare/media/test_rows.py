@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.codec.films import films
+from tests.codec.pictures import encoded, picture
 
 from penstock.codec.media_bytes import media_bytes
 from penstock.errors import ConfigError
@@ -24,8 +25,6 @@ from penstock.prepare.media.rows import (
     read_media,
 )
 from penstock.store.local import LocalStore
-
-from tests.codec.pictures import encoded, picture
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 ROWS: dict[str, Any] = json.loads((GOLDEN / "media_rows.json").read_text(encoding="utf-8"))

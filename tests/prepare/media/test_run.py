@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.codec.films import wav
+from tests.codec.pictures import encoded, picture
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound
@@ -19,8 +20,6 @@ from penstock.prepare.media import run as module
 from penstock.prepare.media.run import MediaSummary, prepare_media
 from penstock.testing.faults import FaultStore, count_operations
 from penstock.types import ImageMetadata
-
-from tests.codec.pictures import encoded, picture
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 ROWS: dict[str, Any] = json.loads((GOLDEN / "media_rows.json").read_text(encoding="utf-8"))
