@@ -22,6 +22,7 @@ LAYERS: dict[str, int] = {
     "abc": 0,
     "types": 0,
     "errors": 0,
+    "_facade": 0,
     "_optional": 0,
     "_printable": 0,
     "_secrets": 0,

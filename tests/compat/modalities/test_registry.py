@@ -122,6 +122,13 @@ def test_public_names() -> None:
         "create_filtered_tokenized_dataset",
         "filter_dataset",
         "register",
+        "create_raw_data_index",
+        "create_shuffled_dataset_chunk",
+        "create_shuffled_jsonl_dataset_chunk",
+        "merge_packed_data_files",
+        "pack_encoded_data",
+        "shuffle_jsonl_data",
+        "shuffle_tokenized_data",
     }
     assert dir(modalities) == sorted(modalities.__all__)
     assert all(getattr(modalities, name).__name__ == name for name in modalities.__all__)
