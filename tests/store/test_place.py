@@ -45,7 +45,7 @@ def test_a_url_stays_one() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    place = place_of(URL)
+    place = Place(MemoryStore({}), URL)
     assert "secret" not in place.shown
     assert "secret" not in repr(place)
     assert "secret" not in str(place)
