@@ -421,6 +421,12 @@ VERBS = [
         OLD_MDS,
     ),
     Case("merge tars", write_tars, verb("merge", ("set",), "out"), clean("out", raw=True)),
+    Case(
+        "split tars",
+        write_tars,
+        verb("split", "set", "parts", ratio=(2, 1), seed=3),
+        all_of(clean("parts/set_0", raw=True), clean("parts/set_1", raw=True)),
+    ),
     Case("filter mds", two_mds, verb("filter", "a", "out", indices=[0, 2, 5]), clean("out"), OLD_MDS),
     Case(
         "convert to tars",
@@ -485,10 +491,7 @@ VERBS = [
     ),
 ]
 
-FINISHING = ("merge", "shuffle", "split", "filter", "chunk", "convert", "pack")
-"""Verbs that know an output which they made before they were killed."""
-
-VERBS = [replace(one, finishes=one.name.split()[0] in FINISHING) for one in VERBS]
+VERBS = [replace(one, finishes=True) for one in VERBS]
 
 REMOTE = [
     Case(
@@ -524,6 +527,7 @@ PROCESSES = [
         clean("out.pbin"),
         OLD_PBIN,
         workers=True,
+        finishes=True,
     ),
     Case(
         "convert to mds by processes",
@@ -532,6 +536,7 @@ PROCESSES = [
         clean("out"),
         OLD_MDS,
         workers=True,
+        finishes=True,
     ),
     Case(
         "prepare by processes",
@@ -540,6 +545,7 @@ PROCESSES = [
         see_prepared,
         prepared_otherwise,
         workers=True,
+        finishes=True,
     ),
 ]
 

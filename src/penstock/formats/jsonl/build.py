@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._secrets import logger
-from penstock.abc import Store, SupportsCopies, SupportsMmap
+from penstock.abc import Staged, Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._tokens import side_path
@@ -162,16 +162,21 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
     """
     staged = store.stage(index_path, overwrite=overwrite)
     try:
-        encoder = PairListEncoder()
-        for pairs in lines:
-            staged.write(encoder.encode(pairs))
-        staged.write(encoder.finish())
+        fill_index(lines, staged)
         size_bytes = staged.tell()
         staged.commit()
     except BaseException:
         staged.abort()
         raise
     return size_bytes
+
+
+def fill_index(lines: IndexedLines, staged: Staged) -> None:
+    """Write the index into a file that somebody else commits; raises `Corrupt` at a faulty line."""
+    encoder = PairListEncoder()
+    for pairs in lines:
+        staged.write(encoder.encode(pairs))
+    staged.write(encoder.finish())
 
 
 def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | None:
