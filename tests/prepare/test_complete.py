@@ -1,4 +1,4 @@
-"""The same command again after a kill at the very end: it says that what it prepares is complete, and writes nothing."""
+"""The same command again after a kill at the very end: what it prepares is complete, and nothing is written."""
 
 from __future__ import annotations
 

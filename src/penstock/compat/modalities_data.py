@@ -181,7 +181,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
 def _packed_files(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return [path]
-    return sorted((file for file in path.glob("**/*.pbin") if file.is_file()), key=lambda file: os.fsencode(file))
+    return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and os.path.isfile(file)]
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------

@@ -57,8 +57,8 @@ def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, 
     with contextlib.suppress(NotFound, msgspec.DecodeError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
-            mark = msgspec.json.decode(store.get(path))
-            if isinstance(mark, dict) and "told" in mark and mark.get("what") == msgspec.json.decode(msgspec.json.encode(what)):
+            mark, asked = msgspec.json.decode(store.get(path)), msgspec.json.decode(msgspec.json.encode(what))
+            if isinstance(mark, dict) and mark.keys() == {"what", "told"} and mark["what"] == asked:
                 return mark
     return None
 
