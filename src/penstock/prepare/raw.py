@@ -16,12 +16,13 @@ import msgspec
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for, require_own_index
+from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
+from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.prepare.executors.processes import ProcessExecutor
-from penstock.store.outputs import claim, output_path, require_other
+from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
 from penstock.store.resolve import absolute, resolve
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once
@@ -96,6 +97,7 @@ def build_index(
     if absolute(target) == absolute(root):
         raise ConfigError("the index would replace its own file", path=root)
     target = output_path(target_store, target)
+    require_file_or_none(target_store, target)
     require_other([root], target)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
@@ -108,7 +110,7 @@ def build_index(
         return made
     held = claim(target_store, target)
     try:
-        require_own_index(target_store, target, flavor, has_data=True)
+        require_own_index(target_store, root if index_path is None else None, target, flavor, has_data=True)
         if flavor == "energon":
             return _index_for_energon(store, root, once, on_error, overwrite, progress)
         if workers is None:

@@ -48,8 +48,10 @@ def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
 
 def remove_mark(store: Store, target_path: str) -> None:
     """The work is done, or nothing of it is there; what can't be removed is hidden and harms nobody."""
-    with contextlib.suppress(PenstockError, OSError):
-        store.delete(mark_path(target_path))
+    for _ in range(2):  # an error may be one of a moment
+        with contextlib.suppress(PenstockError, OSError):
+            store.delete(mark_path(target_path))
+            return
 
 
 def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
@@ -112,8 +114,8 @@ class Once(Generic[ResultT]):
             told: plain JSON for `published`.
             goes_on: the output is several, and the same work keeps those that are visible.
         """
-        set_mark(self.store, self.path, self.what, told)
         try:
+            set_mark(self.store, self.path, self.what, told)
             result = commit()
         except BaseException:
             if not goes_on:
