@@ -166,6 +166,15 @@ def test_a_pattern_that_fits_a_folder_and_its_files(tree: Path) -> None:
     assert len(relative(tree, "a/b/**")) == len(set(relative(tree, "a/b/**")))
 
 
+def test_a_full_disk_for_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module.shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match=r"bytes free there: '.*stdin'"), module.spooled(["-"]):
+        pass
+
+
 def test_a_pattern_and_a_link_in_circles(tree: Path) -> None:
     (tree / "a" / "b" / "up").symlink_to("..")
     with pytest.raises(ConfigError, match="leads back"):

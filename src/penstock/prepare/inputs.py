@@ -24,6 +24,7 @@ import xxhash
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store._named import named
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path
@@ -95,8 +96,11 @@ def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str |
         raise ConfigError("standard input stands alone", found=f"{len(given)} inputs", hint="Give - and nothing else")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = os.path.join(folder, "stdin")
-        with open(path, "xb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+        try:
+            with open(path, "xb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+        except OSError as error:
+            raise named(error, path) from None
         yield [path]
 
 
