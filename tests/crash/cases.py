@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -290,6 +292,19 @@ def in_large_files(work: Work) -> Work:
     return changed
 
 
+def without_links(work: Work) -> Work:
+    """As on a file system where a file has one name."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def changed(folder: Path, overwrite: bool) -> None:
+        with mock.patch.object(os, "link", refuse):
+            work(folder, overwrite)
+
+    return changed
+
+
 def broken_tars(folder: Path) -> None:
     """A prepared dataset with a damaged index of its samples, and without that of a shard."""
     write_tars(folder)
@@ -363,6 +378,12 @@ WRITERS = [
         clean("out.zarr"),
     ),
     writer("megatron", tokens("out", format="megatron"), tokens("out", OLD_DOCUMENTS, format="megatron"), clean("out")),
+    writer(
+        "megatron without hard links",
+        without_links(tokens("out", format="megatron")),
+        tokens("out", OLD_DOCUMENTS, format="megatron"),
+        clean("out"),
+    ),
     writer("mds", rows("out", 9, format="mds"), rows("out", 3, format="mds"), clean("out")),
     writer(
         "mds, compressed and hashed",

@@ -34,7 +34,8 @@ from typing import Any
 from penstock.abc import Store
 from penstock.formats.megatron.check import check_megatron
 from penstock.formats.megatron.foreign import write_megatron_manifest
-from penstock.formats.megatron.layout import bin_path, idx_path, is_index, prefix_of
+from penstock.formats.megatron.kept import prefix_of
+from penstock.formats.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.megatron.repair import repair_megatron
 from penstock.formats.megatron.source import MegatronSource, open_megatron
 from penstock.formats.megatron.writer import MegatronWriter, create_megatron

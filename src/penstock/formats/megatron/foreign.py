@@ -6,7 +6,8 @@ from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._token_writer import TokenOptions, TokenTally, token_manifest
 from penstock.formats._tokens import DATA, document_runs
-from penstock.formats.megatron.layout import bin_path, idx_path, prefix_of
+from penstock.formats.megatron.kept import prefix_of
+from penstock.formats.megatron.layout import bin_path, idx_path
 from penstock.formats.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.megatron.source import open_megatron
 from penstock.store.side_file import file_binding, replace_side_file

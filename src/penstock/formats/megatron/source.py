@@ -28,7 +28,8 @@ from penstock.formats._tokens import (
     token_fingerprint,
 )
 from penstock.formats.megatron.index import IndexArrays, document_starts, sequence_starts
-from penstock.formats.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, prefix_of, read_header
+from penstock.formats.megatron.kept import prefix_of
+from penstock.formats.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header
 from penstock.formats.megatron.manifest import INDEX, read_manifest
 from penstock.formats.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
