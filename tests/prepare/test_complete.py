@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.prepare import energon
+from penstock.prepare.energon import run as energon
 from penstock.prepare.raw import build_index
 from penstock.testing.datasets import files_in
 

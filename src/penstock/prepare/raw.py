@@ -16,12 +16,12 @@ import msgspec
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError
+from penstock.executors.processes import ProcessExecutor
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.prepare.executors.processes import ProcessExecutor
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
 from penstock.store.resolve import absolute, resolve
 from penstock.store.side_file import file_binding

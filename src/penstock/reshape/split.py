@@ -30,7 +30,6 @@ from penstock.reshape.rows import (
     open_rows,
     read_run,
     runs,
-    tar_verbs,
     total_units,
 )
 from penstock.store.resolve import absolute, resolve
@@ -143,12 +142,12 @@ def _split_tars(
         return np.concatenate(found)
 
     target = resolve(folder)[1]
+    from penstock.reshape.tars import split_tars  # slow
+
     stem = os.path.basename(absolute(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    return tar_verbs().split_tars(
-        source, paths, part_of, made_by, overwrite=overwrite, store=store, progress=progress, **options
-    )
+    return split_tars(source, paths, part_of, made_by, overwrite=overwrite, store=store, progress=progress, **options)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
