@@ -64,7 +64,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
         ConfigError: a folder, or no regular file, stands in the place of one, or of the side file.
     """
     for path in (data, *others, side):
-        _require_file_or_none(store, path)
+        require_file_or_none(store, path)
     require_own_side_file(store, side)
     with contextlib.ExitStack() as stack:
         for path in (data, *others):
@@ -302,7 +302,7 @@ def _require_no_place(path: str, real: str) -> None:
         raise ConfigError("the output is a mount point", path=path, hint="Name a folder in it")
 
 
-def _require_file_or_none(store: Store, path: str) -> None:
+def require_file_or_none(store: Store, path: str) -> None:
     """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
     if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isfile(path):
         what = "the output is a folder" if os.path.isdir(path) else "the output is no regular file"

@@ -249,20 +249,24 @@ def _is_true(answer: Callable[[], bool]) -> bool:
 
 
 def promote(store: Store, next_path: str) -> None:
-    """Give a file that ends in `.next` its final name; in a store without renames both are there for a moment."""
-    path = next_path.removesuffix(NEXT)
+    """Give a file that ends in `.next` its final name, as `move_file` does."""
+    move_file(store, next_path, next_path.removesuffix(NEXT))
+
+
+def move_file(store: Store, path: str, name: str) -> None:
+    """Give a file another name in its folder; in a store without renames both are there for a moment."""
     if isinstance(store, LocalStore):
-        store.rename(next_path, path)
+        store.rename(path, name)
         return
-    copy = store.stage(path, overwrite=True)
+    copy = store.stage(name, overwrite=True)
     try:
-        for start_bytes in range(0, store.size(next_path), _COPY_BYTES):
-            copy.write(store.get(next_path, start_bytes, _COPY_BYTES))
+        for start_bytes in range(0, store.size(path), _COPY_BYTES):
+            copy.write(store.get(path, start_bytes, _COPY_BYTES))
         copy.commit()
     except BaseException:
         copy.abort()
         raise
-    store.delete(next_path)
+    store.delete(path)
 
 
 def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, replace: bool) -> None:

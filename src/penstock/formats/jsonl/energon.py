@@ -171,16 +171,14 @@ class StartsEncoder:
         return encode_energon_index(np.array([self._stop_bytes], np.int64))
 
 
-def write_energon_index(
-    store: Store, path: str, staged: Staged, *, progress: Callable[[int], None] | None = None
-) -> IntArray:
+def write_energon_index(store: Store, path: str, staged: Staged) -> IntArray:
     """Make the index of a file in a staged file, which is committed; returns int64[n_samples + 1], what it holds.
 
     Raises:
         Corrupt: a line that is no object; no index is left.
     """
     try:
-        starts = scan_energon(store, path, progress)
+        starts = scan_energon(store, path)
         staged.write(encode_energon_index(starts))
         staged.commit()
     except BaseException:

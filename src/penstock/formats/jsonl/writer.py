@@ -16,9 +16,10 @@ from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
 from penstock.formats._writers import leave, require_open
-from penstock.formats.jsonl.build import index_path_for, require_own_index
+from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
+from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
@@ -73,7 +74,9 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
-            require_own_index(store, self._index_path, flavor, has_data=False)
+            require_own_index(store, path, self._index_path, flavor, has_data=False)
+            # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
+            self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
@@ -140,7 +143,9 @@ class JsonlWriter:
             manifest = self._manifest()
             side, beside = side_path(self._path), [self._index]
             commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
-            self._remove_other_index()
+            if self._other_index is not None:
+                with contextlib.suppress(NotFound):
+                    self._store.delete(self._other_index)
         except BaseException:
             self.abort()
             raise
@@ -205,17 +210,6 @@ class JsonlWriter:
             return (len(lines), stop_bytes) == (manifest.num_samples, manifest.size_bytes)
         return False
 
-    def _remove_other_index(self) -> None:
-        """The index of the other flavor, of a file that was replaced: beside the new one it would be wrong."""
-        if not self._replaces:
-            return
-        with contextlib.suppress(NotFound, ConfigError):
-            other = index_path_for(self._path) if self._for_energon else energon_index_path(self._path)
-            # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
-            if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
-                flavor = "modalities" if self._for_energon else "energon"
-                require_own_index(self._store, other, flavor, has_data=False)
-                self._store.delete(other)
 
 
 def _object_of(sample: Sample, path: str) -> Sample:

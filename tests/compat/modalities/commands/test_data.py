@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +104,19 @@ class TestMerge:
         merge_packed_data_files([Path("parts"), PARTS[1]], Path("merged.pbin"))
         files = [Path("parts/B.pbin"), Path("parts/a/z.pbin"), *PARTS, PARTS[1]]
         assert documents_in("merged.pbin") == [one for part in files for one in documents_in(part)]
+
+    def test_a_folder_that_cannot_be_searched(self, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        scandir = os.scandir
+
+        def refused(path: str) -> Any:
+            if os.path.basename(path) == "closed":
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return scandir(path)
+
+        Path("parts/closed").mkdir()
+        monkeypatch.setattr(os, "scandir", refused)
+        with pytest.raises(PermissionError, match="Permission denied: 'parts/closed'"):
+            merge_packed_data_files([Path("parts")], Path("merged.pbin"))
 
     def test_refusals(self, workplace: Path) -> None:
         Path("empty").mkdir()

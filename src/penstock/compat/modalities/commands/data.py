@@ -24,7 +24,7 @@ from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
 from penstock.prepare.raw import build_index
 from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.merge import merge
-from penstock.reshape.reorder import TableOrder, reordered, scratch_folder
+from penstock.reshape.reorder import TableOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
@@ -181,7 +181,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
 def _packed_files(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return [path]
-    return sorted((file for file in path.glob("**/*.pbin") if file.is_file()), key=lambda file: os.fsencode(file))
+    return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and os.path.isfile(file)]
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------
@@ -262,7 +262,7 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
     with claimed(store, path):
         staged = store.stage(path, overwrite=policy == "override")
         try:
-            for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(path)):
+            for data, lengths in reordered(rows, TableOrder(table), output=path):
                 staged.write(data)
                 counter.add(len(lengths))
             staged.commit()
