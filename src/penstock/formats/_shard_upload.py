@@ -211,7 +211,7 @@ def _read_mark(store: Store, path: str) -> Mark | None:
         return msgspec.json.decode(store.get(f"{path}/{MARK}"), type=Mark)
     except NotFound:
         return None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Mark("", "", "", {})
 
 

@@ -38,7 +38,7 @@ def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
     """Whether a run that did the same was killed before it was done."""
-    with contextlib.suppress(NotFound, msgspec.DecodeError):
+    with contextlib.suppress(NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
             return msgspec.json.decode(store.get(path)) == msgspec.to_builtins(what)
