@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +32,7 @@ from penstock.store.side_file import file_binding
 WORK_FOLDER = ".nv-meta.work"
 _VERSION = 2
 _SUFFIX = ".shard"
+_SHARD = re.compile(rf"^[0-9a-f]{{32}}{re.escape(_SUFFIX)}$")
 
 StoredRow = tuple[str, str, str]
 """Name of a file, kind of its metadata, and their JSON."""
@@ -210,7 +212,7 @@ def _file_of(folder: str, shard: str) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return name.endswith(_SUFFIX) or name.startswith(SQLITE)
+    return _SHARD.match(name) is not None or name.startswith(SQLITE)
 
 
 def _local(task: ShardTask) -> LocalStore:

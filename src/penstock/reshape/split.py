@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._secrets import redact
-from penstock.abc import Store
+from penstock.abc import Store, SupportsFolders
 from penstock.errors import ConfigError
 from penstock.formats import get_format
+from penstock.formats._shard_upload import take_back
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
+    SampleRows,
     TokenRows,
     is_tars,
     open_rows,
@@ -130,7 +132,11 @@ def split(
 
 def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any], mark: _Mark) -> Output:
     """The same output, in the place of a part that this work made before."""
-    own = mark.is_there() and once_of(output, [rows], made_by).published() is not None
+    once = once_of(output, [rows], made_by)
+    own = mark.is_there() and once.published() is not None
+    if own and isinstance(rows, SampleRows) and not isinstance(once.store, SupportsFolders):
+        take_back(once.store, once.path)  # it can't be replaced in one step there
+        return output
     return replace(output, overwrite=output.overwrite or own)
 
 
