@@ -73,7 +73,7 @@ def test_as_from_a_disk(verb: str, name: str, data: Path, tmp_path: Path) -> Non
 
 
 def test_a_split_that_was_killed_behind_a_part_goes_on(
-    data: Path, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
     real = ShardWriter.commit
@@ -84,9 +84,10 @@ def test_a_split_that_was_killed_behind_a_part_goes_on(
         ended.append("one")
         return real(self)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(ShardWriter, "commit", killed)
+    monkeypatch.setattr(ShardWriter, "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
         split(data / "mds", "s3://bucket/killed", ratio=(1, 1))
+    monkeypatch.undo()
     (tmp_path / "here").mkdir()
     expected = made("split", str(data / "mds"), tmp_path / "here")
     split(data / "mds", "s3://bucket/killed", ratio=(1, 1))

@@ -122,7 +122,7 @@ def _known(store: LocalStore, path: str, data: bytes) -> bytes:
     """The plan that is there, as far as that tells whether it is `data`."""
     try:
         return store.get(path, 0, len(data) + 1)
-    except NotFound:
+    except (NotFound, IsADirectoryError):
         return b""
 
 

@@ -81,7 +81,7 @@ def read_note(store: LocalStore, path: str, kind: type[T]) -> T | None:
     """The JSON of a file that says how far work is; None where there is none, or it is damaged."""
     try:
         return msgspec.json.decode(store.get(path, 0, _MOST_NOTE_BYTES), type=kind)
-    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (NotFound, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
