@@ -13,9 +13,9 @@ from tests.store.rivals import FORMATS, output_of, write
 import penstock as ps
 from penstock.convert import convert
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.energon_work import open_work as open_energon_work
-from penstock.prepare.journal import open_journal
-from penstock.prepare.journal import work_folder as pack_folder
+from penstock.prepare.energon.work import open_work as open_energon_work
+from penstock.prepare.tokens.journal import open_journal
+from penstock.prepare.tokens.journal import work_folder as pack_folder
 from penstock.reshape.merge import merge
 from penstock.store._leftovers import Kept
 from penstock.store.local import LocalStore

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.convert import convert
-from penstock.formats._shard_writer import ShardWriter
+from penstock.formats.shards.writer import ShardWriter
 from penstock.reshape.chunk import chunk
 from penstock.reshape.filter import filter as filter_rows
 from penstock.reshape.merge import merge

@@ -19,7 +19,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, SupportsFolders
 from penstock.errors import ConfigError
 from penstock.formats import get_format
-from penstock.formats._shard_upload import take_back
+from penstock.formats.shards.upload import take_back
 from penstock.order.permutation import unpermute
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
@@ -31,7 +31,6 @@ from penstock.reshape.rows import (
     open_rows,
     read_run,
     runs,
-    tar_verbs,
     total_units,
 )
 from penstock.store.resolve import absolute, resolve
@@ -166,11 +165,11 @@ def _split_tars(
         return np.concatenate(found)
 
     target = resolve(folder)[1]
+    from penstock.reshape.tars import split_tars  # slow
+
     stem = os.path.basename(absolute(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
-    return tar_verbs().split_tars(
-        source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options
-    )
+    return split_tars(source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
