@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._secrets import redact
-from penstock.abc import Store
+from penstock.abc import Store, SupportsFolders
 from penstock.errors import ConfigError
 from penstock.formats import get_format
+from penstock.formats.shards.upload import take_back
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
+    SampleRows,
     TokenRows,
     is_tars,
     open_rows,
@@ -108,12 +110,18 @@ def split(
     manifests = None if overwrite else once.made()
     if manifests is None:
         if once.is_begun():  # the same work was killed: parts that are there are its own
-            outputs = [
-                replace(output, overwrite=overwrite or part.published(None) is not None)
-                for output, part in zip(outputs, known, strict=True)
-            ]
+            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
         manifests = _deal(rows, parts, outputs, made_by, once, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
+
+
+def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
+    """The same output, in the place of a part that this work made before."""
+    own = part.published(None) is not None
+    if own and isinstance(rows, SampleRows) and not isinstance(part.store, SupportsFolders):
+        take_back(part.store, part.path)  # it can't be replaced in one step there
+        return output
+    return replace(output, overwrite=output.overwrite or own)
 
 
 def _split_tars(

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def make_staged(
         if is_folder:
             os_module.mkdir(path)
         try:
-            fd = os_module.open(path, how | os.O_CLOEXEC, 0o666)
+            fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             if is_folder and isinstance(error, FileNotFoundError):
                 continue  # as below, before it could be locked
@@ -96,7 +97,9 @@ def make_staged(
                 with contextlib.suppress(OSError):
                     os_module.rmdir(path)
             raise
-        if _is_locked(os_module, fd, path) or not hidden:
+        if not hidden and os.fstat(fd).st_nlink > 1:  # another name of it would see what is written
+            os_module.unlink(path)
+        elif _is_locked(os_module, fd, path) or not hidden:
             return path, fd
         os_module.close(fd)
 
@@ -132,9 +135,13 @@ def take_leftovers(
         if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
             continue
         path = os.path.join(folder, entry)
-        is_folder = os.path.isdir(path)
         with contextlib.suppress(OSError):
-            fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
+            kind = os.lstat(path).st_mode
+            is_folder = stat.S_ISDIR(kind)
+            if not is_folder and not stat.S_ISREG(kind):
+                continue  # no writer makes a link or a pipe
+            how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR
+            fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
                 # A file with a second name is visible already: what is written to it would be seen.
@@ -142,7 +149,7 @@ def take_leftovers(
                 names = listed(own, path) if is_folder else None
                 if names is not None and next(strangers(path, names), None) is not None:
                     drop_replaced(os_module, path, names, os.path.join(folder, name))
-                elif keep and taken is None and is_folder == want_folder and hidden:
+                elif keep and taken is None and is_folder == want_folder and hidden and _is_own(path, fd):
                     taken, fd = (path, fd), -1
                 elif is_folder:
                     remove_tree(os_module, path)
@@ -152,6 +159,19 @@ def take_leftovers(
                 if fd >= 0:
                     os_module.close(fd)
     return taken
+
+
+def _is_own(path: str, fd: int) -> bool:
+    """Whether a file, or all in a folder, is of this user and no link: nothing else is written to, and none escapes."""
+    user = os.geteuid()
+    if os.fstat(fd).st_uid != user:
+        return False
+    for root, folders, names in os.walk(path):
+        for name in folders + names:
+            status = os.lstat(os.path.join(root, name))
+            if status.st_uid != user or not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+                return False
+    return True
 
 
 def drop_second_names(os_module: Any, path: str) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.errors import ConfigError, Unsupported
 from penstock.store._claims import JoinedClaim, LocalClaim
+from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
@@ -67,6 +68,8 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
         require_file_or_none(store, path)
     require_own_side_file(store, side)
     with contextlib.ExitStack() as stack:
+        if not isinstance(store, _Claims):
+            stack.callback(RemoteClaim(store, data).release)
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
@@ -86,6 +89,8 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
         PrepareError: somebody writes this output.
     """
     for path in paths:
+        if not isinstance(store, _Claims):
+            sweep_claim(store, path)
         claim(store, path).release()
         sweep_output(store, path)
 

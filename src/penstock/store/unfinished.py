@@ -56,7 +56,7 @@ def remove_mark(store: Store, target_path: str) -> None:
 
 def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
     """The mark of the same work."""
-    with contextlib.suppress(NotFound, msgspec.DecodeError):
+    with contextlib.suppress(NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
             mark, asked = msgspec.json.decode(store.get(path)), msgspec.json.decode(msgspec.json.encode(what))

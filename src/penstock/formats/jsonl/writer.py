@@ -211,7 +211,6 @@ class JsonlWriter:
         return False
 
 
-
 def _object_of(sample: Sample, path: str) -> Sample:
     """The object of a line: the part `json` of a sample with a key, else the sample."""
     value: Any = sample.get("json") if "__key__" in sample else sample
