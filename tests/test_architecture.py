@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.formats import BUILT_IN
+
 SRC = Path(__file__).parent.parent / "src"
 MOST_MODULE_LINES = 500
 MOST_FUNCTION_LINES = 60
@@ -20,6 +22,7 @@ LAYERS: dict[str, int] = {
     "abc": 0,
     "types": 0,
     "errors": 0,
+    "_facade": 0,
     "_optional": 0,
     "_printable": 0,
     "_secrets": 0,
@@ -43,6 +46,7 @@ LAYERS: dict[str, int] = {
     "cook": 3,
     "order": 3,
     "pack": 3,
+    "executors": 3,
     "recipe": 4,
     "load": 4,
     "prepare": 4,
@@ -59,15 +63,38 @@ LAYERS: dict[str, int] = {
 
 BESIDE: dict[tuple[str, str], str] = {
     ("store", "codec"): "a local copy is checked by the hashes that an index states",
-    ("convert", "prepare"): "samples are converted by the same executors that pack",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
     ("cook", "order"): "a cooked source has the blocks of what is cooked",
 }
 """Imports between packages of one layer → the reason."""
 
+DOORS: dict[str, set[str]] = {
+    "tokens": {"common", "pbin.index", "pbin.layout", "pbin.source", "pbin.writer"},
+    "shards": {"codecs", "files", "index_json", "merge", "side", "source", "writer"},
+    "samples": {
+        "media_index",
+        "sqlite",
+        "folder.files",
+        "webdataset.dataset_yaml",
+        "webdataset.find",
+        "webdataset.manifest",
+        "webdataset.nvmeta",
+        "webdataset.sample_types",
+        "webdataset.shards",
+        "webdataset.source",
+        "webdataset.splits",
+        "webdataset.sqlite_index",
+        "webdataset.typed",
+        "webdataset.writer",
+    },
+    "tables": set(),
+    "jsonl": {"build", "energon", "index", "scan", "source"},
+}
+"""Family of formats → its modules that others may import."""
+
 LONG_FUNCTIONS: dict[str, str] = {
-    "penstock.prepare.pipeline:pack": "each option is a line in its signature, its docstring and its request",
+    "penstock.prepare.tokens.pipeline:pack": "each option is a line in its signature, its docstring and its request",
 }
 """`module:function` over 60 lines → the reason."""
 
@@ -89,6 +116,19 @@ HEAVY = (
 )
 TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
+
+MAY_IMPORT_BY_NAME: dict[str, str] = {
+    "penstock._facade": "names at first use; that a package hands them on is no arrow",
+    "penstock._optional": "packages of others",
+    "penstock.formats": "the registry's table",
+    "penstock.formats.samples.webdataset.sample_types": "sample types of others, by the name in a dataset.yaml",
+    "penstock.recipe.code": "code of others, by the name in a recipe",
+    "penstock.compat.modalities.registry": "Modalities' own registry, where it is installed",
+    "penstock.cli.main": "the table of commands",
+    "penstock.cli.cmd_energon": "the table of Energon's commands",
+    "penstock.executors.worker": "what a worker process is told to import before its first task",
+}
+"""Module that imports what a value names → the reason. Literal names are imports like others."""
 
 MAY_UNPICKLE: dict[str, str] = {
     "penstock.load.messages": "what a worker process of its own sends back",
@@ -131,6 +171,24 @@ def imports_of(name: str, *, at_import: bool = False) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in modules() else str(node.module)
+    if not at_import:
+        yield from (found for found in _by_call(name) if found is not None)
+
+
+def _by_call(name: str) -> Iterator[str | None]:
+    """What a module imports by `import_module`; None where a value names it."""
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "import_module":
+            yield _literal(name, node.args[0])
+
+
+def _literal(name: str, node: ast.expr) -> str | None:
+    """What an expression of a module is, where it is a string or a constant of the module that is one."""
+    if isinstance(node, ast.Name):
+        for line in tree_of(name).body:
+            if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == node.id:
+                return _literal(name, line.value)
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
@@ -144,7 +202,7 @@ def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
 
 
 def top(name: str) -> str:
-    """`penstock.formats.pbin` → `formats`; the façade itself → the empty name."""
+    """`penstock.formats.tokens.pbin` → `formats`; the façade itself → the empty name."""
     return name.partition(".")[2].partition(".")[0]
 
 
@@ -194,17 +252,42 @@ def test_every_exception_is_used_and_has_a_reason() -> None:
     assert all(LAYERS[here] == LAYERS[there] for here, there in BESIDE)
     assert all(BESIDE.values())
     assert all(LONG_FUNCTIONS.values())
+    assert all(MAY_IMPORT_BY_NAME.values())
+    assert MAY_IMPORT_BY_NAME.keys() == {name for name in modules() if None in _by_call(name)}
 
 
 def test_formats_do_not_know_each_other() -> None:
+    """A format imports its family's helpers, and what stands beside the registry; never another format."""
+    places = {target.partition(":")[0]: name for name, target in BUILT_IN.items()}
     for name in modules():
-        parts = name.split(".")
-        if len(parts) < 3 or parts[1] != "formats":
-            continue
-        for other in ours(name):
+        here = next((place for place in places if inside(name, (place,))), None)
+        for other in ours(name) if here else ():
+            there = next((place for place in places if inside(other, (place,))), here)
+            assert there == here, f"{name} imports another format: {other}"
+
+
+def test_families_of_formats_do_not_know_each_other() -> None:
+    for name in modules():
+        family = name.split(".")[2:3]
+        for other in ours(name) if inside(name, ("penstock.formats",)) and family else ():
             there = other.split(".")
-            if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] != parts[2]:
-                assert there[2].startswith("_"), f"{name} imports its sibling {other}"
+            if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] in DOORS:
+                assert there[2:3] == family, f"{name} imports another family: {other}"
+
+
+def test_families_of_formats_are_entered_by_their_doors() -> None:
+    used: dict[str, set[str]] = {family: set() for family in DOORS}
+    for name in modules():
+        for other in () if inside(name, ("penstock.formats",)) else ours(name):
+            parts = other.split(".")
+            if parts[:2] == ["penstock", "formats"] and len(parts) > 3:
+                used[parts[2]].add(".".join(parts[3:]))
+    assert used == DOORS
+    for family, doors in DOORS.items():
+        page = ast.get_docstring(tree_of(f"penstock.formats.{family}")) or ""
+        assert [door for door in sorted(doors) if f"`{door}`" not in page] == [], (
+            f"the page of {family} names its doors"
+        )
 
 
 def test_arithmetic_imports_only_the_seams() -> None:

@@ -21,20 +21,20 @@ from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
     "jsonl": "penstock.formats.jsonl:FORMAT",
-    "pbin": "penstock.formats.pbin:FORMAT",
-    "flat-tokens": "penstock.formats.flat_tokens:FORMAT",
-    "megatron": "penstock.formats.megatron:FORMAT",
-    "raw-tokens": "penstock.formats.raw_tokens:FORMAT",
-    "datatrove": "penstock.formats.datatrove:FORMAT",
-    "mds": "penstock.formats.mds:FORMAT",
-    "csv": "penstock.formats.xsv:CSV",
-    "tsv": "penstock.formats.xsv:TSV",
-    "xsv": "penstock.formats.xsv:XSV",
-    "json-shards": "penstock.formats.json_shards:FORMAT",
-    "webdataset": "penstock.formats.webdataset:FORMAT",
-    "folder": "penstock.formats.folder:FORMAT",
-    "parquet": "penstock.formats.parquet:FORMAT",
-    "hf": "penstock.formats.hf:FORMAT",
+    "pbin": "penstock.formats.tokens.pbin:FORMAT",
+    "flat-tokens": "penstock.formats.tokens.flat_tokens:FORMAT",
+    "megatron": "penstock.formats.tokens.megatron:FORMAT",
+    "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
+    "datatrove": "penstock.formats.tokens.datatrove:FORMAT",
+    "mds": "penstock.formats.shards.mds:FORMAT",
+    "csv": "penstock.formats.shards.xsv:CSV",
+    "tsv": "penstock.formats.shards.xsv:TSV",
+    "xsv": "penstock.formats.shards.xsv:XSV",
+    "json-shards": "penstock.formats.shards.json_shards:FORMAT",
+    "webdataset": "penstock.formats.samples.webdataset:FORMAT",
+    "folder": "penstock.formats.samples.folder:FORMAT",
+    "parquet": "penstock.formats.tables.parquet:FORMAT",
+    "hf": "penstock.formats.tables.hf:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -177,6 +177,9 @@ def open_source(
     return chosen.open(store, root, options)
 
 
+open = open_source  # as the façade calls it
+
+
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
     """A writer for a new dataset; use it in a `with` block.
 
@@ -208,6 +211,14 @@ class _HasFiles(Protocol):
     """A format whose datasets are several files, or others than their path says."""
 
     def files_at(self, path: str, /) -> tuple[str, ...]: ...
+
+
+def __getattr__(name: str) -> Any:
+    """The module of a built-in format by its name alone, whatever family it stands in: `formats.pbin`."""
+    target = BUILT_IN.get(name.replace("_", "-"))
+    if target is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(target.partition(":")[0])
 
 
 def _built_in_of_name(path: str) -> list[str]:

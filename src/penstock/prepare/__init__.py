@@ -1,23 +1,18 @@
-"""Preparing data: raw JSONL gets its index, and becomes packed tokens."""
+"""Preparing data: raw JSONL gets its index, and becomes packed tokens; tars and folders get Energon's metadata.
+
+Names are imported at first use: a worker process imports this package, and needs only a few of its modules.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
-    from penstock.prepare.pipeline import pack as pack
-    from penstock.prepare.report import Dropped as Dropped
-    from penstock.prepare.report import PackProgress as PackProgress
-    from penstock.prepare.report import PackReport as PackReport
+    from penstock.prepare.tokens.pipeline import pack as pack
+    from penstock.prepare.tokens.report import Dropped as Dropped
+    from penstock.prepare.tokens.report import PackProgress as PackProgress
+    from penstock.prepare.tokens.report import PackReport as PackReport
 
-# At first use: a worker process imports this package, and needs only a few of its modules.
-_WHERE = {"Dropped": "report", "PackProgress": "report", "PackReport": "report", "pack": "pipeline"}
-
-__all__ = ["Dropped", "PackProgress", "PackReport", "pack"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'penstock.prepare' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"penstock.prepare.{_WHERE[name]}"), name)
+__getattr__, __dir__ = facade(__name__)

@@ -6,14 +6,24 @@ Modalities' own registry, so that they stand in for the originals in its YAML.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.compat.modalities.collators import DatasetBatch as DatasetBatch
     from penstock.compat.modalities.collators import GPT2LLMCollateFn as GPT2LLMCollateFn
     from penstock.compat.modalities.collators import LossMaskingCollateFnWrapper as LossMaskingCollateFnWrapper
     from penstock.compat.modalities.collators import LossMaskingTokenConfig as LossMaskingTokenConfig
+    from penstock.compat.modalities.commands.data import create_raw_data_index as create_raw_data_index
+    from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
+    from penstock.compat.modalities.commands.data import (
+        create_shuffled_jsonl_dataset_chunk as create_shuffled_jsonl_dataset_chunk,
+    )
+    from penstock.compat.modalities.commands.data import merge_packed_data_files as merge_packed_data_files
+    from penstock.compat.modalities.commands.data import shuffle_jsonl_data as shuffle_jsonl_data
+    from penstock.compat.modalities.commands.data import shuffle_tokenized_data as shuffle_tokenized_data
+    from penstock.compat.modalities.commands.pack import pack_encoded_data as pack_encoded_data
     from penstock.compat.modalities.filters import (
         create_filtered_tokenized_dataset as create_filtered_tokenized_dataset,
     )
@@ -28,48 +38,4 @@ if TYPE_CHECKING:
     from penstock.compat.modalities.registry import register as register
     from penstock.compat.modalities.sampler import ResumableDistributedSampler as ResumableDistributedSampler
 
-_WHERE = {
-    "CombinedDataset": "packed",
-    "DatasetBatch": "collators",
-    "EmbeddedStreamData": "packed",
-    "GPT2LLMCollateFn": "collators",
-    "LargeFileLinesReader": "lines",
-    "LossMaskingCollateFnWrapper": "collators",
-    "LossMaskingTokenConfig": "collators",
-    "MemMapDataset": "lines",
-    "PackedMemMapDatasetBase": "packed",
-    "PackedMemMapDatasetContinuous": "packed",
-    "PackedMemMapDatasetMegatron": "packed",
-    "ResumableDistributedSampler": "sampler",
-    "create_filtered_tokenized_dataset": "filters",
-    "filter_dataset": "filters",
-    "register": "registry",
-}
-
-__all__ = [
-    "CombinedDataset",
-    "DatasetBatch",
-    "EmbeddedStreamData",
-    "GPT2LLMCollateFn",
-    "LargeFileLinesReader",
-    "LossMaskingCollateFnWrapper",
-    "LossMaskingTokenConfig",
-    "MemMapDataset",
-    "PackedMemMapDatasetBase",
-    "PackedMemMapDatasetContinuous",
-    "PackedMemMapDatasetMegatron",
-    "ResumableDistributedSampler",
-    "create_filtered_tokenized_dataset",
-    "filter_dataset",
-    "register",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = facade(__name__)

@@ -10,7 +10,7 @@ import penstock
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.codec.pickles import PairListEncoder
-from penstock.formats._tokens import DATA, side_path
+from penstock.formats._manifest import DATA, side_path
 from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl

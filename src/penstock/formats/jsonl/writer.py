@@ -15,8 +15,7 @@ import penstock
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.formats._token_writer import FileDigests, commit_with_side_file
-from penstock.formats._tokens import DATA, side_path
+from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
 from penstock.formats.jsonl.build import index_path_for, require_own_index
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index

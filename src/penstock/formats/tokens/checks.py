@@ -1,0 +1,163 @@
+"""What token formats share for checking: ids against a vocabulary, and EOS tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.formats._side_checks import MOST_FINDINGS
+from penstock.types import Depth, Extent, Finding, IntArray, TokenArray
+
+_PLACES = 64
+_PLACE_TOKENS = 4096
+_SCAN_TOKENS = 1 << 22
+_SAMPLE_DOCS = 1024
+_DOCS_STEP = 1 << 20
+
+
+class CheckedTokens(Protocol):
+    """Tokens that know their places: a `TokenFile`, or what a format puts over one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def tokens(self, start: int, stop: int) -> TokenArray: ...
+
+    def gather(self, starts: IntArray, length: int) -> TokenArray: ...
+
+    def extent(self, start: int, stop: int) -> Extent: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """Tokens to check, and what their findings are called.
+
+    Attributes:
+        format: format name, the first part of codes.
+        path: file that the tokens stand in.
+        file: the tokens.
+    """
+
+    format: str
+    path: str
+    file: CheckedTokens
+
+    def offset_bytes(self, token: int) -> int:
+        """Place of a token in the file."""
+        return self.file.extent(token, token).offset_bytes
+
+
+def sampled_ranges(num_tokens: int, depth: Depth) -> Iterator[tuple[int, int]]:
+    """Token ranges to read: all of them at depth `full`, else up to 64 evenly spread ones of 4,096."""
+    if depth == "full" or num_tokens <= _PLACES * _PLACE_TOKENS:
+        for start in range(0, num_tokens, _SCAN_TOKENS):
+            yield start, min(num_tokens, start + _SCAN_TOKENS)
+        return
+    for start in np.linspace(0, num_tokens - _PLACE_TOKENS, _PLACES, dtype=np.int64).tolist():
+        yield start, start + _PLACE_TOKENS
+
+
+def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth) -> Iterator[Finding]:
+    """Ids of `vocab_size` or more: the first ones by place, the rest as a count."""
+    places: list[int] = []
+    count = 0
+    for start, stop in sampled_ranges(run.file.num_tokens, depth):
+        tokens = run.file.tokens(start, stop)
+        if int(tokens.max()) >= vocab_size:
+            wrong = np.flatnonzero(tokens >= vocab_size)
+            count += len(wrong)
+            places += (start + wrong[: MOST_FINDINGS - len(places)]).tolist()
+    for place in places:
+        yield Finding(
+            f"{run.format}.token-range",
+            "error",
+            run.path,
+            run.offset_bytes(place),
+            f"id {int(run.file.tokens(place, place + 1)[0])} at token {place}",
+            f"0 to {vocab_size - 1}",
+            "Pack again with the tokenizer that this vocabulary belongs to, or give the right --vocab-size",
+        )
+    if count > len(places):
+        yield _more(run, "token-range", count - len(places), "ids beyond the vocabulary")
+
+
+def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:
+    """Documents that do not end in `eos_id`: the first ones one by one, the rest as a count."""
+    n_docs = len(doc_starts) - 1
+    wrong: list[int] = []
+    count = 0
+    for docs in _doc_runs(n_docs, depth):
+        last = doc_starts[docs + 1] - 1
+        filled = last >= doc_starts[docs]
+        found = np.zeros(len(docs), np.bool_)
+        found[filled] = run.file.gather(last[filled], 1)[:, 0] == eos_id
+        missing = docs[~found]
+        count += len(missing)
+        wrong += missing[: MOST_FINDINGS - len(wrong)].tolist()
+    for doc in wrong:
+        start, stop = int(doc_starts[doc]), int(doc_starts[doc + 1])
+        last_id = f"id {int(run.file.tokens(stop - 1, stop)[0])}" if stop > start else "no token"
+        yield Finding(
+            f"{run.format}.no-eos",
+            "error",
+            run.path,
+            run.offset_bytes(max(start, stop - 1)),
+            f"document {doc} ends in {last_id}",
+            f"the EOS id {eos_id}",
+            "Pack again with --eos, or give the right --eos-id",
+        )
+    if count > len(wrong):
+        yield _more(run, "no-eos", count - len(wrong), "documents without EOS")
+
+
+def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
+    """Whether tokens of 1 or 2 bytes are likely halves of wider ones.
+
+    Then every document has an even number of them, and every other one is the upper half of an id: hardly ever above
+    16, as vocabularies end near 2^20; or, of 2-byte ids, smaller on the whole than the lower half.
+
+    Args:
+        tokens: uint[n], from the start of the data.
+        doc_lengths: int64[n_docs] of all documents, in tokens.
+    """
+    if tokens.dtype.itemsize == 4 or len(tokens) < 64 or (doc_lengths % 2).any():
+        return False
+    lower, upper = tokens[: len(tokens) & ~1].reshape(-1, 2).T
+    if len(np.unique(lower)) <= 32:
+        return False
+    # Documents that are even by chance, or all cut to one length, prove nothing.
+    proven = len(doc_lengths) >= 32 and len(np.unique(doc_lengths)) >= 8
+    return int(upper.max()) <= 16 or bool(proven and upper.mean() < 0.75 * lower.mean())
+
+
+def stored_too_wide(tokens: TokenArray) -> bool:
+    """Whether tokens of 4 bytes are likely pairs of 2-byte ones.
+
+    Then many are beyond any vocabulary, and few different halves make many different wholes.
+
+    Args:
+        tokens: uint[n], from the start of the data.
+    """
+    if tokens.dtype.itemsize != 4 or len(tokens) < 64:
+        return False
+    tokens = np.ascontiguousarray(tokens[: 1 << 14])
+    halves = np.unique(tokens.view(np.uint16))
+    return bool(np.mean(tokens >= 1 << 20) > 0.05) and 4 * len(np.unique(tokens)) > 5 * len(halves)
+
+
+def _doc_runs(n_docs: int, depth: Depth) -> Iterator[IntArray]:
+    if depth != "full" and n_docs > _SAMPLE_DOCS:
+        yield np.linspace(0, n_docs - 1, _SAMPLE_DOCS, dtype=np.int64)
+        return
+    for first in range(0, n_docs, _DOCS_STEP):
+        yield np.arange(first, min(n_docs, first + _DOCS_STEP))
+
+
+def _more(run: TokenRun, what: str, count: int, words: str) -> Finding:
+    return Finding(f"{run.format}.{what}", "error", run.path, None, f"{count} more {words}", None, None)

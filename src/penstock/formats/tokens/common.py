@@ -1,0 +1,247 @@
+"""What token formats share for reading: runs of tokens in files, and documents in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from penstock._columns import column
+from penstock._index import as_index, as_indices
+from penstock._secrets import logger
+from penstock.abc import Store, TokenSource
+from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.formats._modes import way_to_read
+from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, TokenArray
+
+RUN_TOKENS = 1 << 24
+"""Tokens that are read at once where a whole dataset is read."""
+
+_log = logger()
+_ROWS = 256
+
+
+class TokenFile:
+    """A run of tokens that fills a range of one file, mapped, or read with `pread`.
+
+    Thread-safe, picklable, and safe after fork: a mapping is shared, and `pread` opens the file at each call.
+
+    Args:
+        store: where the file is.
+        path: the file.
+        start_bytes: place of the first token.
+        num_tokens: tokens in the run; the file is known to hold them.
+        stored: dtype in the file, such as `"<u2"`.
+        read: `"mmap"`, `"pread"`, or `"auto"`: mmap, except on network file systems.
+
+    Raises:
+        Unsupported: `"mmap"` in a store whose files can't be mapped.
+    """
+
+    __slots__ = ("_args", "_dtype", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored", "_windows")
+
+    def __init__(
+        self, store: Store, path: str, start_bytes: int, num_tokens: int, stored: np.dtype[Any], read: ReadMode = "auto"
+    ) -> None:
+        read = way_to_read(store, path, read)
+        self._args = (store, path, start_bytes, num_tokens, stored, read)
+        self._store = store
+        self._path = path
+        self._start_bytes = start_bytes
+        self._num_tokens = num_tokens
+        self._stored = stored
+        self._dtype = stored.newbyteorder("=")
+        self._mapped: NDArray[Any] | None = None
+        self._windows: tuple[int, NDArray[Any]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TokenFile, self._args)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native dtype of the ids."""
+        return self._dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the run."""
+        return self._num_tokens
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start], read-only: tokens `[start, stop)`; a view where mapped in the machine's byte order.
+
+        Raises:
+            IndexError: outside the run.
+        """
+        if not 0 <= start <= stop <= self._num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
+        if self._args[5] == "mmap":
+            found = (self._map() if self._mapped is None else self._mapped)[start:stop]
+        else:
+            found = np.frombuffer(self._store.get_ranges(self._path, [self._range(start, stop)])[0], self._stored)
+        if not found.dtype.isnative:
+            found = found.astype(self._dtype)
+            found.flags.writeable = False
+        return found
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given.
+
+        Raises:
+            IndexError: a window is not inside the run.
+        """
+        starts = checked_starts(starts, length, self._num_tokens)
+        if out is None:
+            if self._args[5] == "mmap" and length <= self._num_tokens and self._stored.isnative:
+                return self._window_view(length)[starts]
+            out = np.empty((len(starts), length), self._dtype)
+        elif out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        if self._args[5] == "pread":
+            ranges = [self._range(start, start + length) for start in starts.tolist()]
+            for row, data in zip(out, self._store.get_ranges(self._path, ranges), strict=True):
+                row[:] = np.frombuffer(data, self._stored)
+        elif len(starts):
+            view = self._window_view(length)
+            # In slices, so that what lies between the file and `out` stays in the processor's cache.
+            for first in range(0, len(starts), _ROWS):
+                out[first : first + _ROWS] = view[starts[first : first + _ROWS]]
+        return out
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """The file range of tokens `[start, stop)`."""
+        if not 0 <= start <= stop <= self._num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
+        start_bytes, stop_bytes = self._range(start, stop)
+        return Extent(self._path, start_bytes, stop_bytes - start_bytes)
+
+    def _range(self, start: int, stop: int) -> tuple[int, int]:
+        width = self._stored.itemsize
+        return self._start_bytes + start * width, self._start_bytes + stop * width
+
+    def _map(self) -> NDArray[Any]:
+        # Two threads may both come here: they map the same bytes, and one mapping goes.
+        store: Any = self._store
+        start_bytes, stop_bytes = self._range(0, self._num_tokens)
+        whole: NDArray[np.uint8] = store.mmap(self._path)
+        if len(whole) < stop_bytes:
+            raise Truncated(
+                "the file is shorter than it was when it was opened",
+                path=self._path,
+                offset_bytes=len(whole),
+                expected=f"{stop_bytes} bytes",
+                hint="Don't replace a dataset that is being read",
+            )
+        self._mapped = mapped = whole[start_bytes:stop_bytes].view(self._stored)
+        return mapped
+
+    def _window_view(self, length: int) -> NDArray[Any]:
+        windows = self._windows
+        if windows is None or windows[0] != length:
+            mapped = self._map() if self._mapped is None else self._mapped
+            # Kept, because making the view costs as much as copying a batch through it.
+            self._windows = windows = (length, sliding_window_view(mapped, length))
+        return windows[1]
+
+
+def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
+    """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
+    starts = np.asarray(starts)
+    if starts.ndim != 1 or (starts.dtype.kind not in "iu" and starts.size):
+        raise TypeError(f"starts are int64[k], not {starts.dtype} of shape {starts.shape}")
+    if length < 0:
+        raise ValueError(f"a window of {length} tokens")
+    if starts.size:
+        low, high = int(starts.min()), int(starts.max())
+        if low < 0 or high > num_tokens - length:
+            start = low if low < 0 else high
+            raise IndexError(f"tokens [{start}, {start + length}) are not all in [0, {num_tokens})")
+    return starts.astype(np.int64, copy=False)
+
+
+# --- documents ---------------------------------------------------------------------------------------------------
+
+
+def document(source: TokenSource, index: int) -> Sample:
+    """`{"tokens": array}` of document `index`, its EOS token included."""
+    index = as_index(index, len(source))
+    starts = source.doc_starts
+    return {"tokens": source.tokens(int(starts[index]), int(starts[index + 1]))}
+
+
+def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Batch:
+    """The documents at `indices` as one column: an array where all lengths agree, else a list of arrays."""
+    chosen = as_indices(indices, len(source))
+    starts = source.doc_starts
+    ranges = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
+    return {"tokens": column([source.tokens(start, stop) for start, stop in ranges])}
+
+
+def document_runs(source: TokenSource, run_tokens: int = RUN_TOKENS) -> Iterator[tuple[TokenArray, IntArray]]:
+    """Whole documents in order, in runs of about `run_tokens`: (uint[n_tokens], their int64[n_docs] lengths)."""
+    doc_starts = source.doc_starts
+    first, n_docs = 0, len(doc_starts) - 1
+    while first < n_docs:
+        stop = int(np.searchsorted(doc_starts, doc_starts[first] + run_tokens, side="right")) - 1
+        stop = min(max(stop, first + 1), n_docs)
+        run = np.asarray(doc_starts[first : stop + 1], np.int64)
+        yield source.tokens(int(run[0]), int(run[-1])), np.diff(run)
+        first = stop
+
+
+def flags_of_starts(doc_starts: IntArray, starts: IntArray, length: int) -> NDArray[np.bool_]:
+    """bool[len(starts), length]: whether each token of each window is the first of a document.
+
+    Args:
+        doc_starts: int64[n_docs + 1]; the last entry is the number of tokens.
+        starts: int64[k]: first token of each window.
+        length: tokens of a window.
+
+    Raises:
+        IndexError: a window is not inside the run.
+    """
+    starts = checked_starts(starts, length, int(doc_starts[-1]))
+    flags = np.zeros((len(starts), length), np.bool_)
+    first = np.searchsorted(doc_starts, starts)
+    counts = np.searchsorted(doc_starts, starts + length) - first
+    row = np.repeat(np.arange(len(starts)), counts)
+    before = np.cumsum(counts) - counts
+    places = doc_starts[np.arange(len(row)) + (first - before)[row]]
+    flags[row, places - starts[row]] = True
+    return flags
+
+
+# --- side files --------------------------------------------------------------------------------------------------
+
+
+def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | None, vocab_size: int) -> None:
+    """Refuse data that hold ids from `vocab_size` on, as far as the side file tells; warn where nothing does.
+
+    Raises:
+        TooLarge: the largest id is known and too large.
+    """
+    if manifest is not None and manifest.max_token_id is not None:
+        if manifest.max_token_id >= vocab_size:
+            raise TooLarge(
+                "the data hold ids beyond the vocabulary",
+                path=path,
+                found=manifest.max_token_id,
+                expected=f"0 to {vocab_size - 1}",
+                hint="They were made with another tokenizer",
+            )
+    elif vocab_size < 1 << 8 * dtype.itemsize:
+        _log.warning(
+            "%s: without a side file the largest id is not known, so vocab_size=%d is not checked; "
+            "`penstock verify --write-manifest` makes one",
+            path,
+            vocab_size,
+        )
+
+
+def require_eos(path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
+    """Refuse an EOS id that these tokens can't hold; raises `ConfigError`."""
+    if eos_id is not None and not 0 <= eos_id < 1 << 8 * dtype.itemsize:
+        raise ConfigError("no such EOS id", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}")

@@ -1,0 +1,189 @@
+"""What token formats share for writing: documents, counted and digested as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock
+from penstock.abc import Staged
+from penstock.codec.hashes import DocumentDigest
+from penstock.codec.tokens import as_tokens
+from penstock.errors import ConfigError, TooLarge
+from penstock.formats._manifest import FileDigests, Provenance
+from penstock.types import Batch, IntArray, Manifest
+
+_PIECE_BYTES = 1 << 24
+
+
+class TokenTally:
+    """Counts, largest id and digest of the documents that a writer takes.
+
+    Args:
+        keep_lengths: for `lengths()`; takes 4 bytes a document, 8 where one has 2^32 tokens or more.
+    """
+
+    __slots__ = ("_digest", "_keep_lengths", "_lengths", "max_token_id", "num_docs", "num_tokens")
+
+    def __init__(self, *, keep_lengths: bool = True) -> None:
+        self._digest = DocumentDigest()
+        self._keep_lengths = keep_lengths
+        self._lengths: list[NDArray[Any]] = []
+        self.num_docs = 0
+        self.num_tokens = 0
+        self.max_token_id = -1
+
+    def add(self, tokens: NDArray[Any], doc_lengths: IntArray, max_token_id: int) -> None:
+        """Add uint[n_tokens] and the lengths of the documents in it."""
+        self.add_tokens(tokens)
+        self.add_lengths(doc_lengths, max_token_id)
+
+    def add_tokens(self, tokens: NDArray[Any]) -> None:
+        """Add tokens alone, of documents whose lengths come by `add_lengths`."""
+        self._digest.update(tokens, np.empty(0, np.int64))
+
+    def add_lengths(self, doc_lengths: IntArray, max_token_id: int) -> None:
+        """Add int64[n_docs] lengths alone, and the largest id of these documents (-1: no token)."""
+        self._digest.update_lengths(doc_lengths)
+        if self._keep_lengths:
+            short = not len(doc_lengths) or int(doc_lengths.max()) < 1 << 32
+            self._lengths.append(doc_lengths.astype(np.uint32 if short else np.int64))
+        if len(self._lengths) >= 1024:
+            self._lengths = [np.concatenate(self._lengths)]
+        self.num_docs += len(doc_lengths)
+        self.num_tokens += int(doc_lengths.sum())
+        self.max_token_id = max(self.max_token_id, max_token_id)
+
+    def lengths(self) -> Iterator[IntArray]:
+        """All document lengths, in runs of at most 2^16."""
+        for run in self._lengths:
+            for start in range(0, len(run), 1 << 16):
+                yield run[start : start + (1 << 16)].astype(np.int64)
+
+    def hexdigest(self) -> str:
+        """The document digest; nothing can be added after it."""
+        return self._digest.hexdigest()
+
+
+def append_part(
+    staged: Staged,
+    path: str,
+    start_bytes: int,
+    stored: NDArray[np.uint8],
+    dtype: np.dtype[Any],
+    digests: FileDigests,
+    tally: TokenTally,
+    limit: int,
+    max_token_id: int | None,
+) -> int:
+    """Append tokens that lie in a local file, copied by the kernel, and digest them meanwhile.
+
+    Args:
+        staged: what they are appended to.
+        path: local file.
+        start_bytes: where they begin.
+        stored: uint8[n_bytes]: the same bytes, mapped.
+        dtype: of the tokens.
+        digests: of the file that is written.
+        tally: gets tokens, not lengths.
+        limit: ids must be below it.
+        max_token_id: the largest id, known to be below it; None: they are looked at.
+
+    Returns:
+        The largest id; -1 where there is no token.
+
+    Raises:
+        TooLarge: an id is not below `limit`; some of the tokens are written.
+    """
+    highest = -1 if max_token_id is None else max_token_id
+    with ThreadPoolExecutor(1) as pool:
+        copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
+        for first in range(0, len(stored), _PIECE_BYTES):
+            piece = stored[first : first + _PIECE_BYTES]
+            digests.update(piece)
+            tokens = piece.view(dtype)
+            tally.add_tokens(tokens)
+            if max_token_id is None:
+                highest = max(highest, int(tokens.max()))
+        copied.result()
+    if highest >= limit:
+        raise TooLarge("a token id does not fit", path=path, found=highest, expected=f"below {limit}")
+    return highest
+
+
+def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
+    """A batch of documents as one run: integers [n_tokens] and their int64[n_docs] lengths.
+
+    Raises:
+        ConfigError: a field that is not `tokens`, or values that are no rows of integers.
+    """
+    if batch.keys() != {"tokens"}:
+        raise ConfigError(
+            "a token format holds documents of tokens only",
+            path=path,
+            found=", ".join(map(str, batch)) or "no field",
+            expected="tokens",
+        )
+    values = batch["tokens"]
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return as_tokens(values.reshape(-1)), np.full(len(values), values.shape[1], np.int64)
+    documents = [as_tokens(value) for value in values]
+    lengths = np.array([len(one) for one in documents], np.int64)
+    # An empty document has no ids, so its dtype must not widen the others'.
+    filled = [one for one in documents if len(one)]
+    return np.concatenate(filled) if filled else np.empty(0, np.uint8), lengths
+
+
+def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
+    """int64[n_docs]: document lengths that fill a run exactly; raises `ConfigError`."""
+    lengths = as_tokens(doc_lengths).astype(np.int64, copy=False)
+    if len(lengths) and int(lengths.min()) < 0:
+        raise ConfigError("a negative document length", found=int(lengths.min()))
+    if int(lengths.sum()) != num_tokens:
+        raise ConfigError(
+            "document lengths and tokens differ", found=f"{num_tokens} tokens", expected=f"{int(lengths.sum())}"
+        )
+    return lengths
+
+
+def token_manifest(
+    format_name: str,
+    tally: TokenTally,
+    given: Provenance,
+    options: Mapping[str, Any],
+    *,
+    size_bytes: int,
+    block_digests: Mapping[str, tuple[str, ...]],
+    binding: str,
+) -> Manifest:
+    """The side file of a token dataset.
+
+    Args:
+        format_name: name of the format.
+        tally: of all documents; finished by this.
+        given: what the caller said about the data.
+        options: the writer's own options.
+        size_bytes: bytes of the data files.
+        block_digests: name in the dataset → digests of the file's blocks.
+        binding: of the data file.
+    """
+    return Manifest(
+        format=format_name,
+        num_samples=tally.num_docs,
+        size_bytes=size_bytes,
+        num_tokens=tally.num_tokens,
+        max_token_id=tally.max_token_id if tally.max_token_id >= 0 else None,
+        eos_id=given.eos_id,
+        tokenizer=given.tokenizer,
+        tokenizer_digest=given.tokenizer_digest,
+        digest=tally.hexdigest(),
+        inputs=dict(given.inputs),
+        block_digests=dict(block_digests),
+        options={**given.options, **options},
+        binding=binding,
+        tool=f"penstock {penstock.__version__}",
+    )
