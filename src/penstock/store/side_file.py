@@ -7,13 +7,16 @@ Data and what stands beside them can't change in one step. So where data are rep
 it is a file of its own) is first `<name>.next`, then the data change, then it takes its final name. Readers look at the
 side file, then at `.next`, and take the one that fits the data that they find: a writer that is killed anywhere leaves
 the old dataset whole, or the new one. What it left is swept by the next writer, or by `repair`.
+
+Its last key, `check`, is xxh3-128 of the document without it: what proves data is proved itself. Readers don't ask for
+it, `verify` does; one written before there was such a key has none, and holds keys of a `Manifest` alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import msgspec
 import xxhash
@@ -32,6 +35,8 @@ REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 
 _MOST_BYTES = 1 << 28
+_END, _SEAL = b"\n}\n", b',\n "check": "%s"\n}\n'
+_SEAL_BYTES = len(_SEAL % (b"0" * 32))
 _log = logger(__name__)
 _COPY_BYTES = 1 << 24
 
@@ -66,7 +71,20 @@ class Contradiction:
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a side file."""
     data = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
-    return redact(data.decode()).encode() if b"://" in data else data
+    return _sealed(redact(data.decode()).encode() if b"://" in data else data)
+
+
+def _sealed(data: bytes) -> bytes:
+    return data.removesuffix(_END) + _SEAL % xxhash.xxh3_128_hexdigest(data).encode()
+
+
+def is_damaged(store: Store, side_path: str) -> bool:
+    """Whether a side file that can be read holds other bytes than were written, as far as it can tell."""
+    if load_manifest(store, side_path) is None:
+        return False
+    data = store.get(side_path)
+    known = {one.name for one in fields(Manifest)}
+    return data != _sealed(data[:-_SEAL_BYTES] + _END) and not set(msgspec.json.decode(data)) <= known
 
 
 def decode_manifest(data: bytes) -> Manifest | None:
