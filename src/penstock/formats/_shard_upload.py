@@ -23,7 +23,7 @@ from penstock.abc import Buffer, Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._index_json import INDEX_NAME
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._sweep import sweep_output
+from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
@@ -145,7 +145,7 @@ class FilesOutput:
             staged.abort()
         self._written = set()
         self._left = set()
-        sweep_output(self._seen, self._path)  # what uploads that were killed hid
+        sweep_folder(self._store, self._path)  # what uploads that were killed hid
         self._end()
 
     def abort(self) -> None:
