@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from tests.crash.hook import Plan, calls_in, install
-from tests.store.rivals import FORMATS, OPTIONS, output_of, samples_of, write
+from tests.store.rivals import FOLDERS, FORMATS, OPTIONS, output_of, samples_of, write
 
 import penstock as ps
 from penstock.errors import PenstockError
@@ -185,10 +186,10 @@ def disturbed(plans: list[Plan], work: Callable[[], None], meanwhile: Callable[[
     return stopped
 
 
-def put_strays(folder: Path) -> dict[Path, bytes]:
-    """Files of somebody who knows nothing of datasets, in a folder and beside it; returns those that were made."""
+def put_strays(*places: Path) -> dict[Path, bytes]:
+    """Files of somebody who knows nothing of datasets, where nothing is yet; returns those that were made."""
     made: dict[Path, bytes] = {}
-    for place in (folder / "stray", folder / "sub" / "stray", folder.with_name("stray"), folder / "shard.00009.mds"):
+    for place in places:
         with contextlib.suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             with open(place, "xb") as file:
@@ -196,8 +197,12 @@ def put_strays(folder: Path) -> dict[Path, bytes]:
     return made
 
 
-def num_calls(base: Path, action: str, format: str) -> int:
-    """How many calls it makes to replace a dataset."""
+def strays_in(folder: Path) -> tuple[Path, ...]:
+    return folder / "stray", folder / "sub" / "stray", folder.with_name("stray"), folder / "shard.00009.mds"
+
+
+def calls_of(base: Path, action: str, format: str) -> list[str]:
+    """The calls that it makes to replace a dataset."""
     root, notes = base / "root", base / "notes"
     shutil.rmtree(base, ignore_errors=True)
     notes.mkdir(parents=True)
@@ -205,14 +210,14 @@ def num_calls(base: Path, action: str, format: str) -> int:
     write(output_of(root, format), format, "old")
     plan = Plan(str(root), str(notes), noted=True)
     disturbed([plan], lambda: act(root, action, format, output_of(root, format)), lambda: None)
-    return len(calls_in(str(notes)))
+    return [call.name for call in calls_in(str(notes))]
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, format: str) -> None:
     numbers = itertools.count()
     actions = ("create", "convert") if format == "folder" else ("create", "convert", "merge")
-    calls = {action: num_calls(memory / "calls", action, format) for action in actions}
+    calls = {action: len(calls_of(memory / "calls", action, format)) for action in actions}
     assert min(calls.values()) > 10
     stops: list[bool] = []
 
@@ -222,7 +227,7 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
         st.sampled_from(FOLDERS_IN),
         st.sampled_from([True, True, False]),
         st.floats(0, 1, exclude_max=True),
-        st.sampled_from(["nobody", "rival", "strays"]),
+        st.sampled_from(["nobody", "rival", "strays", "file"]),
         st.one_of(st.none(), st.integers(0, 12)),
         st.sampled_from([True, True, False]),
         st.sampled_from([format, format, "mds", "flat-tokens"]),
@@ -244,13 +249,15 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir()
         make_inputs(root, format)
-        own = make_tree(root, [("dataset", folder, "old", format)] * old + plan)
+        own = make_tree(root, [("dataset", folder, "old", format)] * (old and overwrite) + plan)
         path = output_of(root / folder, format)
         before, may_go = snapshot(root), replaceable(root, format, path, own) if overwrite else set[str]()
         strays: dict[Path, bytes] = {}
 
         def meanwhile() -> None:
             if who == "strays":
+                strays.update(put_strays(*strays_in(path)))
+            elif who == "file" and not overwrite:
                 strays.update(put_strays(path))
             elif who == "rival":
                 there = snapshot(root)
@@ -273,3 +280,49 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
         shutil.rmtree(root)
 
     assert sum(stops) > EXAMPLES // 8
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_takes_a_place_of_a_new_output_stays(memory: Path, format: str) -> None:
+    """Also in the places of its index and its side file, up to the moment at which that is written."""
+    root, stop = memory / "root", memory / "stop"
+    path = output_of(root, format)
+    places = {path, *map(Path, files_at(format, str(path)))}
+    places |= {one.with_name(f"{one.name}.penstock") for one in places}
+    write_new = functools.partial(act, root, "create", format, path, overwrite=False)
+
+    def stopped(at: int, meanwhile: Callable[[], None]) -> list[str]:
+        for made in (root, stop):
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir()
+        disturbed([Plan(str(root), str(stop), at, noted=not at, signal=signal.SIGSTOP)], write_new, meanwhile)
+        return ["side file" if ".penstock" in call.path else call.name for call in calls_in(str(stop))]
+
+    names = stopped(0, lambda: None)
+    last = min(names.index(name) for name in ("side file", "rename") if name in names)
+    for at in sorted({*range(1, last, max(1, last // 5)), last}):
+        for place in places:
+            strays: dict[Path, bytes] = {}
+            stopped(at, lambda place=place, strays=strays: strays.update(put_strays(place)))
+            assert [one for one, data in strays.items() if not one.exists() or one.read_bytes() != data] == []
+
+
+@pytest.mark.parametrize("format", FOLDERS)
+def test_what_came_came_at_the_last_moment_outlives_a_kill(memory: Path, format: str) -> None:
+    """It is in the folder that was replaced, which is still whole, and hidden."""
+    root, stop, kill = (memory / name for name in ("root", "stop", "kill"))
+    at = 1 + calls_of(memory / "calls", "create", format).index("renameat2")
+    for made in (root, stop, kill):
+        made.mkdir()
+    path = output_of(root, format)
+    write(path, format, "old")
+    strays: dict[Path, bytes] = {}
+    plans = [Plan(str(root), str(kill), at, "after"), Plan(str(root), str(stop), at, signal=signal.SIGSTOP)]
+    work = functools.partial(act, root, "create", format, path)
+    assert disturbed(plans, work, lambda: strays.update(put_strays(*strays_in(path))))
+    assert len(strays) == 4
+    for _ in range(2):
+        act(root, "create", format, path)
+        kept = {one.read_bytes() for one in root.rglob("*") if one.is_file()}
+        assert kept >= set(strays.values())
+    assert not list(root.rglob("*.staged"))
