@@ -284,7 +284,7 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_takes_a_place_of_a_new_output_stays(memory: Path, format: str) -> None:
-    """Also in the places of its index and its side file, up to the moment at which that is written."""
+    """Also in the places of its index and its side file, until the data are made durable."""
     root, stop = memory / "root", memory / "stop"
     path = output_of(root, format)
     places = {path, *map(Path, files_at(format, str(path)))}
@@ -296,10 +296,9 @@ def test_what_takes_a_place_of_a_new_output_stays(memory: Path, format: str) -> 
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir()
         disturbed([Plan(str(root), str(stop), at, noted=not at, signal=signal.SIGSTOP)], write_new, meanwhile)
-        return ["side file" if ".penstock" in call.path else call.name for call in calls_in(str(stop))]
+        return [call.name for call in calls_in(str(stop))]
 
-    names = stopped(0, lambda: None)
-    last = min(names.index(name) for name in ("side file", "rename") if name in names)
+    last = 1 + stopped(0, lambda: None).index("fsync")
     for at in sorted({*range(1, last, max(1, last // 5)), last}):
         for place in places:
             strays: dict[Path, bytes] = {}
