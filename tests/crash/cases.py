@@ -530,15 +530,20 @@ REMOTE = [
         ("csv", "out", rows, 9, None, {"format": "csv"}),
     )
 ]
-REMOTE.append(
+REMOTE += [
     Case(
-        "write mds to s3, in large files",
+        f"write {name} to s3, in large files",
         nothing,
-        in_large_files(rows(f"s3://{BUCKET}/out", 9, format="mds")),
-        clean(f"s3://{BUCKET}/out", format="mds"),
+        in_large_files(make(f"s3://{BUCKET}/{path}", new, **options)),
+        clean(f"s3://{BUCKET}/{path}", format=name),
         remote=True,
     )
-)
+    for name, path, make, new, options in (
+        ("jsonl", "out.jsonl", lines, TEXTS, {}),
+        ("pbin", "out.pbin", tokens, DOCUMENTS, {"format": "pbin"}),
+        ("mds", "out", rows, 9, {"format": "mds"}),
+    )
+]
 
 PROCESSES = [
     Case(

@@ -37,9 +37,11 @@ class Kept:
 
 __all__ = [
     "Kept",
+    "is_staged_for",
     "make_staged",
     "remove_others",
     "staged_name",
+    "staged_start",
     "take_leftovers",
     "write_what_differs",
 ]
@@ -47,7 +49,13 @@ __all__ = [
 
 def staged_name(name: str, token: str | None = None) -> str:
     """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
-    return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+    return f"{staged_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def is_staged_for(entry: str, name: str) -> bool:
+    """Whether a file name is one that `staged_name` gives for `name`."""
+    start = staged_start(name)
+    return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + 8 + len(STAGED_SUFFIX)
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
@@ -130,9 +138,8 @@ def take_leftovers(
         Path and open, locked descriptor of the one that is taken over; None where there is none.
     """
     taken: tuple[str, int] | None = None
-    start = _start(name)
     for entry in os.listdir(folder):
-        if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
+        if not is_staged_for(entry, name):
             continue
         path = os.path.join(folder, entry)
         with contextlib.suppress(OSError):
@@ -183,7 +190,7 @@ def drop_second_names(os_module: Any, path: str) -> None:
             return
         for entry in os.listdir(folder):
             hidden = os.path.join(folder, entry)
-            if entry.startswith(_start(name)) and is_staged_name(entry):
+            if entry.startswith(staged_start(name)) and is_staged_name(entry):
                 with contextlib.suppress(OSError):
                     if os.path.samestat(os.lstat(hidden), visible):
                         os_module.unlink(hidden)
@@ -207,6 +214,7 @@ def remove_others(os_module: Any, root: str, names: set[str]) -> None:
                 os_module.unlink(path)
 
 
-def _start(name: str) -> str:
+def staged_start(name: str) -> str:
+    """What the hidden names begin with that `staged_name` gives."""
     # Cut so that a long final name still leaves room below the usual 255 bytes.
     return f".{os.fsdecode(os.fsencode(name)[:200])}."

@@ -36,6 +36,7 @@ from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
+from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Counters, Traffic
 
 _MOST_MAPPED = 128
@@ -236,6 +237,14 @@ class CachedStore:
         """Remove one file; raises `NotFound`."""
         self.forget(path)
         self.remote.delete(path)
+
+    def sweep(self, path: str) -> None:
+        """Remove what killed writers of a visible file left in `remote`."""
+        sweep_output(self.remote, path)
+
+    def sweep_folder(self, path: str) -> None:
+        """Remove what killed writers left in a folder of `remote` whose dataset is complete."""
+        sweep_folder(self.remote, path)
 
     def forget(self, path: str) -> None:
         """Ask again for what is known of a file."""

@@ -25,6 +25,7 @@ from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
+from penstock.store.outputs import require_own_side_file
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
@@ -237,11 +238,17 @@ def publish_beside(
         beside: made by `stage_beside`, the side file last.
         publish: makes the data visible; they are durable already.
         landed: whether these data are visible, asked where something failed; `NotFound` is a no.
+
+    Raises:
+        ConfigError: somebody else's file, or a folder, stands in the place of the side file.
     """
+    begun: list[Staged] = []
     try:
         for staged in beside:
             staged.sync()
+        require_own_side_file(store, beside[-1].path)  # another may have come since the output was claimed
         for staged in reversed(beside):  # the side file first: by it the rest is known as ours
+            begun.append(staged)
             if not staged.path.endswith(NEXT):
                 _drop(store, staged.path + NEXT)
             staged.commit()
@@ -251,7 +258,7 @@ def publish_beside(
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
             if not _is_true(landed):
-                for staged in beside:
+                for staged in begun:
                     _drop(store, staged.path)
         raise
     for staged in beside:

@@ -62,6 +62,7 @@ class JsonlWriter:
         self._path = path
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
+        self._flavor = flavor
         self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
         self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
@@ -74,7 +75,7 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
-            require_own_index(store, path, self._index_path, flavor, has_data=False)
+            self._require_own_index()
             # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
             self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None
             self._staged = store.stage(path, overwrite=overwrite)
@@ -141,6 +142,8 @@ class JsonlWriter:
             self._open = False
             self._index.write(self._encoder.finish())
             manifest = self._manifest()
+            self._staged.sync()
+            self._require_own_index()  # another may have come meanwhile
             side, beside = side_path(self._path), [self._index]
             commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
             if self._other_index is not None:
@@ -195,6 +198,9 @@ class JsonlWriter:
             binding=binding,
             tool=f"penstock {penstock.__version__}",
         )
+
+    def _require_own_index(self) -> None:
+        require_own_index(self._store, self._path, self._index_path, self._flavor, has_data=False)
 
     def _is_left(self) -> bool:
         """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""

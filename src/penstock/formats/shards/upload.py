@@ -22,7 +22,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store._remote_claims import is_dead, upload_lock
-from penstock.store._sweep import sweep_output
+from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
@@ -144,7 +144,7 @@ class FilesOutput:
             staged.abort()
         self._written = set()
         self._left = set()
-        sweep_output(self._seen, self._path)  # what uploads that were killed hid
+        sweep_folder(self._store, self._path)  # what uploads that were killed hid
         self._end()
 
     def abort(self) -> None:

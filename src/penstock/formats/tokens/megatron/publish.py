@@ -22,6 +22,7 @@ from penstock.formats.tokens.megatron.kept import drop_kept, end_replacement, is
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, new_prefix, old_prefix
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.store.local import output_exists
+from penstock.store.outputs import require_own_side_file
 from penstock.store.side_file import encode_manifest, load_manifest, move_file, stage_side_file
 from penstock.types import Manifest
 
@@ -59,7 +60,7 @@ def publish(
         overwrite: replace what is there.
 
     Raises:
-        ConfigError: a dataset appeared meanwhile and `overwrite` is false.
+        ConfigError: a dataset appeared meanwhile and `overwrite` is false, or another's file at the side file's place.
     """
     old = _holds_dataset(store, prefix)
     if not overwrite and old:
@@ -67,6 +68,9 @@ def publish(
     side = store.stage(side_file_path(prefix), overwrite=True)
     try:
         side.write(encode_manifest(manifest))
+        for one in (side, tokens, index):
+            one.sync()
+        require_own_side_file(store, side.path)  # another may have come since the output was claimed
         if old:
             end_replacement(store, prefix)  # of a writer that was killed: from here on its index is in its place
             _replace(store, prefix, (tokens, side, index), manifest, write_index)
@@ -84,8 +88,6 @@ def _replace(
     manifest: Manifest,
     write_index: Callable[[Staged], object],
 ) -> None:
-    for one in staged:
-        one.sync()
     path = idx_path(prefix)
     if store.exists(path) and not set_aside(store, prefix):
         _replace_unlinked(store, prefix, staged[0], manifest, write_index)
