@@ -411,3 +411,10 @@ def test_options_without_effect_are_said(caplog: pytest.LogCaptureFixture, tmp_p
         "max_cache_count=5", "method='pickle'", "max_cache_size_gbytes=9",
     ):  # fmt: skip
         assert name in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["Cooker", "DirectLazy", "FileCacheLazy", "FileStore", "Lazy", "MockLazy", "SavableDataLoader"]
+)
+def test_names_that_energon_lets_be_subscribed(name: str) -> None:
+    assert getattr(en, name)[en.TextSample].__origin__ is getattr(en, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any, TypeVar, overload
 
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -45,6 +46,8 @@ class Cooker:
 
     cook: Callable[..., Any]
     has_subflavors: Mapping[str, Any] | None = None
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def need_primary(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import GeneratorType, TracebackType
+from types import GeneratorType, GenericAlias, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +61,8 @@ class SavableDataLoader:
     Raises:
         ConfigError: an option that is not known, or a time limit that can't be kept.
     """
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any
 
 from penstock.compat.honest import say_unused
@@ -58,6 +59,8 @@ class MockLazy:
 
     fname: str
     get_fn: Callable[[str], Any]
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     def get(self, sample: Any = None) -> Any:
         """The value."""

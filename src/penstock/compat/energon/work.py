@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end
+from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end, said
 from penstock.compat.honest import refuse_overrides
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
@@ -67,7 +67,7 @@ class Failures:
         self._config.global_error_handler(error, sample, list(sources) if sources else None)
         if tolerance and in_a_row >= tolerance:
             raise FatalSampleError(
-                f"{stage} failed {in_a_row} times in a row", found=str(error), hint="Look at the function or the data"
+                f"{stage} failed {in_a_row} times in a row", found=said(error), hint="Look at the function or the data"
             ) from error
 
 
@@ -181,8 +181,8 @@ class Work:
         if not isinstance(wrapped, FormatError):
             raise error
         if wrapped is not error:
-            wrapped.__cause__ = error
-        self.failures.failed(stage, wrapped, sample, tolerance)
+            error.add_note(str(wrapped.args[0]))  # the handler gets the user's own exception
+        self.failures.failed(stage, error, sample, tolerance)
 
     def _cooked(self, sample: Any) -> Any:
         if not isinstance(sample, CrudeSample):
