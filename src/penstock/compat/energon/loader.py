@@ -101,7 +101,7 @@ class SavableDataLoader:
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        if self.dataset.starts_anew and self._iterator is None and self._handed == self._length():
+        if self.dataset.starts_anew and self._iterator is None and self._handed == len(self):
             self._begin(0)
         limit = self.dataset.batches or None
         while limit is None or self._handed < limit:
@@ -137,17 +137,8 @@ class SavableDataLoader:
         self._pass, self._handed, self._loader = number, 0, self._made(number)
 
     def __len__(self) -> int:
-        """Batches of an iteration on every rank; TypeError where there is no end."""
-        length = self._length()
-        if length is None:
-            raise TypeError("a loader over endless data has no length: set virtual_epoch_length")
-        return length
-
-    def _length(self) -> int | None:
-        limit = self.dataset.batches or None
-        if self.dataset.size is None:
-            return limit
-        return len(self._loader) if limit is None else min(limit, len(self._loader))
+        """Batches of an iteration; of one epoch where that has no end. See `EnergonDataset`."""
+        return len(self.dataset)
 
     def close(self) -> None:
         """End the workers; a second call does nothing. To read on is an error then; the state can still be saved."""
