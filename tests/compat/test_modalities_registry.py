@@ -110,6 +110,7 @@ def test_public_names() -> None:
         "CombinedDataset",
         "DatasetBatch",
         "EmbeddedStreamData",
+        "FileExistencePolicy",
         "GPT2LLMCollateFn",
         "LargeFileLinesReader",
         "LossMaskingCollateFnWrapper",
@@ -120,8 +121,15 @@ def test_public_names() -> None:
         "PackedMemMapDatasetMegatron",
         "ResumableDistributedSampler",
         "create_filtered_tokenized_dataset",
+        "create_raw_data_index",
+        "create_shuffled_dataset_chunk",
+        "create_shuffled_jsonl_dataset_chunk",
         "filter_dataset",
+        "merge_packed_data_files",
+        "pack_encoded_data",
         "register",
+        "shuffle_jsonl_data",
+        "shuffle_tokenized_data",
     }
     assert dir(modalities) == sorted(modalities.__all__)
     assert all(getattr(modalities, name).__name__ == name for name in modalities.__all__)

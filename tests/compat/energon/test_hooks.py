@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.codec.films import film
 
 import penstock as ps
 from penstock.compat import energon as en
@@ -298,7 +300,8 @@ def sounds(tmp_path: Path) -> Path:
     """Samples with a sound and a pickled part, as crude data, and as typed ones by typed.yaml."""
     with ps.create(tmp_path / "sounds", format="webdataset") as writer:
         for number in range(4):
-            writer.write({"__key__": f"{number}", "wav": _sound(), "pkl": pickle.dumps({"number": number})})
+            value = {"number": number, "of a class": Path()}
+            writer.write({"__key__": f"{number}", "wav": _sound(), "pkl": pickle.dumps(value)})
     meta = tmp_path / "sounds" / ".nv-meta"
     assert (meta / "split.yaml").exists()
     head = "__module__: megatron.energon\n"
@@ -418,3 +421,52 @@ def test_options_without_effect_are_said(caplog: pytest.LogCaptureFixture, tmp_p
 )
 def test_names_that_energon_lets_be_subscribed(name: str) -> None:
     assert getattr(en, name)[en.TextSample].__origin__ is getattr(en, name)
+
+
+def test_pickles_of_plain_values_need_no_trust(tmp_path: Path) -> None:
+    with ps.create(tmp_path, format="webdataset") as w:
+        for number in range(4):
+            w.write({"__key__": f"{number}", "txt": "a", "pkl": pickle.dumps({"number": number})})
+
+    @en.stateless
+    def cook(sample: Any) -> Any:
+        return {**en.basic_sample_keys(sample), "number": sample["pkl"]["number"]}
+
+    class Plain(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        cookers = (en.Cooker(cook),)
+
+    assert {next(iter(en.get_loader(_train(Plain(), tmp_path, batch_size=None))))["number"]} <= set(range(4))
+
+
+def test_film_and_sound_are_handed_out_by_energons_classes_with_tensors(sounds: Path) -> None:
+    class Later(Sounds):
+        decoder = en.SampleDecoder(trust=True)
+
+    sample = next(iter(en.get_loader(_train(Later(), sounds, batch_size=None))))
+    typed = next(iter(en.get_loader(_train(Later(), sounds, batch_size=None, dataset_config="typed.yaml"))))
+    for found in (
+        sample["part"],
+        sample["store"],
+        typed.image,
+        en.AVDecoder(io.BytesIO(_sound())),
+        en.AVDecoder(_sound()),
+    ):
+        assert isinstance(found, en.AVDecoder)
+        again = pickle.loads(pickle.dumps(found))
+        for data in (again.get_audio(), again.get_clips(audio_clip_ranges=[(0, 0.1)]), again.get_frames()):
+            assert isinstance(data, en.AVData)
+            assert [clip.shape for clip in data.audio_clips or ()] == [torch.Size([1, 1600])]
+        assert again.get_audio_clips([(0, 4)], "samples")[0][0].tolist() == [[0, 0, 0, 0]]
+        assert found.stream.read() == _sound()
+
+
+def test_metadata_of_a_film_say_what_is_asked_for() -> None:
+    decoder = en.AVDecoder(film("matroska", num_frames=9, width=32, height=24))
+    assert decoder.get_metadata().video_num_frames == 9
+    assert decoder.get_video_duration(get_frame_count=True)[1] == 9
+    assert decoder.get_video_duration()[1] is None
+    assert decoder.get_metadata(get_video_frame_count=False).video_num_frames is None
+    assert decoder.get_metadata(get_video_frame_size=False).video_width is None
+    assert decoder.get_metadata(get_video=False) == en.AVMetadata()
+    assert en.AVDecoder(_sound()).get_metadata(get_audio=False) == en.AVMetadata()
+    assert en.AVDecoder(_sound()).get_metadata(get_audio_num_samples=True).audio_num_samples == 1600

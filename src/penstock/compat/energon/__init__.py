@@ -17,9 +17,10 @@ _NAMES = {
         "traverse_metadataset",
     ),
     "encoder": ("AugmentTaskEncoder", "DefaultTaskEncoder", "TaskEncoder", "stateless"),
+    "media": ("AVData", "AVDecoder"),
     "loader": ("SavableDataLoader", "get_loader", "get_savable_loader"),
     "samples": (
-        "AVData", "AVDecoder", "AVMetadata", "Batch", "CaptioningSample", "ImageClassificationSample", "ImageMetadata",
+        "AVMetadata", "Batch", "CaptioningSample", "ImageClassificationSample", "ImageMetadata",
         "ImageSample", "InterleavedSample", "MultiChoiceVQASample", "OCRSample", "Sample",
         "SimilarityInterleavedSample", "SourceInfo", "TextSample", "VQAOCRSample", "VQASample", "VidQASample",
         "basic_sample_keys", "edataclass",

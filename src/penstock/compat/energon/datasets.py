@@ -298,7 +298,7 @@ def _encoder(given: AnyEncoder | None) -> AnyEncoder:
 def _open(
     node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int, multiplier: int | None = 1
 ) -> tuple[Source[Any] | Stream[Any], tuple[Source[Any], ...]]:
-    """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset; what it reads."""
+    """One epoch as a source, or a blend as a stream, of crude samples that know their dataset; what it reads."""
     decoder = encoder.decoder
     options = OpenOptions(
         trust=opening.trust,

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import TaskEncoder
+from penstock.compat.energon.media import MEDIA
 from penstock.compat.energon.samples import TYPES, typed
 from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end, said
 from penstock.compat.honest import refuse_overrides
@@ -98,7 +99,7 @@ class Work:
         if encoder.is_overridden("postencode_sample") and not packs:
             self._steps.append(encoder.postencode_sample)
         decoder = encoder.decoder
-        self._finish = decoder.finish if decoder is not None and decoder.av_decode == "torch" else None
+        self._finish = None if decoder is None else decoder.finish
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
         self._bound: dict[Any, _Bound] = {}
 
@@ -190,7 +191,8 @@ class Work:
         origin, subflavors = sample.origin, sample.get("__subflavors__")
         if self._finish is not None:
             for name, value in sample.items():
-                sample[name] = self._finish(value)
+                if type(value) in MEDIA:
+                    sample[name] = self._finish(value)
         if origin.kind is not None:
             cls = origin.sample_class or TYPES.get(origin.kind)
             return sample if cls is None else typed(sample, cls)
