@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import pickle
+import re
 import shutil
 import time
 import wave
@@ -20,7 +21,8 @@ from tests.codec.films import film
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.errors import ConfigError, PenstockError, UnsafeData
+from penstock.compat.energon import _INSTEAD  # pyright: ignore[reportPrivateUsage]
+from penstock.errors import ConfigError, PenstockError, ResumeMismatch, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
 
@@ -470,3 +472,66 @@ def test_metadata_of_a_film_say_what_is_asked_for() -> None:
     assert decoder.get_metadata(get_video=False) == en.AVMetadata()
     assert en.AVDecoder(_sound()).get_metadata(get_audio=False) == en.AVMetadata()
     assert en.AVDecoder(_sound()).get_metadata(get_audio_num_samples=True).audio_num_samples == 1600
+
+
+class Own(en.FileStore):
+    """Files that are no dataset's."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def __getitem__(self, key: str, /) -> Any:
+        return self._files[key], en.SourceInfo("own", None, None, (key,))
+
+    def get_path(self) -> str:
+        return "own"
+
+
+class Upper(en.SampleDecoder):
+    def decode(self, fname: str, raw: bytes) -> Any:
+        return f"{fname}: {raw.decode().upper()}"
+
+
+@pytest.mark.parametrize("pool", [en.NoCachePool, en.FileStoreCachePool])
+def test_stores_and_decoders_of_the_programs_own(pool: Any, tmp_path: Path) -> None:
+    own = Own({"a.txt": b"text"})
+    decoded = en.DecodeFileStore(own, decoder=Upper())
+    assert en.DecodeFileStore(own, decoder=en.SampleDecoder()).get("a.txt") == "text"
+    cache = pool()
+    for store, value in ((own, b"text"), (decoded, "a.txt: TEXT")):
+        for get in (store.get, lambda name, sample, store=store: cache.get(store, name, sample)):
+            sample: dict[str, Any] = {"__sources__": ()}
+            assert get("a.txt", sample) == value
+            assert [(one.dataset_path, one.file_names) for one in sample["__sources__"]] == [("own", ("a.txt",))]
+        sample = {}
+        assert cache.get_lazy(store, "a.txt").get(sample) == value
+        assert len(sample["__sources__"]) == 1
+        with pytest.raises(ConfigError, match="no media metadata"):
+            store.get_media_metadata("a.txt")
+    cache.close()
+    (tmp_path / "b.txt").write_text("more")
+    system = en.SystemFileStore(tmp_path)
+    assert en.DecodeFileStore(system, decoder=Upper()).get("b.txt") == "b.txt: MORE"
+    assert isinstance(system, en.FileStore)
+    assert isinstance(decoded, en.FileStore)
+
+
+def test_a_state_of_another_task_encoder_is_taken_where_that_is_said() -> None:
+    begun = en.get_savable_loader(_train(Texts()))
+    list(islice(begun, 2))
+    state = begun.save_state_rank()
+    other = en.get_savable_loader(_train(Post()))
+    with pytest.raises(ResumeMismatch, match="accept"):
+        other.restore_state_rank(state)
+    other.restore_state_rank(state, accept=("recipe",))
+    assert next(iter(other)).__key__ == next(iter(begun)).__key__
+
+
+def test_a_name_that_is_not_here_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match=r"has no BlendDataset\. Use penstock\.Blend"):
+        from penstock.compat.energon import BlendDataset  # noqa: F401  # pyright: ignore
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from penstock.compat.energon import Nothing  # noqa: F401  # pyright: ignore
+    for hint in {word for text in _INSTEAD.values() for word in re.findall(r"penstock\.(\w+)", text)}:
+        assert hasattr(ps, hint)
+    assert not set(_INSTEAD) & set(en.__all__)

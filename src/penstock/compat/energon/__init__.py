@@ -37,10 +37,39 @@ _WHERE = {name: f"penstock.compat.energon.{module}" for module, names in _NAMES.
     "SkipSample": "penstock.cook",
 }
 
+_STREAMS = "penstock.Blend, Concat, Map, Shuffle, Take, PackStream, or the hooks of a TaskEncoder"
+_INSTEAD = {
+    **dict.fromkeys(
+        (
+            "BatchDataset", "BlendDataset", "ConcatDataset", "EpochizeDataset", "FilterDataset", "GroupBatchDataset",
+            "IterMapDataset", "LimitDataset", "MapDataset", "MixBatchDataset", "PackingDataset", "RepeatDataset",
+            "SavableDataset", "ShuffleBufferDataset", "concat_pad", "generic_concat", "homogeneous_concat_mix",
+        ),
+        _STREAMS,
+    ),
+    **dict.fromkeys(("GcDataset", "LogSampleDataset"), "the loader's metrics, and penstock explain"),
+    **dict.fromkeys(
+        (
+            "BaseCoreDatasetFactory", "BaseWebdatasetFactory", "CaptioningWebdataset", "CrudeJsonlDatasetFactory",
+            "CrudeWebdataset", "DatasetLoaderInterface", "DefaultCrudeJsonlDatasetFactory",
+            "DefaultDecoderWebdatasetFactory", "DefaultGenericWebdatasetFactory", "ImageClassificationWebdataset",
+            "ImageWebdataset", "InterleavedWebdataset", "JoinedWebdatasetFactory", "Metadataset", "MetadatasetV2",
+            "MultiChoiceVQAWebdataset", "OCRWebdataset", "SimilarityInterleavedWebdataset", "StandardWebdatasetFactory",
+            "TextWebdataset", "VQAOCRWebdataset", "VQAWebdataset", "VidQAWebdataset",
+        ),
+        "get_train_dataset or get_val_dataset with the path: dataset.yaml says what the samples are",
+    ),
+    "FileStoreDecoder": "SampleDecoder",
+    "prepare_metadataset": "nothing: joins are worked out at first use, and kept",
+}  # fmt: skip
+"""Names of Energon's that are not here → what to use."""
+
 __all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _INSTEAD:
+        raise ImportError(f"{__name__} has no {name}. Use {_INSTEAD[name]}", name=name)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(_WHERE[name]), name)
