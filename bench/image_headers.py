@@ -41,7 +41,7 @@ def images(folder: str, suffix: str) -> dict[str, float]:
     """In a child: images a second."""
     from penstock.codec.image_header import read_image_header
     from penstock.codec.media_bytes import media_bytes
-    from penstock.prepare.media_rows import MediaFile, media_filter, read_rows
+    from penstock.prepare.media.rows import MediaFile, media_filter, read_rows
     from penstock.store.local import LocalStore
 
     paths = [str(path) for path in sorted(Path(folder).glob(f"*.{suffix}"))]

@@ -59,7 +59,7 @@ def run(options: Options) -> Result:
 
 def prepare(path: str) -> dict[str, float]:
     """In a child: seconds of a whole preparation."""
-    from penstock.prepare.energon import prepare_webdataset
+    from penstock.prepare.energon.run import prepare_webdataset
 
     tars.unprepare(Path(path))
     started = time.perf_counter()

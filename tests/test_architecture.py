@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.formats import BUILT_IN
+
 SRC = Path(__file__).parent.parent / "src"
 MOST_MODULE_LINES = 500
 MOST_FUNCTION_LINES = 60
@@ -43,6 +45,7 @@ LAYERS: dict[str, int] = {
     "cook": 3,
     "order": 3,
     "pack": 3,
+    "executors": 3,
     "recipe": 4,
     "load": 4,
     "prepare": 4,
@@ -59,15 +62,40 @@ LAYERS: dict[str, int] = {
 
 BESIDE: dict[tuple[str, str], str] = {
     ("store", "codec"): "a local copy is checked by the hashes that an index states",
-    ("convert", "prepare"): "samples are converted by the same executors that pack",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
     ("cook", "order"): "a cooked source has the blocks of what is cooked",
 }
 """Imports between packages of one layer → the reason."""
 
+BESIDE_FAMILIES: set[tuple[str, str]] = {("jsonl", "tokens"), ("shards", "tokens"), ("samples", "tokens")}
+
+DOORS: dict[str, set[str]] = {
+    "tokens": {"common", "pbin.index", "pbin.layout", "pbin.source", "pbin.writer"},
+    "shards": {"codecs", "files", "index_json", "merge", "side", "source", "writer"},
+    "samples": {
+        "media_index",
+        "sqlite",
+        "folder.files",
+        "webdataset.dataset_yaml",
+        "webdataset.find",
+        "webdataset.manifest",
+        "webdataset.nvmeta",
+        "webdataset.sample_types",
+        "webdataset.shards",
+        "webdataset.source",
+        "webdataset.splits",
+        "webdataset.sqlite_index",
+        "webdataset.typed",
+        "webdataset.writer",
+    },
+    "tables": set(),
+    "jsonl": {"build", "energon", "index", "scan", "source"},
+}
+"""Family of formats → its modules that others may import."""
+
 LONG_FUNCTIONS: dict[str, str] = {
-    "penstock.prepare.pipeline:pack": "each option is a line in its signature, its docstring and its request",
+    "penstock.prepare.tokens.pipeline:pack": "each option is a line in its signature, its docstring and its request",
 }
 """`module:function` over 60 lines → the reason."""
 
@@ -144,7 +172,7 @@ def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
 
 
 def top(name: str) -> str:
-    """`penstock.formats.pbin` → `formats`; the façade itself → the empty name."""
+    """`penstock.formats.tokens.pbin` → `formats`; the façade itself → the empty name."""
     return name.partition(".")[2].partition(".")[0]
 
 
@@ -197,14 +225,38 @@ def test_every_exception_is_used_and_has_a_reason() -> None:
 
 
 def test_formats_do_not_know_each_other() -> None:
+    """A format imports its family's helpers, and what stands beside the registry; never another format."""
+    places = {target.partition(":")[0]: name for name, target in BUILT_IN.items()}
     for name in modules():
-        parts = name.split(".")
-        if len(parts) < 3 or parts[1] != "formats":
-            continue
-        for other in ours(name):
+        here = next((place for place in places if inside(name, (place,))), None)
+        for other in ours(name) if here else ():
+            there = next((place for place in places if inside(other, (place,))), here)
+            assert there == here, f"{name} imports another format: {other}"
+
+
+def test_families_of_formats_do_not_know_each_other() -> None:
+    for name in modules():
+        family = name.split(".")[2:3]
+        for other in ours(name) if inside(name, ("penstock.formats",)) and family else ():
             there = other.split(".")
-            if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] != parts[2]:
-                assert there[2].startswith("_"), f"{name} imports its sibling {other}"
+            if there[:2] == ["penstock", "formats"] and len(there) > 2 and there[2] in DOORS:
+                known = there[2:3] == family or (family[0], there[2]) in BESIDE_FAMILIES
+                assert known, f"{name} imports another family: {other}"
+
+
+def test_families_of_formats_are_entered_by_their_doors() -> None:
+    used: dict[str, set[str]] = {family: set() for family in DOORS}
+    for name in modules():
+        for other in () if inside(name, ("penstock.formats",)) else ours(name):
+            parts = other.split(".")
+            if parts[:2] == ["penstock", "formats"] and len(parts) > 3:
+                used[parts[2]].add(".".join(parts[3:]))
+    assert used == DOORS
+    for family, doors in DOORS.items():
+        page = ast.get_docstring(tree_of(f"penstock.formats.{family}")) or ""
+        assert [door for door in sorted(doors) if f"`{door}`" not in page] == [], (
+            f"the page of {family} names its doors"
+        )
 
 
 def test_arithmetic_imports_only_the_seams() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.cook import PackStream as PackStream
     from penstock.formats import create as create
     from penstock.formats import open_source as open
-    from penstock.formats.webdataset.sample_types import register_sample_type as register_sample_type
+    from penstock.formats.samples.webdataset.sample_types import register_sample_type as register_sample_type
     from penstock.load import Loader as Loader
     from penstock.load import merge_states as merge_states
     from penstock.mix import Balance as Balance
@@ -74,7 +74,7 @@ _WHERE = {
     "open": "penstock.formats:open_source",
     "open_metadataset": "penstock.recipe:open_metadataset",
     "open_recipe": "penstock.recipe:open_recipe",
-    "register_sample_type": "penstock.formats.webdataset.sample_types:register_sample_type",
+    "register_sample_type": "penstock.formats.samples.webdataset.sample_types:register_sample_type",
     "repair": "penstock.check:repair",
     "subset": "penstock.mix:subset",
     "verify": "penstock.check:verify",

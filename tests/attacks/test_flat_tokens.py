@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Corrupt, PenstockError
-from penstock.formats.flat_tokens import FORMAT
+from penstock.formats.tokens.flat_tokens import FORMAT
 from penstock.store import LocalStore, MemoryStore
 from penstock.testing.counting import CountingStore
 from penstock.types import Manifest, OpenOptions
@@ -171,7 +171,7 @@ def test_blosc_frames_that_point_anywhere() -> None:
 
 
 def test_shard_indexes_that_point_anywhere() -> None:
-    from penstock.formats.flat_tokens.decode import crc32c
+    from penstock.formats.tokens.flat_tokens.decode import crc32c
 
     rng = np.random.default_rng(0)
     for which in (4, 5):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.prepare.test_energon import write_tar
+from tests.prepare.energon.test_run import write_tar
 
 import penstock as ps
 from penstock.check.lint import lint
@@ -21,11 +21,11 @@ from penstock.cli.main import main
 from penstock.compat.energon.stores import SystemFileStore
 from penstock.compat.streaming import Stream, StreamingDataset
 from penstock.errors import NotFound, PenstockError, UnsafeData
-from penstock.formats._shard_merge import merge_index
-from penstock.prepare.energon import prepare_webdataset
-from penstock.prepare.inputs import find_paths
-from penstock.prepare.media import prepare_media
+from penstock.formats.shards.merge import merge_index
+from penstock.prepare.energon.run import prepare_webdataset
+from penstock.prepare.media.run import prepare_media
 from penstock.prepare.raw import build_index
+from penstock.prepare.tokens.inputs import find_paths
 from penstock.reshape.merge import merge
 from penstock.reshape.shuffle import shuffle
 from penstock.store import _links

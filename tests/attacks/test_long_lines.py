@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from penstock.formats import get_format
-from penstock.prepare import tokenize
-from penstock.prepare.pipeline import pack
+from penstock.prepare.tokens import tokenize
+from penstock.prepare.tokens.pipeline import pack
 from penstock.store.local import LocalStore
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"

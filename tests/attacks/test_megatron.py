@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.formats.megatron import FORMAT
+from penstock.formats.tokens.megatron import FORMAT
 from penstock.store.memory import MemoryStore
 from penstock.types import OpenOptions
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import FormatError, PenstockError, UnsafeData
-from penstock.formats.pbin import FORMAT
+from penstock.formats.tokens.pbin import FORMAT
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.types import OpenOptions

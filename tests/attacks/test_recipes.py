@@ -11,9 +11,9 @@ import pytest
 
 from penstock._limits import MOST_FILES_DEEP, MOST_NAMES, MOST_NODES
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
-from penstock.formats.webdataset import braces, nvmeta
-from penstock.formats.webdataset.braces import Room, expand
-from penstock.formats.webdataset.nvmeta import Info, Splits, split_shards
+from penstock.formats.samples.webdataset import braces, nvmeta
+from penstock.formats.samples.webdataset.braces import Room, expand
+from penstock.formats.samples.webdataset.nvmeta import Info, Splits, split_shards
 from penstock.recipe import open_recipe, room
 from penstock.recipe.metadataset import open_metadataset, read_metadataset
 

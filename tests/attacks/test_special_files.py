@@ -17,12 +17,12 @@ import pytest
 import penstock as ps
 from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path, require_regular_tree
 from penstock.cli.cmd_explain import _read_state
-from penstock.compat.modalities_config import load_config
+from penstock.compat.modalities.commands.config import load_config
 from penstock.convert.rows import TableRows
 from penstock.errors import PenstockError, UnsafeData
 from penstock.formats import get_format
-from penstock.prepare.energon import prepare_webdataset
-from penstock.prepare.pipeline import pack
+from penstock.prepare.energon.run import prepare_webdataset
+from penstock.prepare.tokens.pipeline import pack
 from penstock.recipe import open_recipe
 from penstock.recipe.metadataset import read_metadataset
 from penstock.reshape.filter import _read_indices

@@ -17,9 +17,9 @@ from PIL import Image
 import penstock as ps
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock.errors import PenstockError
-from penstock.formats._sqlite import connect, connect_to_write
-from penstock.formats.folder import FORMAT as FOLDER
-from penstock.prepare.media import prepare_media
+from penstock.formats.samples.folder import FORMAT as FOLDER
+from penstock.formats.samples.sqlite import connect, connect_to_write
+from penstock.prepare.media.run import prepare_media
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.types import OpenOptions

@@ -27,8 +27,8 @@ from penstock.errors import (
     UnsafeData,
     Unsupported,
 )
-from penstock.prepare.energon import prepare_webdataset
-from penstock.prepare.media import prepare_media
+from penstock.prepare.energon.run import prepare_webdataset
+from penstock.prepare.media.run import prepare_media
 
 
 def tar_of(members: list[tuple[str, bytes]], **how: Any) -> bytes:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.compat.modalities_pack import Tokenizer, _with_special_tokens
+from penstock.compat.modalities.commands.pack import Tokenizer, _with_special_tokens
 from penstock.errors import Corrupt, PenstockError, TooLarge
-from penstock.prepare import tokenizer_json
-from penstock.prepare.decode import load_decoder
-from penstock.prepare.load_tokenizer import load_tokenizer
-from penstock.prepare.pipeline import pack
-from penstock.prepare.tokenizer_json import MOST_TOKEN_ID, no_panics, require_loadable
+from penstock.prepare.tokens import tokenizer_json
+from penstock.prepare.tokens.decode import load_decoder
+from penstock.prepare.tokens.load_tokenizer import load_tokenizer
+from penstock.prepare.tokens.pipeline import pack
+from penstock.prepare.tokens.tokenizer_json import MOST_TOKEN_ID, no_panics, require_loadable
 from penstock.store.local import LocalStore
 
 PLAIN: dict[str, Any] = {

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, ResumeMismatch
 from penstock.formats import format_names, get_format
-from penstock.formats._arrow import block_starts
+from penstock.formats.tables.arrow import block_starts
 from penstock.load import state
 from penstock.store.local import LocalStore
 from penstock.types import OpenOptions

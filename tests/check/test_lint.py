@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.check.lint import lint
 from penstock.errors import NotFound, UnsafeData
-from penstock.prepare.energon import DatasetOptions, prepare_webdataset
+from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon"
 

@@ -191,7 +191,7 @@ def _names(folder: Path) -> list[str]:
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
-    "prepare/inputs.py": "walks a local folder, and goes by where links lead",
+    "prepare/tokens/inputs.py": "walks a local folder, and goes by where links lead",
 }
 
 

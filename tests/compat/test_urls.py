@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.compat import modalities, modalities_config, modalities_data, modalities_instruct, modalities_pack
+from penstock.compat import modalities
+from penstock.compat.modalities.commands import config, data, instruct, pack
 from penstock.compat.streaming import JSONWriter, MDSWriter, Stream
 from penstock.compat.streaming.util import merge_index
 from penstock.errors import ConfigError
@@ -17,21 +18,19 @@ from penstock.errors import ConfigError
 Call = Callable[[Any], Any]
 
 CALLS: dict[str, Call] = {
-    "create_raw_data_index": lambda url: modalities_data.create_raw_data_index(url, Path("a.idx")),
-    "create_raw_data_index to": lambda url: modalities_data.create_raw_data_index(Path("a.jsonl"), url),
-    "merge_packed_data_files": lambda url: modalities_data.merge_packed_data_files([Path("a.pbin")], url),
-    "shuffle_tokenized_data": lambda url: modalities_data.shuffle_tokenized_data(Path("a.pbin"), url),
-    "shuffle_jsonl_data": lambda url: modalities_data.shuffle_jsonl_data(Path("a.jsonl"), url),
-    "create_shuffled_dataset_chunk": lambda url: modalities_data.create_shuffled_dataset_chunk(
-        [Path("a.pbin")], url, 0, 1
-    ),
-    "create_shuffled_jsonl_dataset_chunk": lambda url: modalities_data.create_shuffled_jsonl_dataset_chunk(
+    "create_raw_data_index": lambda url: data.create_raw_data_index(url, Path("a.idx")),
+    "create_raw_data_index to": lambda url: data.create_raw_data_index(Path("a.jsonl"), url),
+    "merge_packed_data_files": lambda url: data.merge_packed_data_files([Path("a.pbin")], url),
+    "shuffle_tokenized_data": lambda url: data.shuffle_tokenized_data(Path("a.pbin"), url),
+    "shuffle_jsonl_data": lambda url: data.shuffle_jsonl_data(Path("a.jsonl"), url),
+    "create_shuffled_dataset_chunk": lambda url: data.create_shuffled_dataset_chunk([Path("a.pbin")], url, 0, 1),
+    "create_shuffled_jsonl_dataset_chunk": lambda url: data.create_shuffled_jsonl_dataset_chunk(
         [Path("a.jsonl")], url, 0, 1
     ),
-    "read_file_list": lambda url: modalities_data.read_file_list(url, Path(), ".pbin"),
-    "load_config": modalities_config.load_config,
-    "create_instruction_tuning_data": modalities_instruct.create_instruction_tuning_data,
-    "pack settings": lambda url: modalities_pack.existing_file({"src_path": str(url)}, "src_path"),
+    "read_file_list": lambda url: data.read_file_list(url, Path(), ".pbin"),
+    "load_config": config.load_config,
+    "create_instruction_tuning_data": instruct.create_instruction_tuning_data,
+    "pack settings": lambda url: pack.existing_file({"src_path": str(url)}, "src_path"),
     "LargeFileLinesReader": modalities.LargeFileLinesReader,
     "LargeFileLinesReader index": lambda url: modalities.LargeFileLinesReader("a.jsonl", url),
     "EmbeddedStreamData": modalities.EmbeddedStreamData,

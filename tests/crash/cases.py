@@ -219,7 +219,7 @@ def prepared(executor: str = "inline", workers: int | None = None) -> Work:
     """The work of `prepare`."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        energon: Any = importlib.import_module("penstock.prepare.energon")
+        energon: Any = importlib.import_module("penstock.prepare.energon.run")
         energon.prepare_webdataset(
             folder / "set",
             split_ratio=(1, 0, 0),
@@ -233,7 +233,7 @@ def prepared(executor: str = "inline", workers: int | None = None) -> Work:
 
 
 def prepared_otherwise(folder: Path) -> None:
-    energon: Any = importlib.import_module("penstock.prepare.energon")
+    energon: Any = importlib.import_module("penstock.prepare.energon.run")
     energon.prepare_webdataset(folder / "set", split_ratio=(1, 1, 0), executor="inline")
 
 
@@ -457,7 +457,7 @@ VERBS = [
     Case(
         "merged index",
         write_parts,
-        lambda folder, overwrite: importlib.import_module("penstock.formats._shard_merge").merge_index(
+        lambda folder, overwrite: importlib.import_module("penstock.formats.shards.merge").merge_index(
             folder / "set", [folder / "set" / str(number) for number in (0, 1)], overwrite=overwrite
         ),
         file_of("set/index.json"),

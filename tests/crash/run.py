@@ -38,9 +38,9 @@ from verbs import VERBS
 PRELOAD = (
     "tokenizers",
     "penstock.prepare.raw",
-    "penstock.formats.pbin",
-    "penstock.prepare.pipeline",
-    "penstock.prepare.tokenize",
+    "penstock.formats.tokens.pbin",
+    "penstock.prepare.tokens.pipeline",
+    "penstock.prepare.tokens.tokenize",
     "penstock.convert",
 )
 """Imported once, before all the children that would."""

@@ -201,7 +201,7 @@ def write_parts(folder: Path) -> None:
 
 
 def merge_parts(folder: Path, overwrite: bool, *, parts: int = 2) -> None:
-    from penstock.formats._shard_merge import merge_index
+    from penstock.formats.shards.merge import merge_index
 
     merge_index(folder / "set", [folder / "set" / str(number) for number in range(parts)], overwrite=overwrite)
 
@@ -253,7 +253,7 @@ def write_tars(folder: Path) -> None:
 
 
 def prepare(folder: Path, overwrite: bool) -> None:
-    energon = importlib.import_module("penstock.prepare.energon")
+    energon = importlib.import_module("penstock.prepare.energon.run")
     options = energon.DatasetOptions(sample_type="CrudeWebdataset")
     energon.prepare_webdataset(
         folder / "set", split_ratio=(1, 0, 0), dataset=options, executor="inline", overwrite=overwrite
@@ -266,7 +266,7 @@ def see_prepared(folder: Path) -> Any:
 
 
 def prepare_otherwise(folder: Path) -> None:
-    importlib.import_module("penstock.prepare.energon").prepare_webdataset(
+    importlib.import_module("penstock.prepare.energon.run").prepare_webdataset(
         folder / "set", split_ratio=(1, 1, 0), executor="inline"
     )
 
@@ -280,7 +280,7 @@ def write_media(folder: Path) -> None:
 
 
 def prepare_media_of(folder: Path, overwrite: bool) -> None:
-    from penstock.prepare.media import prepare_media
+    from penstock.prepare.media.run import prepare_media
 
     prepare_media(folder / "media", workers=1)
 

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import get_format
-from penstock.formats.megatron.kept import KEPT
+from penstock.formats.tokens.megatron.kept import KEPT
 from penstock.store.local import LocalStore
 from penstock.testing.datasets import files_in
 from penstock.testing.faults import COUNTED, FaultStore, FaultyOs

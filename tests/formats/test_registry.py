@@ -78,7 +78,7 @@ def test_a_fitting_name_imports_one_format(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "a.pbin")], capture_output=True, text=True, check=True
     )
     found = [name for name in eval(done.stdout) if not name.startswith("penstock.formats._")]
-    assert found == ["penstock.formats.pbin"]
+    assert found == ["penstock.formats.tokens.pbin"]
 
 
 def test_names_that_fit_formats(plug_in: PlugIn) -> None:

@@ -18,8 +18,8 @@ from penstock.formats import create, open_source
 from penstock.load import Loader
 from penstock.mix import Blend
 from penstock.order import Shuffle
-from penstock.prepare.decode import load_decoder
-from penstock.prepare.load_tokenizer import load_tokenizer
+from penstock.prepare.tokens.decode import load_decoder
+from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.recipe import open_recipe, traverse_metadataset
 from penstock.store.local import LocalStore
 

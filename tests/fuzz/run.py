@@ -47,7 +47,7 @@ from PIL import Image
 from penstock.abc import SupportsKeys, is_token_source
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
-from penstock.prepare.media import prepare_media
+from penstock.prepare.media.run import prepare_media
 from penstock.store.local import LocalStore
 from penstock.types import Depth, OpenOptions
 

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.formats import format_names
-from penstock.formats.pbin import FORMAT
+from penstock.formats.tokens.pbin import FORMAT
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.prepare.energon import DatasetOptions, prepare_webdataset
-from penstock.prepare.media import prepare_media
-from penstock.prepare.media_rows import ShardMedia, media_filter
+from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
+from penstock.prepare.media.rows import ShardMedia, media_filter
+from penstock.prepare.media.run import prepare_media
 from penstock.prepare.raw import build_index
 
 FORMATS = (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)

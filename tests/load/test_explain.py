@@ -19,7 +19,7 @@ from penstock.load.describe import describe
 from penstock.load.explain import explain_document, explain_step, run_of
 from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
-from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, MemoryTokens
 

@@ -20,8 +20,8 @@ from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader
 from penstock.mix import StreamingOrder
 from penstock.mix.streaming import number_of
-from penstock.order import compat_streaming_epochs
-from penstock.order.compat_streaming_sampling import Weight
+from penstock.order.compat.streaming import epochs as epochs
+from penstock.order.compat.streaming.sampling import Weight
 from penstock.testing.memory import MemorySource
 from penstock.testing.streams import StreamLaws
 
@@ -218,7 +218,7 @@ class Kept:
 
 def test_large_epochs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = main_order(world=(1, 1, 3)).resolve(np.arange(3000))
-    monkeypatch.setattr(compat_streaming_epochs, "KEPT_FROM", 1)
+    monkeypatch.setattr(epochs, "KEPT_FROM", 1)
     kept = Kept()
     assert np.array_equal(main_order(world=(1, 1, 3), derived=kept).resolve(np.arange(3000)), expected)
     assert [array.dtype.name for array in kept.arrays.values()] == ["uint32", "int64"] * 3
@@ -233,7 +233,7 @@ def test_large_epochs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_default_files_are_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    monkeypatch.setattr(compat_streaming_epochs, "KEPT_FROM", 1)
+    monkeypatch.setattr(epochs, "KEPT_FROM", 1)
     order = main_order()
     order[0]
     assert len([*tmp_path.rglob("*.npy")]) == 2

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.cook import Cooker, Crude, cook
 from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
-from penstock.order.compat_modalities import ModalitiesShuffle
-from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.order.compat.modalities import ModalitiesShuffle
+from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.kinds import KINDS
 from penstock.recipe.schema import read_schema, recipe_schema, schema_text

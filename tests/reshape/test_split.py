@@ -13,7 +13,7 @@ from tests.reshape.datasets import DOCUMENTS, documents_in, files_in, lines_in, 
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.formats.pbin.writer import PbinWriter
+from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.reshape.split import part_counts, split
 
 

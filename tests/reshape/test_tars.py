@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, Unsupported
-from penstock.prepare.energon import DatasetOptions, prepare_webdataset
+from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
 from penstock.reshape.merge import merge
 from penstock.reshape.shuffle import shuffle
 from penstock.reshape.split import split

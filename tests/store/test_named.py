@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotFound
-from penstock.formats._sqlite import system_errors
+from penstock.formats.samples.sqlite import system_errors
 from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.testing import FaultStore, count_operations

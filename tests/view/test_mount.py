@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, UnsafeData
-from penstock.prepare.energon import prepare_webdataset
+from penstock.prepare.energon.run import prepare_webdataset
 from penstock.view.mount import Files, build_tree, mount, open_files
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon"

@@ -11,9 +11,9 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Source, Store
 from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.formats.webdataset.dataset_yaml import typed_view
-from penstock.formats.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
-from penstock.formats.webdataset.source import open_raw
+from penstock.formats.samples.webdataset.dataset_yaml import typed_view
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
+from penstock.formats.samples.webdataset.source import open_raw
 from penstock.types import Finding, OpenOptions, Sample
 
 Progress = Callable[[int, int], None]

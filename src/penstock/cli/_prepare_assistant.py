@@ -14,9 +14,9 @@ import click
 from penstock.cli._output import human_bytes, say, table
 
 if TYPE_CHECKING:
-    from penstock.formats.webdataset.find import PeekedSample
-    from penstock.formats.webdataset.splits import Assignment
-    from penstock.prepare.energon_plan import EnergonPlan
+    from penstock.formats.samples.webdataset.find import PeekedSample
+    from penstock.formats.samples.webdataset.splits import Assignment
+    from penstock.prepare.energon.plan import EnergonPlan
 
 Value = TypeVar("Value")
 
@@ -45,7 +45,7 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
     Raises:
         click.Abort: the answers end, or say no.
     """
-    from penstock.prepare.energon import peek_webdataset, plan_webdataset
+    from penstock.prepare.energon.run import peek_webdataset, plan_webdataset
 
     plan = plan_webdataset(path, exclude=options["exclude"], follow_links=options["follow_links"])
     samples = peek_webdataset(path, plan.shards, samples=_SAMPLES, follow_links=options["follow_links"])
@@ -77,7 +77,7 @@ def _show_shards(plan: EnergonPlan) -> None:
 
 
 def _show_samples(samples: list[PeekedSample]) -> None:
-    from penstock.prepare.energon_guess import show_part
+    from penstock.prepare.energon.guess import show_part
 
     say("\nThe first samples:")
     for one in samples:
@@ -91,8 +91,8 @@ def _show_samples(samples: list[PeekedSample]) -> None:
 
 
 def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) -> None:
-    from penstock.formats.webdataset.splits import by_patterns, by_ratio
-    from penstock.prepare.energon_guess import parse_patterns, parse_ratio
+    from penstock.formats.samples.webdataset.splits import by_patterns, by_ratio
+    from penstock.prepare.energon.guess import parse_patterns, parse_ratio
 
     shuffle = options["shuffle_tars"]
 
@@ -131,7 +131,7 @@ def _show_assignment(plan: EnergonPlan, assignment: Assignment) -> None:
 
 
 def _ask_dataset(plan: EnergonPlan, samples: list[PeekedSample], options: dict[str, Any], answers: Answers) -> None:
-    from penstock.prepare.energon_guess import CRUDE, MENU, dataset_options, guess, guess_fields, sample_type_named
+    from penstock.prepare.energon.guess import CRUDE, MENU, dataset_options, guess, guess_fields, sample_type_named
 
     if options["sample_type"] is not None or options["skip_dataset_yaml"]:
         return
@@ -156,8 +156,8 @@ def _ask_dataset(plan: EnergonPlan, samples: list[PeekedSample], options: dict[s
 
 def _ask_fields(chosen: str, proposed: dict[str, str], parts: list[str], samples: list[PeekedSample]) -> dict[str, str]:
     from penstock.errors import ConfigError
-    from penstock.formats.webdataset.sample_types import TYPES
-    from penstock.prepare.energon_guess import try_field
+    from penstock.formats.samples.webdataset.sample_types import TYPES
+    from penstock.prepare.energon.guess import try_field
 
     say(f"  Parts are: {', '.join(parts)}. Into JSON: json[caption]. First of several: jpg,png")
     fields: dict[str, str] = {}

@@ -28,7 +28,7 @@ def command(
     """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
-    from penstock.formats.webdataset.source import raw_details
+    from penstock.formats.samples.webdataset.source import raw_details
     from penstock.store.resolve import resolve_dataset
 
     store, root = resolve_dataset(path, follow_links=follow_links)

@@ -53,7 +53,7 @@ def command(
 def _decoder(tokenizer: str | None) -> Any:
     if tokenizer is None:
         return None
-    from penstock.prepare.decode import load_decoder
+    from penstock.prepare.tokens.decode import load_decoder
 
     return load_decoder(tokenizer)
 

@@ -27,7 +27,7 @@ def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool,
     import msgspec
 
     if no_copy:
-        from penstock.formats._shard_merge import merge_index
+        from penstock.formats.shards.merge import merge_index
 
         shards = merge_index(output, sources, overwrite=options["overwrite"], follow_links=options["follow_links"])
         emit({"path": output, "shards": shards}, as_json=as_json, text=f"{output}: an index of {shards:,} shards")

@@ -11,7 +11,7 @@ import click
 from penstock.cli._output import LocalPath, emit, json_option, progress
 
 if TYPE_CHECKING:
-    from penstock.compat.modalities_data import Done
+    from penstock.compat.modalities.commands.data import Done
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Advance = Callable[[int, str], None]
@@ -59,7 +59,7 @@ def create_raw_index(src_path: Path, index_path: Path | None, file_existence_pol
     """Index a JSONL file."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import create_raw_data_index
+        from penstock.compat.modalities.commands.data import create_raw_data_index
 
         return create_raw_data_index(src_path, index_path, file_existence_policy, progress=advance)
 
@@ -74,8 +74,8 @@ def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bo
     """Tokenise and pack an indexed JSONL file, as a YAML file says."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_config import load_config
-        from penstock.compat.modalities_pack import pack_encoded_data
+        from penstock.compat.modalities.commands.config import load_config
+        from penstock.compat.modalities.commands.pack import pack_encoded_data
 
         return pack_encoded_data(load_config(config_path), file_existence_policy, progress=advance)
 
@@ -92,7 +92,7 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: b
         raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import merge_packed_data_files
+        from penstock.compat.modalities.commands.data import merge_packed_data_files
 
         return merge_packed_data_files(src_paths, target_path, progress=advance)
 
@@ -110,7 +110,7 @@ def shuffle_tokenized_data(as_json: bool, **options: Any) -> int:
     """Shuffle the documents of a packed file."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import shuffle_tokenized_data
+        from penstock.compat.modalities.commands.data import shuffle_tokenized_data
 
         return shuffle_tokenized_data(**options, progress=advance)
 
@@ -127,7 +127,7 @@ def shuffle_jsonl_data(as_json: bool, **options: Any) -> int:
     """Shuffle the lines of a JSONL file."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import shuffle_jsonl_data
+        from penstock.compat.modalities.commands.data import shuffle_jsonl_data
 
         return shuffle_jsonl_data(**options, progress=advance)
 
@@ -143,7 +143,7 @@ def create_shuffled_dataset_chunk(
     """Make a chunk of a list of packed files, shuffled; suffixes of the list become .pbin."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import create_shuffled_dataset_chunk, read_file_list
+        from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk, read_file_list
 
         return create_shuffled_dataset_chunk(
             read_file_list(input_file_list_path, input_data_root_path, ".pbin"), **options, progress=advance
@@ -161,7 +161,7 @@ def create_shuffled_jsonl_chunk(
     """Make a chunk of a list of JSONL files, shuffled; suffixes of the list become .jsonl."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_data import create_shuffled_jsonl_dataset_chunk, read_file_list
+        from penstock.compat.modalities.commands.data import create_shuffled_jsonl_dataset_chunk, read_file_list
 
         return create_shuffled_jsonl_dataset_chunk(
             read_file_list(input_file_list_path, input_data_root_path, ".jsonl"), **options, progress=advance
@@ -177,7 +177,7 @@ def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> in
     """Render conversations by a chat template, split, index and pack them, as a YAML file says."""
 
     def work(advance: Advance) -> Done:
-        from penstock.compat.modalities_instruct import create_instruction_tuning_data
+        from penstock.compat.modalities.commands.instruct import create_instruction_tuning_data
 
         return create_instruction_tuning_data(config_file_path, progress=advance)
 

@@ -98,7 +98,7 @@ def command(
     import msgspec
 
     from penstock.prepare import PackProgress, pack
-    from penstock.prepare.inputs import find_paths
+    from penstock.prepare.tokens.inputs import find_paths
 
     if field:
         options["field"] = field

@@ -21,7 +21,7 @@ from penstock.cli._energon import (
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 if TYPE_CHECKING:
-    from penstock.prepare.energon import PrepareSummary
+    from penstock.prepare.energon.run import PrepareSummary
 
 _SHOWN = 10
 _OF_SHARDS = (
@@ -113,9 +113,9 @@ def _prepare(
     import msgspec
 
     from penstock.cli._prepare_assistant import Answers, ask_all
-    from penstock.prepare.energon import prepare_webdataset
-    from penstock.prepare.energon_guess import parse_patterns, parse_ratio
-    from penstock.prepare.media_rows import ShardMedia, media_filter
+    from penstock.prepare.energon.guess import parse_patterns, parse_ratio
+    from penstock.prepare.energon.run import prepare_webdataset
+    from penstock.prepare.media.rows import ShardMedia, media_filter
 
     if ask:
         answers = ask_all(path, options, confirm=confirm)
@@ -153,7 +153,7 @@ def _prepare(
 
 def _require_splits(path: str, options: dict[str, Any]) -> None:
     """Splits are said, or there already: without a terminal nothing can be asked."""
-    from penstock.formats.webdataset.nvmeta import SPLIT_YAML, meta_path
+    from penstock.formats.samples.webdataset.nvmeta import SPLIT_YAML, meta_path
     from penstock.store.resolve import resolve
 
     if options["split_ratio"] is not None and options["split_parts"]:
@@ -169,8 +169,8 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
     """What the options say of `dataset.yaml`, held against the first samples."""
     import json
 
-    from penstock.prepare.energon import peek_webdataset, plan_webdataset
-    from penstock.prepare.energon_guess import CRUDE, check_field_map, dataset_options, sample_type_named
+    from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
+    from penstock.prepare.energon.run import peek_webdataset, plan_webdataset
 
     name = sample_type_named(options["sample_type"])
     fields: Any = None

@@ -35,7 +35,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
     """
     import msgspec
 
-    from penstock.prepare.media import prepare_media
+    from penstock.prepare.media.run import prepare_media
 
     use_tmp_path(tmp_path)
     by, patterns = take_media(options) or ("extension", None)

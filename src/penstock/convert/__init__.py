@@ -12,7 +12,7 @@ Files: `run` the one way in · `plan`, `eos`, `tokens` for tokens · `plan_sampl
 from penstock.convert.eos import EosRule
 from penstock.convert.partitions import merge_partitions, write_partition
 from penstock.convert.run import ConvertReport, convert, token_digest
-from penstock.formats._tokens import document_runs
+from penstock.formats.tokens.common import document_runs
 
 __all__ = [
     "ConvertReport",

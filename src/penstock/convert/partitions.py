@@ -18,7 +18,7 @@ from typing import Any
 from penstock.convert.samples import GROUPED
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
-from penstock.formats._shard_merge import merge_index
+from penstock.formats.shards.merge import merge_index
 from penstock.store.resolve import resolve
 from penstock.types import Sample
 

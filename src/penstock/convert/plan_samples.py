@@ -15,9 +15,9 @@ from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, T
 from penstock.convert.samples import GROUPED, Input, RowMaker, Target
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, get_format, sniff
-from penstock.formats._shard_merge import common_layout
-from penstock.formats._shard_source import ShardSource
-from penstock.formats._shard_writer import SIZE_LIMIT_BYTES, parse_size
+from penstock.formats.shards.merge import common_layout
+from penstock.formats.shards.source import ShardSource
+from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve, resolve_dataset

@@ -17,7 +17,7 @@ from penstock._regular import require_regular_path
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
-from penstock.formats.folder.files import list_files, part_of
+from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.types import OpenOptions, Sample
 
 KEY = "__key__"

@@ -20,7 +20,7 @@ from penstock.convert.plan_samples import Asked, plan_samples
 from penstock.convert.samples import GROUPED, count_workers, finish, verify, write_at_once, write_in_groups
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import files_at
-from penstock.formats._tokens import document_runs
+from penstock.formats.tokens.common import document_runs
 from penstock.store.local import Kept, LocalStore
 from penstock.store.outputs import claimed, output_path, sweep_killed
 from penstock.store.resolve import resolve

@@ -32,8 +32,8 @@ from penstock.convert.work import (
     work_folder,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.executors import make_executor
 from penstock.formats import files_at, get_format
-from penstock.prepare.executors import make_executor
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import sweep_killed
 from penstock.store.unfinished import has_mark, remove_mark, set_mark

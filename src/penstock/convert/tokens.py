@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats._shard_source import ShardSource
+from penstock.formats.shards.source import ShardSource
 from penstock.types import Batch, Field, IntArray, Manifest, Sample, Schema, TokenArray
 
 COLUMN = "tokens"

@@ -18,10 +18,10 @@ from penstock._tree import line, tree
 from penstock.abc import Derived, Source
 from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
-from penstock.order.compat_streaming import VERSION, StreamingRun
-from penstock.order.compat_streaming_epochs import StreamingEpochs, decode_state
-from penstock.order.compat_streaming_partition import Cluster, as_original, padding_of
-from penstock.order.compat_streaming_sampling import Shares, Weight, shares_of
+from penstock.order.compat.streaming.epochs import StreamingEpochs, decode_state
+from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun
+from penstock.order.compat.streaming.partition import Cluster, as_original, padding_of
+from penstock.order.compat.streaming.sampling import Shares, Weight, shares_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, IntArray, Location, Sample, Schema
 

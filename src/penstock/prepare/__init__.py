@@ -6,13 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.prepare.pipeline import pack as pack
-    from penstock.prepare.report import Dropped as Dropped
-    from penstock.prepare.report import PackProgress as PackProgress
-    from penstock.prepare.report import PackReport as PackReport
+    from penstock.prepare.tokens.pipeline import pack as pack
+    from penstock.prepare.tokens.report import Dropped as Dropped
+    from penstock.prepare.tokens.report import PackProgress as PackProgress
+    from penstock.prepare.tokens.report import PackReport as PackReport
 
 # At first use: a worker process imports this package, and needs only a few of its modules.
-_WHERE = {"Dropped": "report", "PackProgress": "report", "PackReport": "report", "pack": "pipeline"}
+_WHERE = {
+    "Dropped": "tokens.report",
+    "PackProgress": "tokens.report",
+    "PackReport": "tokens.report",
+    "pack": "tokens.pipeline",
+}
 
 __all__ = ["Dropped", "PackProgress", "PackReport", "pack"]
 

@@ -14,11 +14,11 @@ from typing import Literal, get_args
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError
+from penstock.executors.processes import ProcessExecutor
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, require_own_index, write_index
 from penstock.formats.jsonl.energon import energon_index_path, write_energon_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.prepare.executors.processes import ProcessExecutor
 from penstock.store.outputs import claim, output_path, require_other
 from penstock.store.resolve import absolute, resolve
 

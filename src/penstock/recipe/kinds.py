@@ -19,8 +19,8 @@ from penstock.cook import Cooker, Crude, PackStream, cook
 from penstock.errors import ConfigError, UnsafeData
 from penstock.mix import Balance, Blend, Concat, Epochs, Join, Map, Stages, StreamingOrder, WithAux, subset
 from penstock.order import Sequential, Shuffle, Skip, Take
-from penstock.order.compat_modalities import ModalitiesShuffle
-from penstock.order.compat_seqax import SeqaxParams, SeqaxPass
+from penstock.order.compat.modalities import ModalitiesShuffle
+from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context

@@ -9,11 +9,11 @@ from typing import Any
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
-from penstock.formats.webdataset.dataset_yaml import typed_view
-from penstock.formats.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, meta_path, read_splits
-from penstock.formats.webdataset.sample_types import SampleType
-from penstock.formats.webdataset.source import open_raw
-from penstock.formats.webdataset.typed import TypedSource
+from penstock.formats.samples.webdataset.dataset_yaml import typed_view
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, meta_path, read_splits
+from penstock.formats.samples.webdataset.sample_types import SampleType
+from penstock.formats.samples.webdataset.source import open_raw
+from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, Sample
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats._shard_merge import copy_shards
+from penstock.formats.shards.merge import copy_shards
 from penstock.reshape.rewrite import (
     Counter,
     Output,

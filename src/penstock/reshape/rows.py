@@ -21,7 +21,7 @@ from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import get_format, sniff
-from penstock.formats._shard_source import ShardSource
+from penstock.formats.shards.source import ShardSource
 from penstock.reshape.samples import SampleRows
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile

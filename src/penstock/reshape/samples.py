@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.fields import mds_field
 from penstock.errors import ConfigError
-from penstock.formats._shard_codecs import CODECS
-from penstock.formats._shard_files import Folder, offset_table, read_whole
-from penstock.formats._shard_merge import Part, common_layout
-from penstock.formats._shard_source import ShardSource, index_folder
+from penstock.formats.shards.codecs import CODECS
+from penstock.formats.shards.files import Folder, offset_table, read_whole
+from penstock.formats.shards.merge import Part, common_layout
+from penstock.formats.shards.source import ShardSource, index_folder
 from penstock.store.local import LocalStore
 from penstock.store.network import on_network
 from penstock.types import IntArray, OpenOptions, Sample

@@ -16,9 +16,9 @@ from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import get_format
-from penstock.formats.webdataset.find import find_shards
-from penstock.formats.webdataset.manifest import side_path, webdataset_facts
-from penstock.formats.webdataset.nvmeta import (
+from penstock.formats.samples.webdataset.find import find_shards
+from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
+from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
     INFO_YAML,
@@ -27,8 +27,8 @@ from penstock.formats.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
-from penstock.formats.webdataset.shards import ShardTable, scan_shard
-from penstock.formats.webdataset.writer import WebdatasetWriter
+from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
+from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.once import Once
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Path, Progress, Written

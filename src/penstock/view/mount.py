@@ -24,9 +24,9 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
-from penstock.formats._sqlite import connect, raise_system_error
-from penstock.formats.webdataset.nvmeta import SQLITE, meta_path, read_info
-from penstock.formats.webdataset.shards import scan_shard
+from penstock.formats.samples.sqlite import connect, raise_system_error
+from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
+from penstock.formats.samples.webdataset.shards import scan_shard
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path, resolve_dataset
 

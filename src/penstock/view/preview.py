@@ -12,7 +12,7 @@ from typing import Any
 from penstock._printable import printable
 from penstock.codec.parts import IMAGE_SUFFIXES, DecodeOptions, decode_image, decode_part, suffix_of
 from penstock.errors import PenstockError
-from penstock.prepare.energon_guess import show_part
+from penstock.prepare.energon.guess import show_part
 
 _TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "jsn", "cls", "cls2", "id", "index", "inx")
 _HALF = "\u2580"

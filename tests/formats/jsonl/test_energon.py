@@ -23,7 +23,7 @@ from penstock.testing import FileServer
 from penstock.testing.strategies import for_all
 from penstock.types import OpenOptions
 
-GOLDEN = Path(__file__).parent.parent.parent / "golden" / "energon"
+GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "jsonl.json").read_text(encoding="utf-8"))
 GOOD = [name for name, one in EXPECTED.items() if "idx" in one]
 LINES = b'{"a": 1}\n\n {"b": 2} \r\n{"c": [3]}'

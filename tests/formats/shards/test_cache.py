@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.formats._shard_cache import ShardCache
+from penstock.formats.shards.cache import ShardCache
 from penstock.testing.elsewhere import in_a_fork, in_threads
 
 

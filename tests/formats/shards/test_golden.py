@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.formats._index_json import encode_index, encode_merged, parse_index
+from penstock.formats.shards.index_json import encode_index, encode_merged, parse_index
 from penstock.testing.equality import row_matches, same_samples
 
-GOLDEN = Path(__file__).parent.parent.parent / "golden" / "streaming"
+GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
 VALUES: dict[str, Any] = json.loads((GOLDEN / "shards.values.json").read_text())
 REGISTERED = {"json": "json-shards"}
 

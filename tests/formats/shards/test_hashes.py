@@ -114,7 +114,7 @@ def test_local_shards_are_checked_too(tmp_path: Path, read: Any) -> None:
 
 
 def test_a_store_without_copies_is_checked_too(tmp_path: Path) -> None:
-    from penstock.formats.mds import FORMAT
+    from penstock.formats.shards.mds import FORMAT
 
     store = MemoryStore()
     for name, data in damaged(written(tmp_path / "d", size_limit=1 << 19)).items():

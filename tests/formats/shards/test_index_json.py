@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
-from penstock.formats._index_json import KEYS, below, encode_index, encode_merged, parse_index
+from penstock.formats.shards.index_json import KEYS, below, encode_index, encode_merged, parse_index
 
 FILE = {"basename": "shard.00000.mds", "bytes": 100, "hashes": {}}
 MDS: dict[str, Any] = {

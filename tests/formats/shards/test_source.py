@@ -14,8 +14,8 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Truncated, UnsafeData, Unsupported
 from penstock.formats import get_format
-from penstock.formats._index_json import below, encode_merged, parse_index
-from penstock.formats._shard_files import HEAD_BYTES
+from penstock.formats.shards.files import HEAD_BYTES
+from penstock.formats.shards.index_json import below, encode_merged, parse_index
 from penstock.store.local import LocalStore
 from penstock.testing import FileServer
 from penstock.testing.counting import CountingStore
@@ -23,7 +23,7 @@ from penstock.testing.equality import row_matches, same, same_samples
 from penstock.testing.sources import SourceLaws
 from penstock.types import OpenOptions, Sample
 
-GOLDEN = Path(__file__).parent.parent.parent / "golden" / "streaming"
+GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
 TOKENS = {"columns": {"tokens": "ndarray:uint16", "id": "int"}}
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, PenstockError, TooLarge
-from penstock.formats import _shard_writer as shard_writer
 from penstock.formats import get_format
-from penstock.formats._shard_writer import parse_size
+from penstock.formats.shards import writer as shard_writer
+from penstock.formats.shards.writer import parse_size
 from penstock.store.memory import MemoryStore
 from penstock.store.side_file import decode_manifest
 from penstock.testing.counting import CountingStore

@@ -17,8 +17,8 @@ from penstock.compat.energon.worker import WorkerConfig
 from penstock.compat.honest import say_unused
 from penstock.cook import Crude, CrudeSample
 from penstock.errors import ConfigError
-from penstock.formats.webdataset.sample_types import SampleType
-from penstock.formats.webdataset.typed import TypedSource
+from penstock.formats.samples.webdataset.sample_types import SampleType
+from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.mix.join import JoinedSource
 from penstock.order import Sequential
 from penstock.recipe.build import Builder, multiplied, shuffled

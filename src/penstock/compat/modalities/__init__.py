@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from penstock.compat.modalities.collators import GPT2LLMCollateFn as GPT2LLMCollateFn
     from penstock.compat.modalities.collators import LossMaskingCollateFnWrapper as LossMaskingCollateFnWrapper
     from penstock.compat.modalities.collators import LossMaskingTokenConfig as LossMaskingTokenConfig
+    from penstock.compat.modalities.commands.data import FileExistencePolicy as FileExistencePolicy
+    from penstock.compat.modalities.commands.data import create_raw_data_index as create_raw_data_index
+    from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
+    from penstock.compat.modalities.commands.data import (
+        create_shuffled_jsonl_dataset_chunk as create_shuffled_jsonl_dataset_chunk,
+    )
+    from penstock.compat.modalities.commands.data import merge_packed_data_files as merge_packed_data_files
+    from penstock.compat.modalities.commands.data import shuffle_jsonl_data as shuffle_jsonl_data
+    from penstock.compat.modalities.commands.data import shuffle_tokenized_data as shuffle_tokenized_data
+    from penstock.compat.modalities.commands.pack import pack_encoded_data as pack_encoded_data
     from penstock.compat.modalities.filters import (
         create_filtered_tokenized_dataset as create_filtered_tokenized_dataset,
     )
@@ -27,42 +37,31 @@ if TYPE_CHECKING:
     from penstock.compat.modalities.packed import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
     from penstock.compat.modalities.registry import register as register
     from penstock.compat.modalities.sampler import ResumableDistributedSampler as ResumableDistributedSampler
-    from penstock.compat.modalities_data import FileExistencePolicy as FileExistencePolicy
-    from penstock.compat.modalities_data import create_raw_data_index as create_raw_data_index
-    from penstock.compat.modalities_data import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
-    from penstock.compat.modalities_data import (
-        create_shuffled_jsonl_dataset_chunk as create_shuffled_jsonl_dataset_chunk,
-    )
-    from penstock.compat.modalities_data import merge_packed_data_files as merge_packed_data_files
-    from penstock.compat.modalities_data import shuffle_jsonl_data as shuffle_jsonl_data
-    from penstock.compat.modalities_data import shuffle_tokenized_data as shuffle_tokenized_data
-    from penstock.compat.modalities_pack import pack_encoded_data as pack_encoded_data
 
-# Behind this package's name: a module of it, or one beside it.
 _WHERE = {
-    "CombinedDataset": ".packed",
-    "DatasetBatch": ".collators",
-    "EmbeddedStreamData": ".packed",
-    "FileExistencePolicy": "_data",
-    "GPT2LLMCollateFn": ".collators",
-    "LargeFileLinesReader": ".lines",
-    "LossMaskingCollateFnWrapper": ".collators",
-    "LossMaskingTokenConfig": ".collators",
-    "MemMapDataset": ".lines",
-    "PackedMemMapDatasetBase": ".packed",
-    "PackedMemMapDatasetContinuous": ".packed",
-    "PackedMemMapDatasetMegatron": ".packed",
-    "ResumableDistributedSampler": ".sampler",
-    "create_filtered_tokenized_dataset": ".filters",
-    "create_raw_data_index": "_data",
-    "create_shuffled_dataset_chunk": "_data",
-    "create_shuffled_jsonl_dataset_chunk": "_data",
-    "filter_dataset": ".filters",
-    "merge_packed_data_files": "_data",
-    "pack_encoded_data": "_pack",
-    "register": ".registry",
-    "shuffle_jsonl_data": "_data",
-    "shuffle_tokenized_data": "_data",
+    "CombinedDataset": "packed",
+    "DatasetBatch": "collators",
+    "EmbeddedStreamData": "packed",
+    "FileExistencePolicy": "commands.data",
+    "GPT2LLMCollateFn": "collators",
+    "LargeFileLinesReader": "lines",
+    "LossMaskingCollateFnWrapper": "collators",
+    "LossMaskingTokenConfig": "collators",
+    "MemMapDataset": "lines",
+    "PackedMemMapDatasetBase": "packed",
+    "PackedMemMapDatasetContinuous": "packed",
+    "PackedMemMapDatasetMegatron": "packed",
+    "ResumableDistributedSampler": "sampler",
+    "create_filtered_tokenized_dataset": "filters",
+    "create_raw_data_index": "commands.data",
+    "create_shuffled_dataset_chunk": "commands.data",
+    "create_shuffled_jsonl_dataset_chunk": "commands.data",
+    "filter_dataset": "filters",
+    "merge_packed_data_files": "commands.data",
+    "pack_encoded_data": "commands.pack",
+    "register": "registry",
+    "shuffle_jsonl_data": "commands.data",
+    "shuffle_tokenized_data": "commands.data",
 }
 
 __all__ = [
@@ -95,7 +94,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(__name__ + _WHERE[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -14,8 +14,8 @@ from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities_data import policy_name
 from penstock.convert import document_runs
 from penstock.errors import ConfigError
-from penstock.formats.pbin.source import open_pbin
-from penstock.formats.pbin.writer import create_pbin
+from penstock.formats.tokens.pbin.source import open_pbin
+from penstock.formats.tokens.pbin.writer import create_pbin
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions, TokenArray

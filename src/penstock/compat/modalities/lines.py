@@ -11,7 +11,7 @@ from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.bases import Dataset
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
-from penstock.prepare.select import make_reader, select
+from penstock.prepare.tokens.select import make_reader, select
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 

@@ -19,9 +19,9 @@ from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.megatron import OriginalMegatron
 from penstock.errors import ConfigError
-from penstock.formats.pbin.index import read_index
-from penstock.formats.pbin.layout import Problem, find_layout
-from penstock.formats.pbin.source import PbinSource, open_pbin
+from penstock.formats.tokens.pbin.index import read_index
+from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.formats.tokens.pbin.source import PbinSource, open_pbin
 from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache

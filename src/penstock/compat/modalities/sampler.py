@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.modalities.bases import Sampler
-from penstock.order.compat_modalities import RankShare, modalities_order
+from penstock.order.compat.modalities import RankShare, modalities_order
 from penstock.store.derived import DerivedCache
 
 _AT_ONCE = 1 << 14

@@ -22,8 +22,8 @@ from penstock.compat.streaming.streams import Stream, say_unused_fetching
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
 from penstock.mix.streaming import number_of
-from penstock.order.compat_streaming_epochs import decode_state
-from penstock.order.compat_streaming_sampling import Weight, shares_of
+from penstock.order.compat.streaming.epochs import decode_state
+from penstock.order.compat.streaming.sampling import Weight, shares_of
 from penstock.types import IntArray, Sample
 
 _SHOWN = (

@@ -9,7 +9,7 @@ from typing import overload
 from penstock._secrets import logger
 from penstock.compat.honest import say_unused
 from penstock.errors import ConfigError
-from penstock.formats import _shard_merge as shards
+from penstock.formats.shards import merge as shards
 from penstock.store.resolve import local_path, resolve
 
 _log = logger()

@@ -14,7 +14,7 @@ from typing import Any, Self
 from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
-from penstock.formats._index_json import INDEX_NAME
+from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store.resolve import local_path, resolve
 from penstock.types import Sample
 

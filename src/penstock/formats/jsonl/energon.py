@@ -29,10 +29,10 @@ from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats._token_checks import check_block_digests
-from penstock.formats._tokens import DATA, side_path, token_fingerprint, way_to_read
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
+from penstock.formats.tokens.checks import check_block_digests
+from penstock.formats.tokens.common import DATA, side_path, token_fingerprint, way_to_read
 from penstock.store.backup import back_up
 from penstock.store.side_file import file_facts
 from penstock.types import (

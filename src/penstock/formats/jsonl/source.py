@@ -17,11 +17,11 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats._tokens import side_path, token_fingerprint
 from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
+from penstock.formats.tokens.common import side_path, token_fingerprint
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 

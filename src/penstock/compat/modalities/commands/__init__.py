@@ -1,0 +1,1 @@
+"""What `penstock modalities …` runs: Modalities' commands over its configuration files."""

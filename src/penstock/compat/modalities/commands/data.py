@@ -1,0 +1,430 @@
+"""What `modalities data …` does with whole files: same arguments, same bytes, without its ways to lose data.
+
+Each function has the name and the arguments of Modalities' own, and returns what it did in words: a summary, and what
+came out otherwise than Modalities would have it. Memory: 48 MiB for documents held at once, 64 MiB to digest a packed
+file, 8 bytes a document, 16 bytes a line, and 4 bytes a document or line for a permutation of Modalities.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from penstock.errors import ConfigError, NotFound
+from penstock.formats import files_at, get_format
+from penstock.formats.jsonl.build import IndexedLines, index_path_for
+from penstock.formats.jsonl.index import load_lines
+from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
+from penstock.prepare.raw import build_index
+from penstock.reshape.chunk import chunk_range, require_chunk
+from penstock.reshape.merge import merge
+from penstock.reshape.reorder import TableOrder, reordered, scratch_folder
+from penstock.reshape.rewrite import Counter, Output, Progress
+from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
+from penstock.reshape.shuffle import write_in_order
+from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed, output_path, require_other
+from penstock.store.resolve import local_path, same_file
+from penstock.types import IntArray, OpenOptions
+
+
+class FileExistencePolicy(Enum):
+    """What to do where an output exists."""
+
+    SKIP = "skip"
+    ERROR = "error"
+    OVERRIDE = "override"
+
+
+POLICIES = tuple(one.value for one in FileExistencePolicy)
+
+_MODALITIES = "what Modalities reads and writes"
+_MAX_SEED = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command did.
+
+    Attributes:
+        path: what it made.
+        summary: one line for people.
+        differences: what Modalities would have done otherwise, each a sentence.
+        notes: what else is worth saying.
+    """
+
+    path: str
+    summary: str
+    differences: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+
+
+# --- what all share ------------------------------------------------------------------------------------------------
+
+
+def policy_name(policy: str | Enum) -> str:
+    """The word of a policy that is given as such, or as an enum whose value it is: Modalities' own, or ours.
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    name = policy.value if isinstance(policy, Enum) else policy
+    if name not in POLICIES:
+        raise ConfigError("no such file existence policy", found=name, expected=" | ".join(POLICIES))
+    return name
+
+
+def already_there(path: Path, policy: str, require_sound: Callable[[], None] | None = None) -> Done | None:
+    """What the policy makes of an output that is there: None to go on, and replace it once the new one is complete.
+
+    Args:
+        path: the output.
+        policy: `"skip"`, `"error"` or `"override"`.
+        require_sound: called before a file is taken for done; raises where it is not. Modalities takes any file.
+
+    Raises:
+        ConfigError: it exists and the policy is `"error"`.
+    """
+    if policy == "override" or not os.path.lexists(local_path(path, _MODALITIES)):
+        return None
+    if policy == "error":
+        raise ConfigError(
+            "the output exists",
+            path=path,
+            hint="Delete it, name another one, or pass --file_existence_policy override",
+        )
+    if require_sound is not None:
+        require_sound()
+    return Done(str(path), f"{path}: exists and is left as it is")
+
+
+def require_sound_pbin(path: Path) -> None:
+    """Refuse a packed file that is not complete; raises `ConfigError`."""
+    for finding in get_format("pbin").check(LocalStore(), str(path), OpenOptions(), "quick"):
+        if finding.severity == "error":
+            raise ConfigError(
+                "the file that is there is no complete packed file, so it is not skipped",
+                path=path,
+                found=finding.found,
+                hint="Make it anew: --file_existence_policy override",
+            )
+
+
+def _refuse_same(source: Path, target: Path, *, is_jsonl: bool = False) -> None:
+    if same_file(local_path(source, _MODALITIES), local_path(target, _MODALITIES)):
+        raise ConfigError("input and output must be different files", path=target)
+    require_other([str(source), *files_at("jsonl" if is_jsonl else "pbin", str(source))], str(target))
+
+
+def _require_file(path: Path) -> None:
+    if not os.path.isfile(local_path(path, _MODALITIES)):
+        raise NotFound("no such file", path=path, hint="Check the path")
+
+
+def _drawn(seed: int | None) -> tuple[int, str]:
+    """The seed, and what to say of one that was not given."""
+    if seed is not None:
+        return seed, ""
+    drawn = secrets.randbits(32)
+    return drawn, f", seed {drawn} (drawn; give it to get the same order again)"
+
+
+# --- create_raw_index ----------------------------------------------------------------------------------------------
+
+
+def create_raw_data_index(
+    src_path: Path,
+    index_path: Path | None = None,
+    file_existence_policy: str | Enum = "error",
+    *,
+    progress: Progress | None = None,
+) -> Done:
+    """Index a JSONL file; without `index_path` beside it, the last suffix replaced by `.idx`.
+
+    Raises:
+        Corrupt: a line is not JSON; no index is left.
+        ConfigError: the index exists, or is the file itself.
+    """
+    target = Path(index_path_for(str(src_path))) if index_path is None else index_path
+    _refuse_same(src_path, target)
+
+    def require_sound() -> None:
+        load_lines(LocalStore(), str(src_path), str(target))
+
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(target, policy, require_sound if src_path.exists() else None)
+    if skipped is not None:
+        return skipped
+    report = build_index(
+        src_path,
+        target,
+        overwrite=policy == "override",
+        progress=None if progress is None else lambda done: progress(done, "bytes"),
+    )
+    return Done(report.index_path, f"{report.index_path}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
+
+
+# --- merge_packed_data ---------------------------------------------------------------------------------------------
+
+
+def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
+    """Join packed files in the order given; of a folder all `*.pbin` inside, in byte order of their paths.
+
+    Raises:
+        ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
+        FormatError: a file is damaged.
+    """
+    for path in (*src_paths, target_path):
+        local_path(path, _MODALITIES)
+    files = [file for path in src_paths for file in _packed_files(path)]
+    if not files:
+        raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
+    report = merge(files, target_path, to="pbin", format="pbin", progress=progress)
+    done = Done(str(target_path), f"{target_path}: {report.output.samples:,} documents of {len(files)} files")
+    wrong = sum(count for _, count in report.inputs[1:])
+    if wrong:
+        done.differences.append(
+            f"the index is right; Modalities would have written {wrong:,} of its {report.output.samples:,} "
+            "documents 12 bytes too low for each file before theirs"
+        )
+    if any(path.is_dir() for path in src_paths):
+        done.differences.append("files of a folder come in the order of their paths, not of the file system")
+    return done
+
+
+def _packed_files(path: Path) -> Iterable[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted((file for file in path.glob("**/*.pbin") if file.is_file()), key=lambda file: os.fsencode(file))
+
+
+# --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------
+
+
+def shuffle_tokenized_data(
+    input_data_path: Path,
+    output_data_path: Path,
+    batch_size: int = 100,
+    file_existence_policy: str | Enum = "error",
+    seed: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Done:
+    """Write the documents of a packed file in the order of `random.Random(seed).shuffle`.
+
+    `batch_size` has no influence on the result, as in the original.
+
+    Raises:
+        ConfigError: the output exists or is the input, or there is no such batch size.
+        FormatError: the input is damaged, such as by Modalities' own merge.
+    """
+    _refuse_same(input_data_path, output_data_path)
+    if batch_size < 1:
+        raise ConfigError("no such batch size", found=batch_size, expected="1 or more")
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(output_data_path, policy, lambda: require_sound_pbin(output_data_path))
+    if skipped is not None:
+        return skipped
+    used, said = _drawn(seed)
+    rows = open_rows(input_data_path, format="pbin")
+    order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
+    output = Output(output_data_path, "pbin", policy == "override")
+    made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
+    written = write_in_order(rows, order, [rows], output, made_by, progress=progress)
+    return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
+
+
+def shuffle_jsonl_data(
+    input_data_path: Path,
+    output_data_path: Path,
+    file_existence_policy: str | Enum = "error",
+    seed: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Done:
+    """Write the lines of a file in the order of `random.Random(seed).shuffle`; they are not looked at.
+
+    Raises:
+        ConfigError: the output exists or is the input.
+    """
+    _refuse_same(input_data_path, output_data_path, is_jsonl=True)
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(output_data_path, policy)
+    if skipped is not None:
+        return skipped
+    used, said = _drawn(seed)
+    rows, unended = _all_lines(input_data_path)
+    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, policy, progress)
+    done = Done(str(output_data_path), f"{output_data_path}: {len(rows):,} lines, shuffled{said}")
+    _tell_unended(done, [input_data_path] if unended else [])
+    return done
+
+
+def _all_lines(path: Path) -> tuple[LineRows, bool]:
+    """All lines of a file, blank ones too, and whether the last one lacks its line end."""
+    _require_file(path)
+    store = LocalStore()
+    size_bytes = store.size(str(path))
+    runs = IndexedLines(store, str(path), size_bytes, validate=False)
+    lines = np.concatenate([np.empty((0, 2), np.int64), *runs])
+    unended = len(lines) > 0 and int(lines[-1].sum()) == size_bytes
+    return LineRows(lines, store, str(path), "jsonl"), unended
+
+
+def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
+    """Lines alone, without an index or a side file: what Modalities leaves."""
+    counter, store = Counter(len(rows), progress), LocalStore()
+    path = output_path(store, str(target))
+    with claimed(store, path):
+        staged = store.stage(path, overwrite=policy == "override")
+        try:
+            for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(path)):
+                staged.write(data)
+                counter.add(len(lengths))
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            raise
+
+
+def _tell_unended(done: Done, files: Sequence[Path]) -> None:
+    if files:
+        names = ", ".join(file.name for file in files[:3]) + (" and others" if len(files) > 3 else "")
+        done.differences.append(
+            f"the last line of {names} has no line end and got one; Modalities would have glued it to its successor"
+        )
+
+
+# --- create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk ----------------------------------------------------
+
+
+def read_file_list(list_path: Path, root: Path, suffix: str) -> list[Path]:
+    """The files of a list: one relative path a line, its suffix replaced.
+
+    Raises:
+        NotFound: no such list.
+        ConfigError: a blank line, or a name that takes no suffix.
+    """
+    _require_file(list_path)
+    files: list[Path] = []
+    with list_path.open(encoding="utf-8") as file:
+        lines = file.readlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            files.append(root / Path(line.strip()).with_suffix(suffix))
+        except ValueError:
+            raise ConfigError(
+                f"line {number} of the list names no file", path=list_path, found=repr(line), hint="Remove the line"
+            ) from None
+    return files
+
+
+def create_shuffled_dataset_chunk(
+    file_path_list: Sequence[Path],
+    output_chunk_file_path: Path,
+    chunk_id: int,
+    num_chunks: int,
+    file_existence_policy: str | Enum = "error",
+    global_seed: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Done:
+    """Write one chunk of each packed file, all together in the order of `numpy.random.default_rng(…).shuffle`.
+
+    Raises:
+        ConfigError: no such chunk, an empty one, different token widths, or an output that exists or is an input.
+        FormatError: a file is damaged.
+    """
+    policy = policy_name(file_existence_policy)
+    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy, require_sound_pbin)
+    if skipped is not None:
+        return skipped
+    opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
+    rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
+    seed, said = _chunk_seed(global_seed, chunk_id)
+    output = Output(output_chunk_file_path, "pbin", policy == "override")
+    made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
+    order = TableOrder(numpy_list_shuffle(len(rows), seed))
+    written = write_in_order(rows, order, opened, output, made_by, progress=progress)
+    return Done(written.path, f"{written.path}: {written.samples:,} documents, chunk {chunk_id} of {num_chunks}{said}")
+
+
+def create_shuffled_jsonl_dataset_chunk(
+    file_path_list: Sequence[Path],
+    output_chunk_file_path: Path,
+    chunk_id: int,
+    num_chunks: int,
+    file_existence_policy: str | Enum = "error",
+    global_seed: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Done:
+    """Write one chunk of the lines of each file, all together in the order of `numpy.random.default_rng(…).shuffle`.
+
+    Raises:
+        ConfigError: no such chunk, an empty one, or an output that exists or is an input.
+    """
+    policy = policy_name(file_existence_policy)
+    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy)
+    if skipped is not None:
+        return skipped
+    opened = [_all_lines(path) for path in file_path_list]
+    rows = _chunks_of([one for one, _ in opened], chunk_id, num_chunks, output_chunk_file_path)
+    seed, said = _chunk_seed(global_seed, chunk_id)
+    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, policy, progress)
+    summary = f"{output_chunk_file_path}: {len(rows):,} lines, chunk {chunk_id} of {num_chunks}{said}"
+    done = Done(str(output_chunk_file_path), summary)
+    takes_last = [chunk_range(len(one), chunk_id, num_chunks)[1] == len(one) for one, _ in opened]
+    both = zip(file_path_list, opened, takes_last, strict=True)
+    _tell_unended(done, [path for path, (_, unended), last in both if unended and last])
+    return done
+
+
+def calculate_hashed_seed(parts: Sequence[str]) -> int:
+    """Modalities' seed of several texts: the sum of their SHA-256, modulo 2^32 - 1."""
+    return sum(int(hashlib.sha256(part.encode()).hexdigest(), 16) for part in parts) % _MAX_SEED
+
+
+def _chunk_is_there(
+    files: Sequence[Path],
+    target: Path,
+    chunk_id: int,
+    num_chunks: int,
+    policy: str,
+    require_sound: Callable[[Path], None] | None = None,
+) -> Done | None:
+    require_chunk(chunk_id, num_chunks)
+    skipped = already_there(target, policy, None if require_sound is None else lambda: require_sound(target))
+    if skipped is None:
+        for file in files:
+            _refuse_same(file, target, is_jsonl=require_sound is None)
+    return skipped
+
+
+def _chunks_of(opened: Sequence[Rows], chunk_id: int, num_chunks: int, target: Path) -> JoinedRows:
+    parts = [(rows, *chunk_range(len(rows), chunk_id, num_chunks)) for rows in opened]
+    if not any(stop > first for _, first, stop in parts):
+        raise ConfigError(f"chunk {chunk_id} of {num_chunks} is empty", path=target, hint="Make fewer chunks")
+    for rows in opened:
+        if rows.dtype != opened[0].dtype:
+            raise ConfigError(
+                "tokens of different widths",
+                path=rows.path,
+                found=f"{rows.dtype.itemsize} bytes",
+                expected=f"{opened[0].dtype.itemsize} bytes, as in {opened[0].path}",
+            )
+    return JoinedRows(parts)
+
+
+def _chunk_seed(global_seed: int | None, chunk_id: int) -> tuple[int, str]:
+    if global_seed is None:
+        seed = secrets.randbits(32)
+        return seed, f", shuffled by a seed that was drawn ({seed})"
+    return calculate_hashed_seed([str(global_seed), str(chunk_id)]), ", shuffled"

@@ -1,0 +1,346 @@
+"""`pack_encoded_data` of Modalities: its settings, its tokenizers, and the lines that its index names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+<<<<<<< HEAD:src/penstock/compat/modalities_pack.py
+from penstock.compat.modalities_data import Done, already_there, policy_name, require_sound_pbin
+=======
+from penstock.compat.modalities.commands.data import Done, already_there, require_sound_pbin
+>>>>>>> main:src/penstock/compat/modalities/commands/pack.py
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.formats import create
+from penstock.formats.jsonl.build import IndexedLines, index_path_for
+from penstock.formats.jsonl.index import load_lines, remake
+from penstock.prepare import PackProgress, PackReport, pack
+from penstock.prepare.tokens.load_tokenizer import load_tokenizer
+from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
+from penstock.reshape.rewrite import Progress
+from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
+from penstock.types import IntArray
+
+_SHOWN = 5
+_SETTINGS = ("src_path", "dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")
+_COUNTS = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
+_HF_KEYS = ("pretrained_model_name_or_path", "max_length", "truncation", "padding", "special_tokens")
+_SP_KEYS = ("tokenizer_model_file",)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """The `tokenizer` section.
+
+    Attributes:
+        path: a folder with a `tokenizer.json`, or a SentencePiece model.
+        max_length: texts are cut to so many tokens; None for whole texts.
+        special_tokens: tokens of the vocabulary that become special ones.
+    """
+
+    path: str
+    max_length: int | None = None
+    special_tokens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """The `settings` section, checked; the sizes of queues and batches have no meaning here."""
+
+    src_path: Path
+    dst_path: Path
+    index_path: Path
+    jq_pattern: str
+    num_cpus: int
+    eod_token: str
+    tokenizer: Tokenizer
+    ignored: tuple[str, ...] = ()
+
+
+def pack_encoded_data(
+    config_dict: Mapping[str, Any], file_existence_policy: str | Enum = "error", *, progress: Progress | None = None
+) -> Done:
+    """Tokenise the lines that an index names and pack them, each with the EOD token behind it.
+
+    A line without a document is left out and named; those behind it are kept. Killed and called again, it goes on.
+
+    Args:
+        config_dict: what `load_config` gave.
+        file_existence_policy: `"skip"`, `"error"` or `"override"`, or Modalities' enum of them.
+        progress: told the documents done so far, and a text.
+
+    Raises:
+        ConfigError: a setting that can't be, or an output that exists.
+        NotFound: a file is missing.
+        PrepareError: no line holds a document, a killed worker, a full disk.
+    """
+    settings = read_settings(config_dict)
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(settings.dst_path, policy, lambda: require_sound_pbin(settings.dst_path))
+    if skipped is not None:
+        return skipped
+    with contextlib.ExitStack() as stack:
+        source, left_out = stack.enter_context(_indexed(settings.src_path, settings.index_path))
+        tokenizer = stack.enter_context(_with_special_tokens(settings.tokenizer))
+        report = _pack(settings, source, tokenizer, policy, progress)
+    done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
+    done.differences.extend(_losses(report))
+    if left_out:
+        done.notes.append(f"{left_out:,} lines are not in the index and are left out")
+    if settings.ignored:
+        done.notes.append(f"unknown settings are ignored: {', '.join(settings.ignored)}")
+    return done
+
+
+def read_settings(config: Mapping[str, Any]) -> PackSettings:
+    """The sections `settings` and `tokenizer` of a configuration; others are ignored, as by the original.
+
+    Raises:
+        ConfigError: a setting is missing or can't be.
+        NotFound: the source or its index is missing.
+    """
+    given = section(config, "settings")
+    for name in _COUNTS:
+        _positive(given, name)
+    src_path = existing_file(given, "src_path")
+    dst_path = given.get("dst_path")
+    index_path = given.get("index_path")
+    return PackSettings(
+        src_path=src_path,
+        dst_path=src_path.with_name(f"{src_path.stem}.pbin") if dst_path is None else path_of(given, "dst_path"),
+        index_path=existing_file({"index_path": index_path or index_path_for(str(src_path))}, "index_path"),
+        jq_pattern=text_of(given, "jq_pattern"),
+        num_cpus=_positive(given, "num_cpus") if "num_cpus" in given else os.cpu_count() or 1,
+        eod_token=text_of(given, "eod_token"),
+        tokenizer=_read_tokenizer(section(config, "tokenizer")),
+        ignored=tuple(name for name in given if name not in (*_SETTINGS, *_COUNTS)),
+    )
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a configuration that is a mapping; raises `ConfigError`."""
+    found = config.get(name)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"the configuration has no section {name!r}", found=", ".join(map(str, config)) or "nothing")
+    return cast("Mapping[str, Any]", found)
+
+
+def text_of(given: Mapping[str, Any], name: str) -> str:
+    """A setting that is a text or a path; raises `ConfigError`."""
+    value = given.get(name)
+    if not isinstance(value, str | Path):
+        raise ConfigError(f"the setting {name!r} is no text", found=repr(value))
+    return str(value)
+
+
+def path_of(given: Mapping[str, Any], name: str) -> Path:
+    """A setting that is a path of this machine; raises `ConfigError`."""
+    return Path(local_path(text_of(given, name), f"the setting {name!r}"))
+
+
+def existing_file(given: Mapping[str, Any], name: str) -> Path:
+    """A setting that names a file; raises `ConfigError` or `NotFound`."""
+    path = path_of(given, name)
+    if not path.is_file():
+        hint = "Make it: penstock modalities data create_raw_index" if name == "index_path" else "Check the path"
+        raise NotFound(f"{name}: no such file", path=path, hint=hint)
+    return path
+
+
+def _positive(given: Mapping[str, Any], name: str) -> int:
+    value = given.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"the setting {name!r} is no whole number from 1 on", found=repr(value))
+    return value
+
+
+def _read_tokenizer(given: Mapping[str, Any]) -> Tokenizer:
+    variant = given.get("variant_key")
+    if given.get("component_key") != "tokenizer" or variant not in _VARIANTS:
+        found = f"{given.get('component_key')}.{variant}"
+        raise ConfigError("no such tokenizer", found=found, expected=", ".join(f"tokenizer.{one}" for one in _VARIANTS))
+    config = section(given, "config")
+    known, read = _VARIANTS[str(variant)]
+    unknown = [name for name in config if name not in known]
+    if unknown:
+        raise ConfigError(f"{variant} has no setting {', '.join(unknown)}", expected=", ".join(known))
+    return read(config)
+
+
+def _read_hf(config: Mapping[str, Any]) -> Tokenizer:
+    if config.get("padding") == "max_length":
+        raise ConfigError("documents are never padded", found="padding: max_length", expected="false")
+    max_length = None if config.get("max_length") is None else _positive(config, "max_length")
+    if config.get("truncation") and max_length is None:
+        raise ConfigError("truncation without a length", expected="max_length", hint="Give it, or truncation: false")
+    named = config.get("special_tokens") or {}
+    if not isinstance(named, Mapping):
+        raise ConfigError("special_tokens is no mapping", found=repr(named))
+    tokens = [one for value in named.values() for one in ([value] if isinstance(value, str) else value)]
+    return Tokenizer(
+        text_of(config, "pretrained_model_name_or_path"),
+        max_length if config.get("truncation") else None,
+        tuple(tokens),
+    )
+
+
+def _read_sp(config: Mapping[str, Any]) -> Tokenizer:
+    return Tokenizer(text_of(config, "tokenizer_model_file"))
+
+
+_VARIANTS = {"pretrained_hf_tokenizer": (_HF_KEYS, _read_hf), "pretrained_sp_tokenizer": (_SP_KEYS, _read_sp)}
+
+
+# --- the work ------------------------------------------------------------------------------------------------------
+
+
+def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, progress: Progress | None) -> PackReport:
+    def told(done: PackProgress) -> None:
+        if progress is not None:
+            progress(done.documents, f"{done.input_bytes / max(1, done.total_bytes):.0%}")
+
+    def pack_to(output: Path, *, overwrite: bool) -> PackReport:
+        return pack(
+            source,
+            output,
+            tokenizer=tokenizer,
+            to="pbin",
+            jq=settings.jq_pattern,
+            eos=settings.eod_token,
+            workers=settings.num_cpus,
+            on_error="skip",
+            overwrite=overwrite,
+            restart=policy == "override",
+            progress=told,
+        )
+
+    most = settings.tokenizer.max_length
+    if most is None:
+        return pack_to(settings.dst_path, overwrite=policy == "override")
+    settings.dst_path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=settings.dst_path.parent) as folder:
+        whole = Path(folder) / settings.dst_path.name
+        report = pack_to(whole, overwrite=False)
+        return _cut(whole, settings, tokenizer, report, overwrite=policy == "override")
+
+
+def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport, *, overwrite: bool) -> PackReport:
+    """Write documents whose texts have at most `max_length` tokens, special ones counted, as transformers cuts them."""
+    most = settings.tokenizer.max_length or 0
+    spec, _ = load_tokenizer(tokenizer, LocalStore(), eos=settings.eod_token)
+    if spec.around is None:
+        raise ConfigError("with this tokenizer's post-processor documents can't be cut", path=settings.tokenizer.path)
+    rows = cast("TokenRows", open_rows(whole, format="pbin"))
+    manifest = report.manifest
+    options = {"token_bytes": rows.dtype.itemsize, "eos_id": spec.eos_id, "inputs": manifest.inputs}
+    options |= {"tokenizer": manifest.tokenizer, "tokenizer_digest": manifest.tokenizer_digest}
+    with create(settings.dst_path, format="pbin", overwrite=overwrite, **options) as writer:
+        for first, stop in runs(rows):
+            data, lengths = read_run(rows, first, stop)
+            for document in np.split(data, np.cumsum(lengths)[:-1]):
+                writer.write({"tokens": _cut_one(document, most, *spec.around, spec.eos_id)})
+        cut = writer.commit()
+    return PackReport(
+        **{name: getattr(report, name) for name in report.__slots__ if name not in ("output", "tokens", "manifest")},
+        output=str(settings.dst_path),
+        tokens=cut.num_tokens or 0,
+        manifest=cut,
+    )
+
+
+def _cut_one(
+    document: NDArray[Any], most: int, before: Sequence[int], after: Sequence[int], eos_id: int
+) -> NDArray[Any]:
+    """One document as the original would have it, which cuts a text's tokens and then appends the EOD token."""
+    # Where the last token may be the appended one or the text's own, both readings give the same.
+    appended = after[-1] != eos_id if after else len(document) < 2 or int(document[-2]) != eos_id
+    ids = document[:-1] if appended else document
+    if len(ids) > most:
+        room = max(0, most - len(before) - len(after))
+        ids = np.concatenate([ids[: len(before) + room], ids[len(ids) - len(after) :]])
+    return ids if len(ids) and int(ids[-1]) == eos_id else np.append(ids, np.array([eos_id], document.dtype))
+
+
+@contextlib.contextmanager
+def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
+    """The tokenizer's path, or that of a copy that takes more tokens of its vocabulary for special ones."""
+    if not tokenizer.special_tokens:
+        yield tokenizer.path
+        return
+    tokenizers = require("tokenizers", extra="tokenize")
+    original = Path(tokenizer.path)
+    file = str(original / "tokenizer.json")
+    if not (original / "tokenizer.json").is_file():
+        raise NotFound("this folder has no tokenizer.json", path=original)
+    data = LocalStore().get(file)
+    require_loadable(data, file)
+    loaded = parse_tokenizer(data, file)
+    vocabulary = loaded.get_vocab(with_added_tokens=True)
+    unknown = [token for token in tokenizer.special_tokens if token not in vocabulary]
+    if unknown:
+        raise ConfigError("special tokens must be in the vocabulary already", path=original, found=", ".join(unknown))
+    loaded.add_special_tokens(
+        [tokenizers.AddedToken(token, normalized=False, special=True) for token in tokenizer.special_tokens]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / original.resolve().name
+        shutil.copytree(original, copy)
+        loaded.save(str(copy / "tokenizer.json"))
+        yield str(copy)
+
+
+@contextlib.contextmanager
+def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
+    """A file of the lines that an index names, and how many it leaves out: the source itself where it names all."""
+    store = LocalStore()
+    chosen = load_lines(store, str(src_path), str(index_path))
+    size_bytes = store.size(str(src_path))
+    lines = IndexedLines(store, str(src_path), size_bytes, validate=False)
+    every: IntArray = np.concatenate([np.empty((0, 2), np.int64), *lines])
+    if np.array_equal(chosen, every):
+        yield src_path, 0
+        return
+    places = np.minimum(np.searchsorted(every[:, 0], chosen[:, 0]), max(0, len(every) - 1))
+    wrong = np.flatnonzero((every[places] != chosen).any(axis=1)) if len(every) else np.arange(len(chosen))
+    if len(wrong):
+        raise Corrupt(
+            "the index does not fit the file: it changed after its index was made, or the index is an old one",
+            path=index_path,
+            found=f"{len(wrong)} of {len(chosen)} entries that are no whole line, the first is {int(wrong[0])}",
+            hint=remake(str(src_path)),
+        )
+    rows = LineRows(chosen, store, str(src_path), "jsonl")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / src_path.name
+        with copy.open("wb") as file:
+            for first, stop in runs(rows):
+                file.write(read_run(rows, first, stop)[0].data)
+        yield copy, len(every) - len(chosen)
+
+
+def _losses(report: PackReport) -> list[str]:
+    """What to say of lines without a document."""
+    if not report.num_dropped:
+        return []
+    shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]
+    more = f" and {report.num_dropped - _SHOWN:,} more" if report.num_dropped > _SHOWN else ""
+    return [
+        f"{report.num_dropped:,} lines hold no document and are left out: {', '.join(shown)}{more}; Modalities would "
+        "have lost their batches and all documents behind the first of them"
+    ]

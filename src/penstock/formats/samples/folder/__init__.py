@@ -1,0 +1,109 @@
+"""A folder of media files, each a sample of its own, found by its path in the folder.
+
+| place | content |
+|---|---|
+| `**/*` | the files: links are followed, hidden ones count |
+| `.nv-meta/index.sqlite` | what their headers say, where it was prepared: see `penstock.formats.samples.media_index` |
+
+There is no list of the files: they are those that are there, in the byte order of their paths. Energon takes such a
+folder as auxiliary data, by name. Checked against megatron-energon 7.4.1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import penstock
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
+from penstock.formats.samples.folder.check import check_folder, digests_of, repair_folder, require_folder
+from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, list_files
+from penstock.formats.samples.folder.source import FolderSource, open_folder
+from penstock.formats.samples.folder.writer import FolderWriter, create_folder
+from penstock.store.local import LocalStore
+from penstock.store.side_file import replace_side_file
+from penstock.types import Action, Depth, Finding, Manifest, OpenOptions, Sniff, Traits
+
+_MOST_LOOKED_AT = 1000
+_TAIL_BYTES = 1 << 12
+_SUFFIXES = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
+
+
+class _Folder:
+    name = "folder"
+    traits = Traits(write=True, keys=True, remote=True, verify=True, repair=True, made_by="Megatron-Energon")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By its media index, by our side file, else by media among its first files."""
+        root = path.rstrip("/") or path
+        if not store.is_folder(root):
+            return Sniff(False, "no folder")
+        if any(store.exists(f"{root}/{NV_META}/{name}") for name in (".info.json", ".info.yaml")):
+            return Sniff(False, "a WebDataset")
+        if store.exists(f"{root}/{INDEX}"):
+            return Sniff(True, "it has a media index of Energon and no list of shards")
+        side = f"{root}/{SIDE_SUFFIX}"
+        if store.exists(side):
+            start_bytes = max(0, store.size(side) - _TAIL_BYTES)
+            if b'"format": "folder"' in store.get(side, start_bytes, _TAIL_BYTES):
+                return Sniff(True, "its side file says so")
+        if isinstance(store, LocalStore) and _holds_media(root):
+            return Sniff(True, "a folder of media files")
+        return Sniff(False, "no media index, and no media among the first files")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> FolderSource:
+        """See `source.open_folder`."""
+        return open_folder(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FolderWriter:
+        """See `writer.create_folder`."""
+        return create_folder(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_folder`."""
+        return check_folder(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `check.repair_folder`."""
+        return repair_folder(store, path, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """Digest all files, and write what is found beside them."""
+        root = require_folder(store, path)
+        names = list_files(store, root)
+        manifest = Manifest(
+            format="folder",
+            num_samples=len(names),
+            size_bytes=sum(store.size(f"{root}/{name}") for name in names),
+            block_digests={name: digests_of(store, f"{root}/{name}") for name in names if is_text(name)},
+            binding=digest(names),
+            tool=f"penstock {penstock.__version__}",
+        )
+        side = f"{root}/{SIDE_SUFFIX}"
+        replace_side_file(store, side, manifest, replace=replace)
+        return side
+
+
+def _holds_media(root: str) -> bool:
+    """Whether media are among the first files of a folder, or of the folders in it."""
+    left = _MOST_LOOKED_AT
+    folders = [root]
+    while folders and left > 0:
+        with os.scandir(folders.pop(0)) as entries:
+            for entry in entries:
+                left -= 1
+                if entry.name.lower().endswith(_SUFFIXES) and entry.is_file():
+                    return True
+                if left <= 0:
+                    break
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return False
+
+
+FORMAT = _Folder()

@@ -1,0 +1,185 @@
+"""Checking a folder of files, its media index and its side file; dropping rows of files that are gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+
+from penstock.abc import Store
+from penstock.codec.av_header import read_av_header
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import stored_media
+from penstock.errors import NotFound, PenstockError
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
+from penstock.formats.samples.media_index import MediaRow, read_rows
+from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
+from penstock.store.backup import back_up
+from penstock.store.local import LocalStore
+from penstock.store.side_file import Facts
+from penstock.types import Action, Depth, Finding, ImageMetadata, Manifest, OpenOptions
+
+STALE = "folder.media-stale"
+_MOST_FINDINGS = 20
+_SAMPLE_FILES = 256
+
+
+def check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings. Memory: the list of files, and 64 MiB.
+
+    `quick` compares names: those of the side file and of the media index with those that are there. `sample` also
+    digests 256 files and looks at the headers of 256 media, `full` at all of them.
+
+    Raises:
+        NotFound: no such folder.
+    """
+    root = path.rstrip("/") or path
+    names = list_files(store, root)
+    findings = [*_check_side_file(store, root, names, depth), *_check_media(store, root, set(names), depth)]
+    if not names:
+        findings.append(Finding("folder.empty", "warning", path, None, "no file", None, "Check what was written"))
+    return findings
+
+
+def _some(names: Sequence[str], depth: Depth) -> Sequence[str]:
+    if depth == "quick":
+        return ()
+    return names if depth == "full" else names[:: max(1, len(names) // _SAMPLE_FILES)]
+
+
+def _listed(findings: Iterable[Finding], root: str) -> Iterator[Finding]:
+    """The first findings one by one, the others as a count."""
+    last, count = None, 0
+    for count, last in enumerate(findings, 1):
+        if count <= _MOST_FINDINGS:
+            yield last
+    if last is not None and count > _MOST_FINDINGS:
+        yield Finding(last.code, last.severity, root, None, f"{count - _MOST_FINDINGS} more of these", None, last.fix)
+
+
+# --- the side file -----------------------------------------------------------------------------------------------
+
+
+def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth) -> Iterator[Finding]:
+    manifest, findings = check_side_file("folder", store, root, f"{root}/{SIDE_SUFFIX}", lambda: Facts("folder"))
+    yield from findings
+    if manifest is None or findings:
+        return
+    known, there = manifest.block_digests, set(names)
+    missing = [Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, RESTORE)
+               for name in known if name not in there]  # fmt: skip
+    yield from _listed(missing, root)
+    what = "a file that the side file does not know"
+    added = [Finding("folder.added", "error", f"{root}/{name}", None, what, None, RESTORE)
+             for name in names if name not in known and is_text(name)]  # fmt: skip
+    yield from _listed(added, root)
+    if not missing and not added and manifest.num_samples != len(names):
+        told = f"{manifest.num_samples}, as the side file says"
+        yield Finding("folder.changed", "error", root, None, f"{len(names)} files", told, RESTORE)
+    chosen = [name for name in _some(names, depth) if name in known]
+    yield from _listed(_changed(store, root, chosen, manifest, RESTORE), root)
+
+
+def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest, fix: str) -> Iterator[Finding]:
+    for name in names:
+        path = f"{root}/{name}"
+        digests = digests_of(store, path)
+        known = manifest.block_digests[name]
+        if digests != known:
+            pairs = enumerate(zip(digests, known, strict=False))
+            block = next((place for place, (found, told) in pairs if found != told), min(len(digests), len(known)))
+            what = "other bytes than were written"
+            yield Finding("folder.changed", "error", path, block * BLOCK_BYTES, what, None, fix)
+
+
+def digests_of(store: Store, path: str) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of a file."""
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()
+
+
+# --- the media index ---------------------------------------------------------------------------------------------
+
+
+def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iterator[Finding]:
+    path = f"{root}/{INDEX}"
+    if not store.exists(path):
+        return
+    try:
+        with system_errors(path), closing(connect(store, path)) as connection:
+            rows = list(read_rows(connection, path=path))
+    except (sqlite3.Error, PenstockError) as error:
+        what = error.what if isinstance(error, PenstockError) else str(error)
+        fix = f"Make it again: `penstock prepare-media {root}`"
+        yield Finding("folder.media-index", "error", path, None, what, "the tables of a media index", fix)
+        return
+    drop = f"`penstock repair {root} --write` drops it, and so does `penstock prepare-media {root}`"
+    stale = (Finding(STALE, "warning", path, None, f"a row of {row.name!r}, which is not there", None, drop)
+             for row in rows if row.name not in there)  # fmt: skip
+    yield from _listed(stale, root)
+    known = {row.name: row for row in rows if row.name in there}
+    chosen = _some(sorted(known), depth)
+    yield from _listed(_differing(store, root, [known[name] for name in chosen]), root)
+
+
+def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Finding]:
+    for row in rows:
+        path = f"{root}/{row.name}"
+        media = stored_media(store, path, 0, store.size(path))
+        fix = f"Read it again: `penstock prepare-media {root}`"
+        try:
+            if isinstance(row.metadata, ImageMetadata):
+                found: object = read_image_header(media)
+                differs = found != row.metadata
+            else:
+                found = read_av_header(media)
+                differs = found is None
+        except PenstockError as error:
+            found, differs = error.what, True
+        if differs:
+            yield Finding("folder.media-differs", "warning", path, None, str(found), str(row.metadata), fix)
+
+
+# --- repair ------------------------------------------------------------------------------------------------------
+
+
+def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+    """Drop rows of files that are gone from the media index; the old index stays as `index.sqlite.bak`."""
+    if not any(finding.code == STALE for finding in findings) or not isinstance(store, LocalStore):
+        return []
+    root = path.rstrip("/") or path
+    index = f"{root}/{INDEX}"
+    if write:
+        there = set(list_files(store, root))
+        with tempfile.TemporaryDirectory() as scratch:
+            local = os.path.join(scratch, "index.sqlite")
+            shutil.copyfile(store.real_path(index), local)
+            with system_errors(local), closing(connect_to_write(local)) as connection:
+                connection.execute("BEGIN")
+                rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
+                gone = [row for row in rows if row[0] not in there]
+                connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
+                connection.execute("COMMIT")
+            back_up(store, index)
+            mended = store.stage(index, overwrite=True)
+            try:
+                mended.append_file(local)
+                mended.commit()
+            finally:
+                mended.abort()
+    return [Action(STALE, index, "rows of files that are gone are dropped; the old index is kept beside it", write)]
+
+
+def require_folder(store: Store, path: str) -> str:
+    """The folder's path without a slash at its end; raises `NotFound`."""
+    root = path.rstrip("/") or path
+    if not store.is_folder(root):
+        raise NotFound("no such folder", path=path, hint="Check the path")
+    return root

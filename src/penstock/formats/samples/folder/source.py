@@ -1,0 +1,197 @@
+"""Reading a folder of media files: by number, in the byte order of names, and by name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import xxhash
+
+from penstock._columns import stack
+from penstock._index import as_index, as_indices
+from penstock._secrets import redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.folder.files import INDEX, list_files, part_of, path_of
+from penstock.formats.samples.media_index import connect_media, read_metadata
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
+
+RESTORE_KIND = "Folder"
+_NO_FILE = {errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
+
+
+def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
+    """Open a folder; its files are listed when the first is asked for.
+
+    Raises:
+        NotFound: no such folder.
+    """
+    root = path.rstrip("/") or path
+    if not store.is_folder(root):
+        raise NotFound("no such folder", path=path, hint="Check the path")
+    return FolderSource(store, root, options)
+
+
+class FolderSource:
+    """The files of one folder; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    A sample is one file: `{"__key__": its path, "<part>": value}`, where the part is what follows the first dot of its
+    name. With `raw=True` the value is its bytes, and `__restore_key__`, `__sources__` and `__subflavors__` are there.
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+        self.path = path
+        self._store = store
+        self._options = options
+        self._decode = None if options.raw else DecodeOptions(trust=options.trust)
+        self._known_names: list[str] | None = None
+        self._places: dict[str, int] | None = None
+        self._fingerprint: str | None = None
+        self._local = threading.local()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_folder, (self._store, self.path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """The key, and open for the parts; with `columns`, these."""
+        names = self._options.columns or ("__key__",)
+        return Schema(tuple(Field(name, "text" if name == "__key__" else "part") for name in names), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all names, and of a sample of at most 16 files."""
+        if self._fingerprint is None:
+            names = xxhash.xxh3_128()
+            for name in self._names:
+                names.update(os.fsencode(name) + b"\n")
+            files = [(name, f"{self.path}/{name}") for name in self._names]
+            self._fingerprint = sample_fingerprint(self._store, "folder", names.digest(), files)
+        return self._fingerprint
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._sample(as_index(index, len(self._names)))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the files at `indices`: int64[k]; a part that a file is not is None in its row."""
+        return stack(list(map(self._sample, as_indices(indices, len(self._names)).tolist())))
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(self._sample, range(len(self._names)))
+
+    def extent(self, index: int, /) -> Extent:
+        """The whole file."""
+        path = f"{self.path}/{self._names[as_index(index, len(self._names))]}"
+        return Extent(path, 0, self._store.size(path))
+
+    def key_of(self, index: int, /) -> str:
+        """Path of file `index` in the folder."""
+        return self._names[as_index(index, len(self._names))]
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the file with this path; raises `NotFound`."""
+        if self._places is None:
+            self._places = {name: place for place, name in enumerate(self._names)}
+        if key not in self._places:
+            raise NotFound(f"no file of the name {key!r}", path=self.path)
+        return self._places[key]
+
+    def get(self, name: str, /) -> bytes:
+        """The bytes of one file, by its path in the folder.
+
+        Raises:
+            NotFound: no such file.
+            UnsafeData: the name leaves the folder.
+        """
+        try:
+            return self._store.get(path_of(self.path, name))
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            raise NotFound(
+                f"no file of the name {name[:200]!r}", path=self.path, hint="Names are paths in it"
+            ) from None
+
+    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """What the media index knows of one file, by its path in the folder; raises `NotFound`."""
+        connection = self._connection()
+        path = f"{self.path}/{INDEX}"
+        found = None if connection is None else read_metadata(connection, name, path=path)
+        if found is None:
+            hint = f"Make them: `penstock prepare-media {self.path}`"
+            raise NotFound(f"no media metadata of {name!r}", path=self.path, hint=hint)
+        return found
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        given = self._options
+        options: dict[str, Any] = {"raw": True} if given.raw else {}
+        options |= {"trust": True} if given.trust else {}
+        options |= {"columns": list(given.columns)} if given.columns is not None else {}
+        options |= {"follow_links": True} if given.follow_links else {}
+        return {"kind": "open", "format": "folder", "path": redact(self.path), **options}
+
+    def summary(self) -> str:
+        """One line: path, and the number of files where it is known."""
+        files = None if self._known_names is None else len(self._known_names)
+        return line("folder", {"path": self.path, "files": files}, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    @property
+    def _names(self) -> list[str]:
+        # Two threads may both come here: they list the same files, and one copy goes.
+        if self._known_names is None:
+            self._known_names = list_files(self._store, self.path)
+        return self._known_names
+
+    def _sample(self, place: int) -> Sample:
+        name = self._names[place]
+        path = f"{self.path}/{name}"
+        data = self._store.get(path)
+        part = part_of(name)
+        sample: Sample = {"__key__": name}
+        if self._decode is None:
+            sample |= {
+                "__restore_key__": (RESTORE_KIND, place),
+                "__sources__": (SourceInfo(self.path, place, name, (name,)),),
+                part: data,
+                "__subflavors__": {},
+            }
+        else:
+            try:
+                sample[part] = decode_part(part, data, self._decode)
+            except PenstockError as error:
+                error.path = error.path or path
+                raise
+        columns = self._options.columns
+        return sample if columns is None else {one: sample[one] for one in columns if one in sample}
+
+    def _connection(self) -> sqlite3.Connection | None:
+        """This thread's connection to the media index; None where there is no such file."""
+        local = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            path = f"{self.path}/{INDEX}"
+            if not self._store.exists(path):
+                return None
+            local.connection = connect_media(self._store, path)
+            local.pid = os.getpid()
+        return local.connection

@@ -1,0 +1,146 @@
+"""Writing a folder of files: nothing is visible before all of them are durable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import penstock
+from penstock._digest import digest
+from penstock.abc import StagedFolder, Store, SupportsFolders
+from penstock.codec.hashes import BlockHasher
+from penstock.codec.parts import encode_part
+from penstock.errors import ConfigError, Unsupported
+from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
+from penstock.store.outputs import open_folder, output_path
+from penstock.store.side_file import encode_manifest, load_manifest
+from penstock.types import Batch, Manifest, Sample
+
+_META = frozenset(("__key__", "__restore_key__", "__sources__", "__subflavors__", "__shard__"))
+
+
+def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FolderWriter:
+    """A writer for a folder of files.
+
+    Raises:
+        ConfigError: an option, as there are none, or a folder that exists.
+        Unsupported: a store that can't make folders visible at once.
+    """
+    if options:
+        raise ConfigError(f"unknown option {', '.join(sorted(options))}", path=path, expected="no options")
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("folders are written to local disks alone", path=path, hint="Write it here and copy it")
+    path = output_path(store, path.rstrip("/") or path)
+    return FolderWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite))
+
+
+def own_files(store: Store, folder: str) -> list[str] | None:
+    """The files that the side file of a folder lists, and what is kept beside them; None where there is none."""
+    manifest = load_manifest(store, f"{folder}/{SIDE_SUFFIX}")
+    if manifest is None or manifest.format != "folder":
+        return None
+    return [*manifest.block_digests, INDEX, f"{INDEX}{SIDE_SUFFIX}", SIDE_SUFFIX]
+
+
+class FolderWriter:
+    """Writes each part of a sample as a file; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    A file's name is `<key>.<part>`; a sample of one part whose key ends in `.<part>` already gives its file's name.
+    """
+
+    def __init__(self, path: str, folder: StagedFolder) -> None:
+        self._path = path
+        self._folder = folder
+        self._digests: dict[str, tuple[str, ...]] = {}
+        self._size_bytes = 0
+        self._open = True
+
+    def write(self, sample: Sample, /) -> None:
+        """Add the files of one sample.
+
+        Raises:
+            ConfigError: a name that is no name for a file or is there already, or a value that its part can't hold.
+        """
+        self._require_open()
+        key = sample.get("__key__")
+        parts = {name: value for name, value in sample.items() if name not in _META and value is not None}
+        if not isinstance(key, str) or not parts:
+            found = ", ".join(sample) or "nothing"
+            raise ConfigError("a sample needs __key__ and a part", path=self._path, found=found)
+        for part, value in parts.items():
+            name = key if len(parts) == 1 and part_of(key) == part else f"{key}.{part}"
+            self._add(require_name(name, self._path), encode_part(part, value))
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add k samples given as columns; None where a sample lacks a part."""
+        names = list(batch)
+        for values in zip(*batch.values(), strict=True):
+            self.write(dict(zip(names, values, strict=True)))
+
+    def commit(self) -> Manifest:
+        """Make the folder visible, durably."""
+        self._require_open()
+        self._open = False
+        manifest = Manifest(
+            format="folder",
+            num_samples=len(self._digests),
+            size_bytes=self._size_bytes,
+            block_digests=self._digests,
+            binding=digest(sorted(self._digests, key=os.fsencode)),
+            tool=f"penstock {penstock.__version__}",
+        )
+        try:
+            side = self._folder.stage(SIDE_SUFFIX)
+            try:
+                side.write(encode_manifest(manifest))
+                side.commit()
+            except BaseException:
+                side.abort()
+                raise
+            self._folder.commit()
+        except BaseException:
+            self.abort()
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._folder.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    def _add(self, name: str, data: bytes) -> None:
+        if name in self._digests:
+            raise ConfigError("two samples make the same file", path=self._path, found=name)
+        try:
+            staged = self._folder.stage(name)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise ConfigError("a name is both a file and a folder", path=self._path, found=str(error)) from None
+        try:
+            staged.write(data)
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            self.abort()
+            raise
+        hasher = BlockHasher()
+        hasher.update(data)
+        self._digests[name] = hasher.finish()
+        self._size_bytes += len(data)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)

@@ -1,0 +1,193 @@
+"""The two tables of `index.sqlite` that know media files: of a WebDataset, and of a folder.
+
+| table | columns |
+|---|---|
+| `media_metadata` | `entry_key`: full name of the file, `metadata_type`: `image` or `av`, `metadata_json` |
+| `media_filters` | `filter_id`, `strategy`: `EXTENSION`, `HEADER` or `GLOB`, `patterns`, `created_at_utc` |
+
+The JSON is compact and has the fields of `ImageMetadata` or `AVMetadata` in their order, those that are None left out.
+A run of a preparation is a filter; rows are those of all filters together. Tables are those of Energon 7.3 and 7.4.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, FormatError
+from penstock.formats.samples.sqlite import connect, raise_system_error
+from penstock.types import AVMetadata, ImageMetadata, MediaMetadata
+
+METADATA, FILTERS = "media_metadata", "media_filters"
+STRATEGIES = ("EXTENSION", "HEADER", "GLOB")
+
+_TABLES = {
+    METADATA: "CREATE TABLE media_metadata ( entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, "
+    "metadata_json TEXT NOT NULL )",
+    FILTERS: "CREATE TABLE media_filters ( filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, "
+    "patterns TEXT, created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns) )",
+}
+_COLUMNS = {
+    METADATA: {"entry_key", "metadata_type", "metadata_json"},
+    FILTERS: {"filter_id", "strategy", "patterns", "created_at_utc"},
+}
+_KINDS: dict[str, type[ImageMetadata] | type[AVMetadata]] = {"image": ImageMetadata, "av": AVMetadata}
+_REMAKE = "Make it again: `penstock prepare-media`"
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRow:
+    """What is known of one file: its full name, and its metadata."""
+
+    name: str
+    metadata: MediaMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFilter:
+    """Which files a preparation looked at.
+
+    Attributes:
+        strategy: one of `STRATEGIES`.
+        patterns: of `GLOB`, joined by commas; else empty.
+    """
+
+    strategy: str
+    patterns: str = ""
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+def encode_metadata(metadata: MediaMetadata) -> tuple[str, str]:
+    """`(metadata_type, metadata_json)`."""
+    known = {field.name: getattr(metadata, field.name) for field in fields(metadata)}
+    text = msgspec.json.encode({name: value for name, value in known.items() if value is not None})
+    return ("image" if isinstance(metadata, ImageMetadata) else "av"), text.decode()
+
+
+def decode_metadata(kind: str, text: str) -> MediaMetadata:
+    """The metadata of a row.
+
+    Raises:
+        FormatError: no such kind, or no such JSON.
+    """
+    if kind not in _KINDS:
+        raise FormatError("no such kind of media metadata", found=str(kind)[:40], expected=" | ".join(_KINDS))
+    try:
+        return msgspec.json.decode(text, type=_KINDS[kind])
+    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
+        raise FormatError("media metadata that can't be read", found=str(error)) from None
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def connect_media(store: Store, path: str) -> sqlite3.Connection:
+    """A read-only connection to an index; raises `Corrupt` where it is no database that may be read."""
+    try:
+        return connect(store, path)
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from None
+
+
+def has_table(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether one of the two tables is there, with all its columns.
+
+    Raises:
+        sqlite3.Error: the file is no database.
+    """
+    found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+    return _COLUMNS[table] <= found
+
+
+def read_metadata(connection: sqlite3.Connection, name: str, *, path: str) -> MediaMetadata | None:
+    """What is known of one file; None where nothing is.
+
+    Args:
+        connection: of `index.sqlite`.
+        name: full name of the file.
+        path: of the database, for errors.
+
+    Raises:
+        Corrupt: the file is no database, or its row is wrong.
+    """
+    query = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?"
+    try:
+        row = connection.execute(query, (name,)).fetchone() if has_table(connection, METADATA) else None
+    except UnicodeEncodeError:
+        return None  # no text: the table can't hold it
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from None
+    return None if row is None else _decoded(name, row[0], row[1], path)
+
+
+def read_rows(connection: sqlite3.Connection, *, path: str) -> Iterator[MediaRow]:
+    """All rows, in the byte order of their names; raises `Corrupt`."""
+    try:
+        if not has_table(connection, METADATA):
+            return
+        query = "SELECT entry_key, metadata_type, metadata_json FROM media_metadata ORDER BY entry_key"
+        for name, kind, text in connection.execute(query):
+            yield MediaRow(str(name), _decoded(str(name), kind, text, path))
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from None
+
+
+def read_filters(connection: sqlite3.Connection, *, path: str) -> list[tuple[MediaFilter, str]]:
+    """Filters in the order in which they were added, and when; raises `Corrupt`."""
+    try:
+        if not has_table(connection, FILTERS):
+            return []
+        query = "SELECT strategy, patterns, created_at_utc FROM media_filters ORDER BY filter_id"
+        return [(MediaFilter(str(how), what or ""), str(when)) for how, what, when in connection.execute(query)]
+    except sqlite3.Error as error:
+        raise _damaged(path, error) from None
+
+
+def _decoded(name: str, kind: Any, text: Any, path: str) -> MediaMetadata:
+    try:
+        return decode_metadata(kind, text)
+    except FormatError as error:
+        raise Corrupt(f"{error.what}, of {name!r}", path=path, found=error.found, hint=_REMAKE) from None
+
+
+def _damaged(path: str, error: sqlite3.Error) -> Corrupt:
+    raise_system_error(error, path)
+    return Corrupt("no index of media", path=path, found=str(error), hint=_REMAKE)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make the two tables where they are not there."""
+    for table, statement in _TABLES.items():
+        if not has_table(connection, table):
+            connection.execute(statement)
+
+
+def add_filters(connection: sqlite3.Connection, filters: Iterable[tuple[MediaFilter, str]]) -> None:
+    """Add filters, each with when; one that is there stays as it is."""
+    # "INSERT OR IGNORE" would use up a number.
+    known = {(how, what) for how, what in connection.execute("SELECT strategy, patterns FROM media_filters")}
+    for one, created_at in filters:
+        if (one.strategy, one.patterns) not in known:
+            known.add((one.strategy, one.patterns))
+            connection.execute(
+                "INSERT INTO media_filters (strategy, patterns, created_at_utc) VALUES (?, ?, ?)",
+                (one.strategy, one.patterns, created_at),
+            )
+
+
+def put_rows(connection: sqlite3.Connection, rows: Iterable[MediaRow]) -> None:
+    """Add rows, or replace those of the same names."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)",
+        ((row.name, *encode_metadata(row.metadata)) for row in rows),
+    )

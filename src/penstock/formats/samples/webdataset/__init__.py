@@ -1,0 +1,101 @@
+"""WebDataset: samples in tar shards, with the metadata of Energon beside them.
+
+| place | content |
+|---|---|
+| `**/*.tar` | shards: the members `<key>.<part>` that follow each other make one sample; see `names`, `tar` |
+| `<shard>.tar.idx` | where each sample begins; see `shards` |
+| `.nv-meta/.info.json`, `.info.yaml` | shards and their numbers of samples; see `nvmeta` |
+| `.nv-meta/split.yaml`, `split.json` | splits and what they leave out |
+| `.nv-meta/dataset.yaml` | what samples become |
+| `.nv-meta/index.sqlite`, `index.uuid` | samples and parts by name, media metadata; see `sqlite_index`, `lookup` |
+
+Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against what 2.3 to 7.3 left.
+
+Files: `tar` headers · `names` keys and parts · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists ·
+`sqlite_index` the index made · `lookup` the index read · `open_shards`, `samples`, `places`, `source` reading.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.abc import Source, Store
+from penstock.formats.samples.webdataset.check import check_webdataset
+from penstock.formats.samples.webdataset.manifest import write_webdataset_manifest
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
+from penstock.formats.samples.webdataset.repair import repair_webdataset
+from penstock.formats.samples.webdataset.source import open_webdataset
+from penstock.formats.samples.webdataset.writer import WebdatasetWriter, create_webdataset
+from penstock.store.local import LocalStore
+from penstock.types import Action, Depth, Finding, OpenOptions, Sample, Sniff, Traits
+
+_MOST_LOOKED_AT = 1000
+
+
+class _Webdataset:
+    name = "webdataset"
+    traits = Traits(
+        write=True,
+        keys=True,
+        splits=True,
+        remote=True,
+        verify=True,
+        repair=True,
+        made_by="Megatron-Energon, webdataset",
+    )
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the list of shards in `.nv-meta`, else by tars in the folder."""
+        root = path.rstrip("/") or path
+        for name in (INFO_JSON, INFO_YAML):
+            if store.exists(meta_path(root, name)):
+                return Sniff(True, f"it has {name} of Energon")
+        if not store.is_folder(root):
+            return Sniff(False, "no folder")
+        if isinstance(store, LocalStore) and _holds_tars(root):
+            return Sniff(True, "a folder of tar shards, not prepared")
+        return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
+        """See `source.open_webdataset`."""
+        return open_webdataset(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
+        """See `writer.create_webdataset`."""
+        return create_webdataset(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_webdataset`."""
+        return check_webdataset(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_webdataset`."""
+        return repair_webdataset(store, path, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `manifest.write_webdataset_manifest`."""
+        return write_webdataset_manifest(store, path, options, replace=replace)
+
+
+def _holds_tars(root: str) -> bool:
+    """Whether tars are among the first files of a folder, or of the folders in it."""
+    left = _MOST_LOOKED_AT
+    folders = [root]
+    while folders and left > 0:
+        with os.scandir(folders.pop(0)) as entries:
+            for entry in entries:
+                left -= 1
+                if entry.name.endswith(SHARD_SUFFIXES) and entry.is_file():
+                    return True
+                if left <= 0:
+                    break
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return False
+
+
+FORMAT = _Webdataset()

@@ -1,0 +1,428 @@
+"""Checking a prepared WebDataset: never writes, never raises for what is on disk.
+
+Quick: the files of `.nv-meta`, the whole index of each shard, the tables of `index.sqlite`, and the side file. Sample:
+some samples, and the counts and keys in `index.sqlite`. Full: every header to the end of each shard, held against both
+indexes; JSON parts; and the digests of the side file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.formats._problems import Problem
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.samples.sqlite import connect, system_errors
+from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
+from penstock.formats.samples.webdataset.find import find_shards
+from penstock.formats.samples.webdataset.lookup import SqliteIndex
+from penstock.formats.samples.webdataset.manifest import digests_of, side_path, webdataset_facts
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    INFO_JSON,
+    INFO_YAML,
+    SPLIT_YAML,
+    SQLITE,
+    Info,
+    Splits,
+    document,
+    meta_path,
+    read_info,
+    read_splits,
+    split_shards,
+)
+from penstock.formats.samples.webdataset.open_shards import OpenShards
+from penstock.formats.samples.webdataset.samples import parse
+from penstock.formats.samples.webdataset.shards import ShardTable, index_path, scan_shard
+from penstock.types import Depth, Finding, OpenOptions
+
+REMAKE = "`penstock repair --write`, or `penstock prepare --tar-index-only`"
+_PREPARE = "Prepare it again: `penstock prepare --overwrite`"
+_FETCH = "Fetch or pack this shard again, then prepare the dataset again"
+_SAMPLES = 32
+_MOST_SAID = 20
+_JSON_PARTS = (".json", ".jsn")
+_MOST_JSON_BYTES = 1 << 26
+
+
+def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings of a dataset; see `penstock.abc.Format.check`.
+
+    Raises:
+        NotFound: nothing is there.
+    """
+    root = path.rstrip("/") or path
+    # A server of plain files knows no folders.
+    if not any(map(store.exists, (root, meta_path(root, INFO_JSON), meta_path(root, INFO_YAML)))):
+        raise NotFound("no such file or folder", path=root, hint="Check the path")
+    return [problem.finding() for problem in _problems(store, root, depth)]
+
+
+def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
+    try:
+        info = read_info(store, root)
+    except PenstockError as error:
+        yield _of_error("info", error, _PREPARE)
+        return
+    splits = yield from _check_splits(store, root, info)
+    yield from _check_dataset(store, root)
+    yield from _check_list(store, root, info)
+    whole = True
+    for problem in _check_indexes(store, root, info):
+        whole = False
+        yield problem
+    yield from _check_sqlite(store, root, info, depth)
+    yield from _check_side_file(store, root, info, depth)
+    if depth == "quick":
+        return
+    if depth == "sample":
+        if whole and splits is not None:
+            yield from _check_samples(store, root, info)
+        return
+    for number, shard in enumerate(info.counts):
+        yield from _limited(_check_shard(store, root, info, number, shard))
+    if not store.exists(meta_path(root, SQLITE)):
+        yield from _check_keys(store, root, info)
+
+
+# --- the lists ---------------------------------------------------------------------------------------------------
+
+
+def _check_splits(store: Store, root: str, info: Info) -> Iterator[Problem]:
+    path = meta_path(root, SPLIT_YAML)
+    try:
+        splits = read_splits(store, root)
+    except PenstockError as error:
+        yield _of_error("splits", error, "Mend the file")
+        return None
+    if splits.name is None:
+        what = "no splits: all shards are opened as one"
+        yield Problem("webdataset.splits", Corrupt, path, what, f"Give it splits: {_PREPARE}", severity="warning")
+    elif (empty := _empty_value(document(store, meta_path(root, splits.name)))) is not None:
+        what = f"nothing stands after `{empty}:`, which Energon can't read"
+        fix = "Write [] there, or what got lost"
+        yield Problem("webdataset.splits", Corrupt, meta_path(root, splits.name), what, fix)
+    yield from _check_each_split(root, info, splits)
+    return splits
+
+
+def _empty_value(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return "split_parts"
+    parts = value.get("split_parts")
+    named = {**value, **(parts if isinstance(parts, dict) else {})}
+    return next((name for name, one in named.items() if one is None), None)
+
+
+def _check_each_split(root: str, info: Info, splits: Splits) -> Iterator[Problem]:
+    used: set[str] = set()
+    for split in splits.parts:
+        try:
+            shards, _ = split_shards(info, splits, split, root)
+        except PenstockError as error:
+            yield _of_error("splits", error, "Mend the list")
+            continue
+        used.update(shards)
+    unused = [name for name in info.counts if name not in used]
+    if splits.name is not None and unused and not splits.exclude:
+        what = f"{len(unused)} shards are in no split"
+        path = meta_path(root, splits.name)
+        yield Problem("webdataset.unused", Corrupt, path, what, "Add them", found=unused[0], severity="warning")
+
+
+def _check_dataset(store: Store, root: str) -> Iterator[Problem]:
+    if not store.exists(meta_path(root, DATASET_YAML)):
+        return
+    try:
+        read_dataset_yaml(store, root)
+    except PenstockError as error:
+        yield _of_error("dataset", error, "Mend the file, or open with raw")
+
+
+def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
+    """Shards that the list has and the folder has not, and the other way round."""
+    try:
+        there = set(find_shards(store, root))
+    except (NotFound, Unsupported):
+        there = set[str]()  # a server of plain files does not list them
+    path = meta_path(root, info.name)
+    for name in info.counts:
+        if name not in there and not store.exists(f"{root}/{name}"):
+            what = "a shard of the list is not there"
+            yield Problem("webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Fetch it. {_PREPARE}")
+    new = [name for name in there if name not in info.counts]
+    if new:
+        what = f"{len(new)} shards that the list does not have"
+        yield Problem("webdataset.unlisted-shard", Corrupt, path, what, _PREPARE, found=min(new), severity="warning")
+
+
+def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
+    shards = OpenShards(store, root, info.counts, "pread")
+    there = [name for name in info.counts if store.exists(f"{root}/{name}")]
+    has_index = {name: store.exists(index_path(f"{root}/{name}")) for name in there}
+    missing = [name for name in there if not has_index[name]]
+    if missing:
+        what = f"{len(missing)} of {len(there)} shards have no index, which Energon needs"
+        yield Problem("webdataset.index", NotFound, index_path(f"{root}/{missing[0]}"), what, REMAKE)
+    for name in filter(has_index.__getitem__, there):
+        count, path = info.counts[name], index_path(f"{root}/{name}")
+        try:
+            shard = shards.get(name)
+        except PenstockError as error:
+            yield _of_error("index", error, REMAKE)
+            continue
+        falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 1)
+        if len(falls):
+            what = "the places in the index of a shard do not rise"
+            yield Problem("webdataset.index", Corrupt, path, what, REMAKE, int(falls[0] + 1) * 8)
+        elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= shard.size_bytes:
+            what = "the index of a shard reaches beyond the shard"
+            found, expected = f"byte {int(shard.offsets[-1])}", f"{shard.size_bytes} bytes"
+            yield Problem("webdataset.index", Corrupt, path, what, REMAKE, count * 8, found, expected)
+
+
+# --- samples -----------------------------------------------------------------------------------------------------
+
+
+def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
+    """Some samples, evenly spread."""
+    shards = OpenShards(store, root, info.counts, "pread")
+    names = list(info.counts)
+    starts = np.cumsum([0, *info.counts.values()])
+    total = int(starts[-1])
+    for place in np.unique(np.linspace(0, max(0, total - 1), min(_SAMPLES, total), dtype=np.int64)).tolist():
+        number = int(np.searchsorted(starts, place, "right")) - 1
+        try:
+            parse(shards.read_range(names[number], place - int(starts[number])))
+        except PenstockError as error:
+            yield _of_error("sample", error, _FETCH)
+
+
+def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
+    """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
+    found = {one.code for one in _check_sqlite(store, root, info, "sample")}
+    for number, name in enumerate(info.counts):
+        found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
+    return found
+
+
+def _check_shard(
+    store: Store, root: str, info: Info, number: int, name: str, *, contents: bool = True
+) -> Iterator[Problem]:
+    """Every header of a shard, and what the indexes say of it; JSON parts too with `contents`."""
+    path = f"{root}/{name}"
+    if not store.exists(path):
+        return
+    try:
+        table = scan_shard(store, path)
+    except PenstockError as error:
+        yield _of_error("shard", error, _FETCH)
+        return
+    if table.num_samples != info.counts[name]:
+        what = "a shard holds another number of samples than the list says"
+        found, expected = str(table.num_samples), str(info.counts[name])
+        yield Problem("webdataset.count", Corrupt, path, what, _PREPARE, None, found, expected)
+    else:
+        yield from _check_index(store, path, table)
+    yield from _check_rows(store, root, number, path, table)
+    yield from _check_names(path, table)
+    if contents:
+        yield from _check_json(store, path, table)
+
+
+def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:
+    index = index_path(path)
+    try:
+        stored = np.frombuffer(store.get(index), "<i8")
+    except (PenstockError, ValueError):
+        return  # said already
+    if len(stored) == len(table.offsets):
+        wrong = np.flatnonzero(stored != table.offsets)
+        if len(wrong):
+            place = int(wrong[0])
+            what = f"the index of a shard is wrong in {len(wrong)} places"
+            found, expected = f"byte {int(stored[place])}", f"byte {int(table.offsets[place])}"
+            yield Problem("webdataset.index", Corrupt, index, what, REMAKE, place * 8, found, expected)
+
+
+def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTable) -> Iterator[Problem]:
+    """What `index.sqlite` says of a shard; what is wrong with the file itself is said elsewhere."""
+    index = meta_path(root, SQLITE)
+    if not store.exists(index):
+        return
+    lengths = np.diff(table.offsets).tolist()
+    samples = list(zip(table.keys, table.offsets[:-1].tolist(), lengths, strict=True))
+    of_sample = np.repeat(np.arange(table.num_samples), np.diff(table.part_starts)).tolist()
+    parts = zip(of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
+    try:
+        with system_errors(index), closing(connect(store, index)) as connection:
+            tables = SqliteIndex(store, index).tables
+            if "samples" not in tables:
+                return
+            query = "SELECT sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
+            good = connection.execute(query, (number,)).fetchall() == samples
+            if good and "sample_parts" in tables:
+                query = (
+                    "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts "
+                    "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset, content_byte_size"
+                )
+                rows = connection.execute(query, (number,)).fetchall()
+                good = rows == sorted(parts, key=lambda row: (row[0], row[2], row[3]))
+    except (sqlite3.Error, UnicodeDecodeError, PenstockError):
+        return
+    if not good:
+        what = "the rows of index.sqlite are not those of the shard"
+        yield Problem("webdataset.sqlite", Corrupt, index, what, REMAKE, found=path)
+
+
+def _check_names(path: str, table: ShardTable) -> Iterator[Problem]:
+    for repeat in table.repeats:
+        first, again = int(table.offsets[repeat.first]), int(table.offsets[repeat.again])
+        what = f"the key {repeat.key!r} comes again, first at byte {first}: older versions of Energon allow it"
+        yield Problem(
+            "webdataset.repeated-key", Corrupt, path, what, "Read by number, or pack the shard again", again,
+            severity="warning",
+        )  # fmt: skip
+    for place, key in enumerate(table.keys):
+        if key.startswith("/") or ".." in key.split("/"):
+            what = f"a name that leaves the folder: {key!r}"
+            fix = "Nothing, as long as no files are made of it"
+            offset_bytes = int(table.offsets[place])
+            yield Problem("webdataset.name", UnsafeData, path, what, fix, offset_bytes, severity="warning")
+    counts = np.diff(table.part_starts)
+    for place in np.flatnonzero(counts > 1).tolist():
+        names = table.part_names[int(table.part_starts[place]) : int(table.part_starts[place + 1])]
+        if len(set(names)) < len(names):
+            what = f"a part of {table.keys[place]!r} comes twice: the last one is read"
+            offset_bytes = int(table.offsets[place])
+            fix = "Pack the shard again"
+            yield Problem("webdataset.repeated-part", Corrupt, path, what, fix, offset_bytes, severity="warning")
+
+
+def _check_keys(store: Store, root: str, info: Info) -> Iterator[Problem]:
+    """A key that comes in two shards, where no index can be asked. Memory: 16 bytes a sample."""
+    shards = list(info.counts)
+    digests = [_key_digests(store, f"{root}/{name}") for name in shards]
+    starts = np.cumsum([0, *map(len, digests)])
+    every = np.concatenate([np.empty(0, np.uint64), *digests])
+    order = np.argsort(every, kind="stable")
+    again = order[1:][every[order[1:]] == every[order[:-1]]]
+    if not len(again):
+        return
+    place = int(again.min())
+    before = int(np.flatnonzero(every == every[place])[0])
+    first, second = (f"{root}/{shards[int(np.searchsorted(starts, at, 'right')) - 1]}" for at in (before, place))
+    table = scan_shard(store, second)
+    sample = next(at for at, key in enumerate(table.keys) if _key_digest(key) == every[place])
+    what = f"the key {table.keys[sample]!r} comes in {first} too; {len(again)} such keys"
+    fix = "Read by number, or pack the shards again"
+    offset_bytes = int(table.offsets[sample])
+    yield Problem("webdataset.repeated-key", Corrupt, second, what, fix, offset_bytes, severity="warning")
+
+
+def _key_digests(store: Store, path: str) -> NDArray[np.uint64]:
+    try:
+        keys = set(scan_shard(store, path).keys)
+    except PenstockError:
+        keys = set[str]()  # said already
+    return np.fromiter(map(_key_digest, keys), np.uint64, len(keys))
+
+
+def _key_digest(key: str) -> int:
+    return xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogateescape"))
+
+
+def _check_json(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:
+    for place, part in enumerate(table.part_names):
+        if not f".{part}".endswith(_JSON_PARTS) or int(table.sizes[place]) > _MOST_JSON_BYTES:
+            continue
+        start = int(table.contents[place])
+        try:
+            json.loads(store.get(path, start, int(table.sizes[place])))
+        except (ValueError, RecursionError) as error:
+            sample = int(np.searchsorted(table.part_starts, place, "right")) - 1
+            what = f"the part {part!r} of {table.keys[sample]!r} is no JSON"
+            yield Problem("webdataset.json", FormatError, path, what, "Mend the data", start, str(error))
+
+
+# --- index.sqlite and the side file ------------------------------------------------------------------------------
+
+
+def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator[Problem]:
+    path = meta_path(root, SQLITE)
+    if not store.exists(path):
+        return
+    try:
+        tables = SqliteIndex(store, path).tables
+        if "samples" not in tables:
+            yield Problem("webdataset.sqlite", Corrupt, path, "no table of samples", REMAKE)
+            return
+        if depth == "quick":
+            return
+        with system_errors(path), closing(connect(store, path)) as connection:
+            query = "SELECT tar_file_id, COUNT(*) FROM samples GROUP BY tar_file_id"
+            counted = dict(connection.execute(query).fetchall())
+            query = "SELECT sample_key FROM samples GROUP BY sample_key HAVING COUNT(*) > 1 LIMIT 1"
+            repeated = connection.execute(query).fetchone()
+    except (sqlite3.Error, UnicodeDecodeError, PenstockError) as error:
+        what = "this is no database of samples"
+        yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, found=str(error))
+        return
+    if counted != {number: count for number, count in enumerate(info.counts.values()) if count}:
+        what = f"the table of samples does not fit {INFO_JSON}"
+        found, expected = f"{sum(counted.values())} samples", f"{sum(info.counts.values())}"
+        yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, None, found, expected)
+    if repeated is not None:
+        what = f"the key {repeated[0]!r} comes in several samples: older versions of Energon allow it"
+        fix = "Read by number, or pack the shards again"
+        yield Problem("webdataset.repeated-key", Corrupt, path, what, fix, severity="warning")
+
+
+def _check_side_file(store: Store, root: str, info: Info, depth: Depth) -> Iterator[Problem]:
+    facts = functools.partial(webdataset_facts, store, root, info.counts)
+    try:
+        manifest, findings = check_side_file("webdataset", store, root, side_path(root), facts)
+    except PenstockError:
+        return  # a shard is not there, which is said already
+    for one in findings:
+        yield Problem(one.code, Corrupt, one.path, one.found or "", one.fix or RESTORE, None, None, one.expected)
+    if depth != "full" or manifest is None:
+        return
+    for name, expected in manifest.block_digests.items():
+        path = f"{root}/{name}"
+        if name not in info.counts or not store.exists(path):
+            continue
+        found = digests_of(store, path)
+        if found != tuple(expected):
+            pairs = enumerate(zip(found, expected, strict=False))
+            block = next((n for n, pair in pairs if pair[0] != pair[1]), min(len(found), len(expected)))
+            what = f"the bytes of block {block} are not those that were written"
+            yield Problem("webdataset.changed", Corrupt, path, what, RESTORE, block << 26)
+
+
+def _limited(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """The first problems of each kind."""
+    said: dict[str, int] = {}
+    for problem in problems:
+        said[problem.code] = said.get(problem.code, 0) + 1
+        if said[problem.code] <= _MOST_SAID:
+            yield problem
+
+
+def _of_error(what: str, error: PenstockError, fix: str) -> Problem:
+    found = None if error.found is None else str(error.found)
+    expected = None if error.expected is None else str(error.expected)
+    path = "" if error.path is None else str(error.path)
+    return Problem(
+        f"webdataset.{what}", type(error), path, error.what, error.hint or fix, error.offset_bytes, found, expected
+    )

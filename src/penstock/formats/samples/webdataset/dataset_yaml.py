@@ -1,0 +1,282 @@
+"""`dataset.yaml`: what the samples of a dataset are. Read in every form that Energon wrote.
+
+| form | keys |
+|---|---|
+| from 4.0 | `sample_type: {__module__, __class__}`, and `field_map`, or `sample_loader` with `part_filter` |
+| up to 3.x | `__module__`, `__class__: <X>Webdataset`, the rest as above |
+| crude | `__module__`, `__class__: CrudeWebdataset`: the parts as they are, decoded; `part_filter` as a list |
+
+All may have `subflavors`. A field map says where fields come from, see `penstock.codec.fieldmap`. A sample loader is
+Python code beside the data: it runs after `trust=True` alone, and so does a part filter that is code.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.codec import energon_yaml
+from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
+from penstock.codec.parts import DecodeOptions
+from penstock.errors import ConfigError, FormatError, UnsafeData, Unsupported
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
+from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type
+from penstock.formats.samples.webdataset.source import WebdatasetSource
+from penstock.formats.samples.webdataset.typed import TypedSource, Typing
+from penstock.store.limited import read_document
+from penstock.types import OpenOptions
+
+CRUDE = "CrudeWebdataset"
+_STANDARD = "StandardWebdatasetFactory"
+
+_KNOWN = {
+    *("__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "subflavors"),
+    *("decoder", "shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence", "subset"),
+    *("split_part", "split_config"),
+    *("subflavor", "info_config", "handler", "image_decode", "ignore_decoder_errors"),
+    *("auto_decode", "video_decode", "video_decode_audio", "av_decode"),
+}
+_OLD_PREFIXES = ("audio_", "video_")
+_OTHER_DATA = ("subset", "split_part", "split_config")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetYaml:
+    """What a `dataset.yaml` says.
+
+    Attributes:
+        path: of the file.
+        type_module: module of the sample type, None where none is named; `type_name` its class, None for crude data.
+        field_map: field → access; None without one.
+        sample_loader: `"file.py:function"`, None without one.
+        part_filter: parts that are read, or `"file.py:function"`, or None for all.
+        subflavors: what every sample carries.
+        is_decoded: False where parts stay bytes.
+        image_decode: how images are decoded, where an old file says.
+    """
+
+    path: str
+    type_module: str | None
+    type_name: str | None
+    field_map: FieldMap | None = None
+    sample_loader: str | None = None
+    part_filter: str | tuple[str, ...] | None = None
+    subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_decoded: bool = True
+    image_decode: str | None = None
+
+
+def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> DatasetYaml:
+    """What a file of `.nv-meta` says of the samples.
+
+    Args:
+        store: where the dataset is.
+        root: its folder.
+        name: of the file.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: no YAML.
+        ConfigError: it contradicts itself, or has a key that does not exist.
+    """
+    path = meta_path(root, name)
+    return parse_dataset_yaml(energon_yaml.load(read_document(store, path), path), path)
+
+
+def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
+    """See `read_dataset_yaml`."""
+    if not isinstance(value, dict):
+        raise FormatError("this file is no map", path=path, found=type(value).__name__)
+    module, name = _type_named(value, path)
+    _require_known_keys(value, path)
+    loader = _text(value, "sample_loader", path)
+    access = None if value.get("field_map") is None else parse_field_map(value["field_map"], path)
+    parts: Any = value.get("part_filter")
+    if isinstance(parts, list):
+        parts = tuple(map(str, parts))
+    elif parts is not None and not isinstance(parts, str):
+        raise _wrong(path, "part_filter", parts, "a list of parts, or file.py:function")
+    subflavors: Any = value.get("subflavors") or {}
+    if not isinstance(subflavors, dict):
+        raise _wrong(path, "subflavors", subflavors, "a map")
+    if name is None and (loader is not None or access is not None):
+        raise ConfigError("crude data have no field map and no sample loader", path=path, hint="Take it out")
+    if name is not None and (loader is None) == (access is None):
+        raise ConfigError("a type of samples needs either a field_map or a sample_loader", path=path)
+    if access is not None and parts is not None:
+        raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
+    is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
+    image = _text(value, "image_decode", path)
+    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, image)
+
+
+def typed_view(
+    raw: WebdatasetSource,
+    store: Store,
+    path: str,
+    options: OpenOptions,
+    *,
+    dataset_config: str = DATASET_YAML,
+    sample_types: Mapping[str, SampleType] | None = None,
+) -> TypedSource:
+    """Typed samples over raw ones, as `dataset.yaml` says.
+
+    Args:
+        raw: the raw samples, with all their parts.
+        store: where they are.
+        path: folder of the dataset.
+        options: `trust` lets the dataset's own code run; `columns` keeps only these fields.
+        dataset_config: name of the file in `.nv-meta`.
+        sample_types: `module.Class` → types that it may name besides the known ones.
+
+    Raises:
+        UnsafeData: it names code, or a class that is not known, and `trust` is false.
+        ConfigError: it names a field that the type does not have.
+    """
+    found = read_dataset_yaml(store, path, dataset_config)
+    sample_type = None
+    if found.type_name is not None:
+        sample_type = (sample_types or {}).get(f"{found.type_module}.{found.type_name}")
+        if sample_type is None:
+            sample_type = find_type(found.type_module, found.type_name, trust=options.trust, path=found.path)
+        _require_fields(found, sample_type)
+    code = found.sample_loader or (found.part_filter if isinstance(found.part_filter, str) else None)
+    if code is not None and not options.trust:
+        raise UnsafeData(
+            "the samples are made by code that comes with the data",
+            path=found.path,
+            found=code,
+            hint="Open with raw=True to get the stored parts, or with trust=True if you trust whoever wrote it",
+        )
+    how = Typing(
+        name=found.path,
+        sample_type=sample_type,
+        field_map=found.field_map,
+        loader=_code(store, found, found.sample_loader, "sample_loader"),
+        parts=_parts(store, found),
+        decode=_decoding(found, options),
+        subflavors=found.subflavors,
+        columns=options.columns,
+        config=None if dataset_config == DATASET_YAML else dataset_config,
+    )
+    again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=sample_types)
+    return TypedSource(raw, how, (again, (raw, store, path, options)))
+
+
+# --- what the file says ------------------------------------------------------------------------------------------
+
+
+def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | None]:
+    """Module and class of the sample type; both None for crude data."""
+    module, name = _text(value, "__module__", path), _text(value, "__class__", path)
+    ours = module is None or module.partition(".")[0] == ENERGON.partition(".")[0]
+    if "__function__" in value or not (ours and (name in (None, CRUDE, _STANDARD) or name in DATASETS)):
+        raise UnsafeData(
+            "a dataset made by a class or function of another program",
+            path=path,
+            found=f"{module}.{name or value.get('__function__')}",
+            expected=", ".join((CRUDE, *DATASETS)),
+            hint="Open with raw=True to get the stored parts",
+        )
+    if name == CRUDE:
+        return None, None
+    if name is not None and name in DATASETS:
+        return ENERGON, DATASETS[name]
+    named: Any = value.get("sample_type")
+    if not isinstance(named, dict) or "__class__" not in named:
+        raise _wrong(path, "sample_type", named, "{__module__: …, __class__: …}")
+    return _text(named, "__module__", path), _text(named, "__class__", path)
+
+
+def _require_known_keys(value: dict[str, Any], path: str) -> None:
+    unknown = [key for key in value if key not in _KNOWN and not key.startswith(_OLD_PREFIXES)]
+    if unknown:
+        raise ConfigError("a key that does not exist", path=path, found=", ".join(unknown[:5]))
+    other_data = [key for key in _OTHER_DATA if value.get(key) is not None]
+    if other_data:
+        hint = "Say it when opening, or in a metadataset, and take it out here"
+        raise Unsupported("a key that chooses other samples", path=path, found=", ".join(other_data), hint=hint)
+
+
+def _require_fields(found: DatasetYaml, sample_type: SampleType) -> None:
+    if found.field_map is None:
+        return
+    unknown = [name for name in found.field_map if name not in sample_type.fields]
+    missing = [name for name in sample_type.required if name not in found.field_map]
+    if unknown or missing:
+        what = f"the field map does not fit {sample_type.name}"
+        told = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
+        fields = ", ".join(sample_type.fields)
+        raise ConfigError(what, path=found.path, found=", ".join(told), expected=fields)
+
+
+def _text(value: dict[str, Any], key: str, path: str) -> str | None:
+    found = value.get(key)
+    if found is not None and not isinstance(found, str):
+        raise _wrong(path, key, found, "a text")
+    return found
+
+
+def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
+    return ConfigError(f"{key} is not what it should be", path=path, found=repr(found)[:80], expected=expected)
+
+
+# --- what it asks for --------------------------------------------------------------------------------------------
+
+
+def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
+    if not found.is_decoded or options.image == "bytes":
+        return None
+    image, trust = options.image or found.image_decode, options.trust or options.trust_parts
+    return DecodeOptions(trust=trust) if image is None else DecodeOptions(image, trust)
+
+
+def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:
+    if isinstance(found.part_filter, str):
+        return _code(store, found, found.part_filter, "part_filter")
+    if found.part_filter is not None:
+        return frozenset(found.part_filter)
+    return None if found.field_map is None else parts_of(found.field_map)
+
+
+def _code(store: Store, found: DatasetYaml, named: str | None, default: str) -> Any:
+    """A function of a Python file beside `dataset.yaml`. Runs that file: only after `trust=True`."""
+    if named is None:
+        return None
+    file, _, function = named.partition(":")
+    path = os.path.join(os.path.dirname(found.path), file)
+    loader = _StoredCode(path, store.get(path))
+    spec = importlib.util.spec_from_loader(f"penstock_dataset_code_{digest(path)}", loader)
+    if spec is None:
+        raise _wrong(found.path, default, named, "file.py:function")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except Exception as error:  # it is anybody's code
+        told = f"{type(error).__name__}: {error}"
+        raise ConfigError("the code that comes with the data failed", path=path, found=told) from error
+    made = getattr(module, function or default, None)
+    if not callable(made):
+        raise ConfigError("no such function", path=path, found=function or default)
+    return made
+
+
+class _StoredCode(importlib.abc.SourceLoader):
+    """Python source that lies in a store. Nothing is kept beside it, as the import system would do with a file."""
+
+    def __init__(self, path: str, source: bytes) -> None:
+        self._path = path
+        self._source = source
+
+    def get_filename(self, fullname: str) -> str:
+        return self._path
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self._source

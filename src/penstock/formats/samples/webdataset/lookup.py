@@ -1,0 +1,169 @@
+"""Finding samples and parts by name in `index.sqlite`, of any version that Energon wrote.
+
+| version | `samples` | `sample_parts` |
+|---|---|---|
+| up to 5.2 | there is no such file | |
+| 6.x | keys may repeat | none: a part is found by the headers of its sample |
+| 7.0–7.2 | keys may repeat | yes |
+| from 7.3 | keys are unique | yes |
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from typing import Any
+
+from penstock.abc import Store
+from penstock.errors import Corrupt
+from penstock.formats.samples.sqlite import connect, raise_system_error
+
+_NEEDED = {
+    "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},
+    "sample_parts": {"tar_file_id", "sample_index", "part_name", "content_byte_offset", "content_byte_size"},
+}
+_FIND_PART = (
+    "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size, s.sample_index FROM samples s "
+    "JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND p.sample_index = s.sample_index "
+    "WHERE s.sample_key = ? AND p.part_name = ? ORDER BY p.content_byte_offset"
+)
+_FIND_SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ? LIMIT 2"
+_AGAIN = "Make it again: `penstock prepare --tar-index-only`"
+
+
+class SqliteIndex:
+    """The index of a dataset: one connection a thread and process, opened at first use.
+
+    Args:
+        store: where it is.
+        path: of `index.sqlite`.
+    """
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self.path = path
+        self._local = threading.local()
+        self._tables: frozenset[str] | None = None
+        self._unique = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (SqliteIndex, (self._store, self.path))
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Which of `samples` and `sample_parts` are there, with all their columns.
+
+        Raises:
+            Corrupt: the file is no database, or a table is not what it should be.
+        """
+        if self._tables is None:
+            try:
+                self._tables = self._look()
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                raise self.damaged(error) from None
+        return self._tables
+
+    def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:
+        """`(tar_file_id, content_bytes, size_bytes)` of a part, the first where it repeats; needs both tables.
+
+        Raises:
+            Corrupt: the key comes in two samples.
+        """
+        try:
+            connection = self._local.connection if self._local.pid == os.getpid() else self.connection()
+        except AttributeError:
+            connection = self.connection()
+        try:
+            rows = connection.execute(_FIND_PART, (key, part))
+            row = rows.fetchone()
+            others = () if self._unique else rows.fetchall()
+        except UnicodeEncodeError:
+            return None  # no text: the index can't hold it
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self.damaged(error) from None
+        if row is None:
+            return None
+        if any((other[0], other[3]) != (row[0], row[3]) for other in others):
+            raise self.repeated(key)
+        file_id, content, size, _ = row
+        if not (type(file_id) is type(content) is type(size) is int):
+            raise self.damaged("a place that is no number")
+        return file_id, content, size
+
+    def find_sample(self, key: str) -> tuple[int, int] | None:
+        """`(tar_file_id, sample_index)` of a key; needs the table `samples`.
+
+        Raises:
+            Corrupt: the key comes in two samples.
+        """
+        try:
+            rows = self.connection().execute(_FIND_SAMPLE, (key,)).fetchall()
+        except UnicodeEncodeError:
+            return None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self.damaged(error) from None
+        if len(rows) > 1:
+            raise self.repeated(key)
+        if not rows:
+            return None
+        file_id, place = rows[0]
+        if not (type(file_id) is type(place) is int):
+            raise self.damaged("a place that is no number")
+        return file_id, place
+
+    def place_in_shard(self, key: str, file_id: int) -> int | None:
+        """`sample_index` of a key in one shard, where keys may repeat in others; needs the table `samples`."""
+        query = "SELECT sample_index FROM samples WHERE sample_key = ? AND tar_file_id = ? LIMIT 1"
+        try:
+            row = self.connection().execute(query, (key, file_id)).fetchone()
+        except UnicodeEncodeError:
+            return None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self.damaged(error) from None
+        return row[0] if row is not None and type(row[0]) is int else None
+
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection."""
+        local = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            local.connection = connect(self._store, self.path)
+            local.connection.execute("PRAGMA mmap_size=1073741824").fetchall()
+            local.pid = os.getpid()
+        return local.connection
+
+    def damaged(self, error: object) -> Corrupt:
+        """The error for a database that can't be what it should; raises `OSError` where the system failed."""
+        if isinstance(error, sqlite3.Error):
+            raise_system_error(error, self.path)
+        return Corrupt("no index of samples", path=self.path, found=str(error), hint=_AGAIN)
+
+    def repeated(self, key: str) -> Corrupt:
+        """The error for a key that does not name one sample."""
+        return Corrupt(
+            f"the key {key!r} comes in two samples, so it names none", path=self.path,
+            hint="Read by number, or pack the shards again with keys of their own",
+        )  # fmt: skip
+
+    def _look(self) -> frozenset[str]:
+        connection = self.connection()
+        kinds = dict(connection.execute("SELECT name, type FROM sqlite_master").fetchall())
+        found: set[str] = set()
+        for table, needed in _NEEDED.items():
+            if table not in kinds:
+                continue
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if kinds[table] != "table" or not needed <= columns:
+                raise self.damaged(f"{kinds[table]} {table} with the columns {', '.join(sorted(columns))}")
+            found.add(table)
+        if "samples" not in found:
+            found.clear()
+        self._unique = any(_is_of_key(connection, row) for row in connection.execute("PRAGMA index_list(samples)"))
+        return frozenset(found)
+
+
+def _is_of_key(connection: sqlite3.Connection, index: tuple[Any, ...]) -> bool:
+    """Whether an index makes keys unique."""
+    name, unique = index[1], index[2]
+    columns = [row[2] for row in connection.execute("SELECT * FROM pragma_index_info(?)", (name,))]
+    return bool(unique) and columns == ["sample_key"]

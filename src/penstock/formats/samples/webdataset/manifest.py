@@ -1,0 +1,94 @@
+"""The side file of a WebDataset, `.penstock` in its folder, and whether it belongs to the shards beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import penstock
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    FOLDER,
+    INFO_JSON,
+    INFO_YAML,
+    SPLIT_JSON,
+    SPLIT_YAML,
+    SQLITE,
+    UUID,
+    document,
+    meta_path,
+    read_info,
+)
+from penstock.formats.samples.webdataset.shards import index_path
+from penstock.store.side_file import Facts, file_binding, replace_side_file
+from penstock.types import Manifest, OpenOptions
+
+SIDE_NAME = ".penstock"
+
+
+def side_path(root: str) -> str:
+    """Path of the side file of a dataset."""
+    return f"{root.rstrip('/')}/{SIDE_NAME}"
+
+
+def dataset_binding(counts: Mapping[str, int], bindings: Sequence[str]) -> str:
+    """Short digest of the list of shards, and of the bindings of the first and the last one."""
+    return digest(list(counts.items()), list(bindings))
+
+
+def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Facts:
+    """What a dataset says of itself, to hold a side file against: its list of shards, and two of them by their edges.
+
+    Raises:
+        NotFound: one of the two is not there.
+    """
+    names = list(counts)
+    bindings = [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])]
+    return Facts("webdataset", dataset_binding(counts, bindings), num_samples=sum(counts.values()))
+
+
+def digests_of(store: Store, path: str) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of a shard."""
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()
+
+
+def own_files(store: Store, root: str) -> list[str]:
+    """The files of a prepared dataset, by their paths in its folder; the list of shards last. Raises as `read_info`."""
+    shards = [name for shard in read_info(store, root).counts for name in (index_path(shard), shard)]
+    names = [UUID, SQLITE, f"{SQLITE}{SIDE_NAME}", SPLIT_YAML, SPLIT_JSON, DATASET_YAML, *_code_files(store, root)]
+    return [*shards, SIDE_NAME, *(f"{FOLDER}/{name}" for name in (*names, INFO_YAML, INFO_JSON))]
+
+
+def _code_files(store: Store, root: str) -> list[str]:
+    """Python files of `.nv-meta` that `dataset.yaml` names."""
+    path = meta_path(root, DATASET_YAML)
+    found = document(store, path) if store.exists(path) else None
+    values = [found.get(name) for name in ("sample_loader", "part_filter")] if isinstance(found, dict) else []
+    files = [value.partition(":")[0] for value in values if isinstance(value, str)]
+    return [name for name in files if name.endswith(".py") and "/" not in name]
+
+
+def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Digest all shards of a dataset, and write what is found beside them; returns the side file's path.
+
+    Raises:
+        FormatError: the dataset was not prepared; or the side file that is there says otherwise, and `replace` is
+            false.
+    """
+    root = path.rstrip("/") or path
+    counts = read_info(store, root).counts
+    manifest = Manifest(
+        format="webdataset",
+        num_samples=sum(counts.values()),
+        size_bytes=sum(store.size(f"{root}/{name}") for name in counts),
+        block_digests={name: digests_of(store, f"{root}/{name}") for name in counts},
+        binding=webdataset_facts(store, root, counts).binding,
+        tool=f"penstock {penstock.__version__}",
+    )
+    replace_side_file(store, side_path(root), manifest, replace=replace)
+    return side_path(root)

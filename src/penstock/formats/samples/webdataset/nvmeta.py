@@ -1,0 +1,266 @@
+"""The files of `.nv-meta`: which shards there are, how many samples each holds, and which split has which.
+
+| file | content |
+|---|---|
+| `.info.json` | `{"energon_version": …, "shard_counts": {"<shard>": <samples>, …}}`, indented, no line end at the end |
+| `.info.yaml` | the same, as Energon up to 6.x wrote it; `.info.json` wins |
+| `split.yaml`, `split.json` | `split_parts`: split → shards; `exclude`: shards, and samples as `<shard>/<key>` |
+| `dataset.yaml` | what samples become |
+| `index.sqlite`, `index.uuid` | see `sqlite_index` |
+
+Names in `split.yaml` may have braces. The order of `shard_counts` numbers the shards: the `tar_file_id` of
+`index.sqlite` is a place in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from penstock._limits import MOST_NAME_BYTES
+from penstock.abc import Store
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
+from penstock.formats.samples.webdataset.braces import Room, collapse, expand
+from penstock.store.limited import read_document
+
+FOLDER = ".nv-meta"
+INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
+SPLIT_YAML, SPLIT_JSON = "split.yaml", "split.json"
+DATASET_YAML = "dataset.yaml"
+SQLITE, UUID = "index.sqlite", "index.uuid"
+ENERGON_VERSION = "7.4.1"
+"""The version of Energon whose files these are."""
+
+SHARD_SUFFIXES = (".tar", ".tgz")
+_MOST_BYTES = 1 << 28
+_MOST_SAMPLES = 1 << 48
+_AGAIN = "Make it again: `penstock prepare`"
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Which shards a dataset has.
+
+    Attributes:
+        counts: shard, from the dataset's folder → its samples; in the order of their numbers.
+        version: of the Energon that wrote it, where it says.
+        name: of the file that says so.
+    """
+
+    counts: dict[str, int]
+    version: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Which split has which shards.
+
+    Attributes:
+        parts: split → its list, braces not expanded.
+        exclude: the list of what is left out.
+        name: of the file that says so; None where there is none.
+    """
+
+    parts: dict[str, list[str]]
+    exclude: list[str] = field(default_factory=list[str])
+    name: str | None = None
+
+
+def meta_path(root: str, name: str) -> str:
+    """Path of a file of `.nv-meta`."""
+    return f"{root.rstrip('/')}/{FOLDER}/{name}"
+
+
+def read_info(store: Store, root: str) -> Info:
+    """Which shards the dataset in the folder `root` has.
+
+    Raises:
+        NotFound: it was never prepared.
+        FormatError: the file is not what it should be.
+    """
+    for name in (INFO_JSON, INFO_YAML):
+        path = meta_path(root, name)
+        if store.exists(path):
+            return _as_info(document(store, path), name, path)
+    raise unprepared(store, root)
+
+
+def read_splits(store: Store, root: str, names: Sequence[str] = (SPLIT_YAML, SPLIT_JSON)) -> Splits:
+    """Which splits there are, by the first of the files that exists; none where no file does.
+
+    Raises:
+        FormatError: the file is not what it should be.
+    """
+    for name in names:
+        path = meta_path(root, name)
+        if store.exists(path):
+            return _as_splits(document(store, path), name, path)
+    return Splits({})
+
+
+def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Shards of a split in order, and for each shard the keys of samples that are left out.
+
+    Raises:
+        ConfigError: no such split.
+        Corrupt: it names a shard that is not there.
+        FormatError: braces that can't be expanded.
+    """
+    path = meta_path(root, splits.name or SPLIT_YAML)
+    if split not in splits.parts:
+        raise ConfigError("no such split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
+    room = Room()
+    shards = [name for text in splits.parts[split] for name in expand(text, path, room=room)]
+    out: set[str] = set()
+    keys: dict[str, list[str]] = {}
+    for text in splits.exclude:
+        for name in expand(text, path, room=room):
+            if name in info.counts:
+                out.add(name)
+            elif (found := _excluded_sample(name, info)) is not None:
+                keys.setdefault(found[0], []).append(found[1])
+    unknown = next((name for name in shards if name not in info.counts), None)
+    if unknown is not None:
+        raise Corrupt(
+            f"the split {split!r} names a shard that the dataset does not have", path=path, found=unknown,
+            expected=f"one of {info.name}", hint="Mend the list, or prepare the dataset again",
+        )  # fmt: skip
+    return [name for name in shards if name not in out], keys
+
+
+def _excluded_sample(name: str, info: Info) -> tuple[str, str] | None:
+    """`(shard, key)` of `<shard>/<key>`."""
+    place = name.find("/")
+    while place >= 0:
+        if name[:place] in info.counts:
+            return name[:place], name[place + 1 :]
+        place = name.find("/", place + 1)
+    return None
+
+
+def choose_split(splits: Splits, split: str | None, root: str) -> str | None:
+    """The split to open: the one asked for, else the only one, else `train`; None where there are none at all.
+
+    Raises:
+        ConfigError: none is asked for, and there are several.
+    """
+    if split is not None:
+        return split
+    if not splits.parts:
+        return None
+    if len(splits.parts) == 1:
+        return next(iter(splits.parts))
+    if "train" in splits.parts:
+        return "train"
+    raise ConfigError("the dataset has several splits", path=root, found=", ".join(splits.parts), hint="Give split=")
+
+
+# --- what is written ---------------------------------------------------------------------------------------------
+
+
+def encode_info(counts: Mapping[str, int], version: str | None = ENERGON_VERSION) -> bytes:
+    """The bytes of `.info.json`."""
+    head = {} if version is None else {"energon_version": version}
+    return json.dumps({**head, "shard_counts": dict(counts)}, indent=2).encode()
+
+
+def encode_info_yaml(counts: Mapping[str, int], version: str | None = None) -> bytes:
+    """The bytes of `.info.yaml`."""
+    head = {} if version is None else {"energon_version": version}
+    return energon_yaml.dump({**head, "shard_counts": dict(counts)}, sort_keys=True).encode()
+
+
+def encode_splits(parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (), name: str = SPLIT_YAML) -> bytes:
+    """The bytes of `split.yaml` (or `split.json`) for splits of named shards."""
+    value = {"split_parts": {split: collapse(shards) for split, shards in parts.items()}, "exclude": list(exclude)}
+    return (json.dumps(value, indent=2) if name.endswith(".json") else energon_yaml.dump(value)).encode()
+
+
+# --- what is read ------------------------------------------------------------------------------------------------
+
+
+def unprepared(store: Store, root: str) -> FormatError | NotFound:
+    """The error for a folder without an info file."""
+    if not store.exists(root):
+        return NotFound("no such file or folder", path=root, hint="Check the path")
+    if store.exists(meta_path(root, SQLITE)):
+        return Unsupported(
+            "this `.nv-meta` has an index of media and no list of shards: a folder of files, or a preparation that "
+            "did not end",
+            path=root,
+            hint='Open it with format="folder"; if it has tar shards: `penstock prepare`',
+        )
+    return Unsupported(
+        "this folder was never prepared", path=root, found=f"no {FOLDER}/{INFO_JSON} and no {INFO_YAML}",
+        hint=f"Run: penstock prepare {root}",
+    )  # fmt: skip
+
+
+def document(store: Store, path: str) -> Any:
+    """What a file of `.nv-meta` says, as plain data.
+
+    Raises:
+        FormatError: not the YAML or JSON that its name promises.
+    """
+    data = read_document(store, path, _MOST_BYTES)
+    if not path.endswith(".json"):
+        return energon_yaml.load(data, path)
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError("not valid JSON", path=path, found=str(error), hint=_AGAIN) from None
+
+
+def _as_info(value: Any, name: str, path: str) -> Info:
+    counts = value.get("shard_counts") if isinstance(value, dict) else None
+    if not isinstance(counts, dict):
+        raise FormatError("no `shard_counts` in this file", path=path, hint=_AGAIN)
+    for shard, count in counts.items():
+        if type(count) is not int or not 0 <= count < _MOST_SAMPLES:
+            raise Corrupt(
+                f"the count of the shard {shard!r} is no count", path=path, found=repr(count)[:80], hint=_AGAIN
+            )
+        if not shard.endswith(SHARD_SUFFIXES):
+            raise Unsupported(
+                "this `.nv-meta` is over files that are no tar shards", path=path, found=shard[:200],
+                expected=" or ".join(SHARD_SUFFIXES), hint="Only WebDatasets of tar files are read",
+            )  # fmt: skip
+        _require_inside(shard, path)
+    version = value.get("energon_version")
+    return Info(counts, version if isinstance(version, str) else None, name)
+
+
+def _require_inside(shard: str, path: str) -> None:
+    if shard.startswith("/") or ".." in shard.split("/") or "\0" in shard:
+        raise UnsafeData("a shard's name leaves the dataset", path=path, found=shard[:200])
+    try:
+        longest = max(len(os.fsencode(piece)) for piece in shard.split("/"))
+    except UnicodeEncodeError:
+        longest = MOST_NAME_BYTES + 1
+    if longest > MOST_NAME_BYTES:
+        raise Corrupt("a shard's name is none that a file can have", path=path, found=repr(shard[:200]))
+
+
+def _as_splits(value: Any, name: str, path: str) -> Splits:
+    value = {} if value is None else value
+    if not isinstance(value, dict):
+        raise FormatError("no map of splits in this file", path=path, found=type(value).__name__)
+    parts, exclude = value.get("split_parts") or {}, value.get("exclude") or []
+    if not isinstance(parts, dict):
+        raise FormatError("`split_parts` is no map", path=path, found=type(parts).__name__)
+    found = {split: _names(names, f"split {split!r}", path) for split, names in parts.items()}
+    return Splits(found, _names(exclude, "`exclude`", path), name)
+
+
+def _names(value: Any, what: str, path: str) -> list[str]:
+    value = [] if value is None else value
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise FormatError(f"the list of {what} is no list of names", path=path, found=repr(value)[:80])
+    return value

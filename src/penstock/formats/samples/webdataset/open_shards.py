@@ -1,0 +1,192 @@
+"""Shards that are open: their indexes, and their bytes, mapped or read."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._secrets import logger
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, Truncated
+from penstock.formats.samples.webdataset.samples import Range
+from penstock.formats.samples.webdataset.shards import index_path, scan_shard
+from penstock.formats.tokens.common import way_to_read
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import file_key
+from penstock.types import IntArray, ReadMode
+
+_log = logger()
+_SCAN_VERSION = "tar-idx-1"
+_MAPPED_INDEX_BYTES = 1 << 16
+_LEAST_OPEN, _MOST_OPEN = 64, 4096
+_NOTHING = memoryview(b"")
+_REMAKE = "Make the index: `penstock prepare --tar-index-only`"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """One shard: its index, int64[n_samples + 1], its size, and its bytes where they are mapped."""
+
+    path: str
+    offsets: memoryview
+    size_bytes: int
+    view: memoryview | None
+
+
+class OpenShards:
+    """The shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
+
+    Memory: the indexes of open shards, 8 bytes a sample, mapped where they have more than 64 KiB. At most a quarter of
+    the open files that the process may have; the one opened first gives way. A shard without an index is scanned by its
+    headers, once a host.
+
+    Args:
+        store: where they are.
+        root: the dataset's folder.
+        counts: shard → its samples.
+        read: see `penstock.open`.
+    """
+
+    def __init__(self, store: Store, root: str, counts: dict[str, int], read: ReadMode) -> None:
+        self._store = store
+        self._root = root.rstrip("/")
+        self._counts = counts
+        self._read: ReadMode = read
+        self._maps = way_to_read(store, root, read) == "mmap"
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
+        self._open: dict[str, OpenShard] = {}
+        self._lock = threading.Lock()
+        self._said = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (OpenShards, (self._store, self._root, self._counts, self._read))
+
+    def path(self, name: str) -> str:
+        """Path of a shard."""
+        return f"{self._root}/{name}"
+
+    def get(self, name: str) -> OpenShard:
+        """A shard, opened.
+
+        Raises:
+            NotFound: it is not there.
+            Corrupt: the index, or the shard where there is none, does not fit the list of shards.
+        """
+        found = self._open.get(name)
+        if found is None:
+            found = self._load(name)
+            with self._lock:
+                while len(self._open) >= self._most:
+                    del self._open[next(iter(self._open))]
+                self._open[name] = found
+        return found
+
+    def range(self, name: str, place: int) -> tuple[int, int]:
+        """`(start_bytes, stop_bytes)` of a sample by its place in a shard; what stands before the first belongs to it.
+
+        Raises:
+            Corrupt: the index does not fit the shard.
+        """
+        shard = self._open.get(name) or self.get(name)
+        start, stop = (0 if place == 0 else shard.offsets[place]), shard.offsets[place + 1]
+        if not 0 <= start <= stop <= shard.size_bytes:
+            raise self._misfit(shard, start, stop)
+        return start, stop
+
+    def read_range(self, name: str, place: int) -> Range:
+        """The bytes of one sample."""
+        start, stop = self.range(name, place)
+        shard = self._open.get(name) or self.get(name)
+        if shard.view is not None:
+            return Range(shard.path, shard.view, 0, start, stop)
+        data = self._store.get_ranges(shard.path, [(start, stop)])[0]
+        return Range(shard.path, memoryview(data), start, start, stop)
+
+    def read_ranges(self, names: Sequence[str], places: Sequence[int]) -> list[Range]:
+        """The bytes of samples, each by shard and place in it; one call a shard where nothing is mapped."""
+        found: list[Range] = []
+        to_read: dict[str, list[int]] = {}
+        for name, place in zip(names, places, strict=True):
+            start, stop = self.range(name, place)
+            shard = self._open.get(name) or self.get(name)
+            if shard.view is None:
+                to_read.setdefault(name, []).append(len(found))
+            found.append(Range(shard.path, shard.view or _NOTHING, 0, start, stop))
+        for name, rows in to_read.items():
+            ranges = [(found[row].start, found[row].stop) for row in rows]
+            for row, data in zip(rows, self._store.get_ranges(self.path(name), ranges), strict=True):
+                one = found[row]
+                found[row] = Range(one.path, memoryview(data), one.start, one.start, one.stop)
+        return found
+
+    def read_content(self, name: str, start_bytes: int, size_bytes: int) -> bytes:
+        """Bytes of one part, by its place.
+
+        Raises:
+            Truncated: the shard does not reach that far.
+        """
+        shard = self._open.get(name) or self.get(name)
+        stop_bytes = start_bytes + size_bytes
+        if start_bytes < 0 or size_bytes < 0 or stop_bytes > shard.size_bytes:
+            raise Truncated(
+                "the index of parts reaches beyond its shard", path=shard.path, offset_bytes=start_bytes,
+                found=f"{shard.size_bytes} bytes", expected=f"{stop_bytes} bytes", hint=_REMAKE,
+            )  # fmt: skip
+        if shard.view is not None:
+            return bytes(shard.view[start_bytes:stop_bytes])
+        return self._store.get_ranges(shard.path, [(start_bytes, stop_bytes)])[0]
+
+    def _load(self, name: str) -> OpenShard:
+        store: Any = self._store
+        path = self.path(name)
+        offsets = self._index(name)
+        view = memoryview(store.mmap(path)) if self._maps else None
+        return OpenShard(path, memoryview(offsets), store.size(path) if view is None else len(view), view)
+
+    def _index(self, name: str) -> Any:
+        """int64[n_samples + 1]: the index of a shard."""
+        store: Any = self._store
+        index = index_path(self.path(name))
+        expected = (self._counts[name] + 1) * 8
+        try:
+            index_bytes = store.size(index)
+        except NotFound:
+            offsets = self._scan(name, index)
+            if offsets.nbytes != expected:
+                found = f"{len(offsets) - 1} samples"
+                raise Corrupt(
+                    "a shard does not fit the list of shards", path=self.path(name), found=found,
+                    expected=f"{self._counts[name]} samples", hint="Prepare the dataset again: `penstock prepare`",
+                ) from None  # fmt: skip
+            return offsets
+        if index_bytes != expected:
+            raise Corrupt(
+                "the index of a shard does not fit the list of shards", path=index, found=f"{index_bytes} bytes",
+                expected=f"{expected} bytes, for {self._counts[name]} samples", hint=_REMAKE,
+            )  # fmt: skip
+        if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
+            return store.mmap(index).view(np.int64)
+        return np.frombuffer(store.get(index), np.int64)
+
+    def _scan(self, name: str, index: str) -> IntArray:
+        """The index of a shard that has none, by its headers; kept in the cache folder."""
+        store, path = self._store, self.path(name)
+        if not self._said:
+            self._said = True
+            _log.warning("%s: no index: shards are scanned once and kept in the cache folder. %s", index, _REMAKE)
+        key = f"{_SCAN_VERSION}-{file_key(store, 'webdataset', path)}"
+        return DerivedCache().array(key, "int64", lambda: scan_shard(store, path).offsets)
+
+    def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
+        kind = Truncated if 0 <= start <= stop else Corrupt
+        return kind(
+            "the index of a shard does not fit the shard", path=shard.path, offset_bytes=max(0, start),
+            found=f"{shard.size_bytes} bytes", expected=f"a sample from byte {start} to {stop}",
+            hint=f"Fetch the shard again, or: {_REMAKE}",
+        )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Samples out of ranges of a shard.
+
+What is parsed is `(key, names, parts)`: the sample's key, the full names of its members in order, and part → content.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from penstock.errors import Corrupt
+from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.webdataset.tar import Member, next_member, plain_member, require_plain
+from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
+
+Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
+"""Key, names of the members, and part → content."""
+
+_AGAIN = "If the shard was changed after it was prepared: `penstock prepare`"
+
+
+class Range(NamedTuple):
+    """The bytes of one sample: `[start, stop)` of the shard at `path`, and `view` with byte `base` of it first."""
+
+    path: str
+    view: memoryview
+    base: int
+    start: int
+    stop: int
+
+
+def parse(found: Range) -> Parsed:
+    """The sample in a range.
+
+    Raises:
+        FormatError: at a header that is none, a member that leaves the range, or one of another sample.
+    """
+    view, base, path = found.view, found.base, found.path
+    place, stop = found.start - base, found.stop - base
+    dotted: str | None = None  # the key with a dot
+    names: list[str] = []
+    parts: dict[str, bytes] = {}
+    while place < stop:
+        plain = plain_member(view, place)
+        if plain is not None and plain[3] <= stop:
+            name, content, size, place = plain
+        else:
+            member = _member(found, place + base)
+            if member is None:
+                break
+            place = member.stop_bytes - base
+            if not member.is_regular:
+                continue
+            name, content, size = member.name, member.content_bytes - base, member.size_bytes
+        part = name[len(dotted) :] if dotted is not None and name.startswith(dotted) else "/"
+        if "/" in part:
+            split = split_name(name)
+            if split is None:
+                continue
+            key, part = split
+            if dotted is not None:
+                raise _two_keys(path, content + base - BLOCK_BYTES, name, dotted[:-1])
+            dotted = f"{key}."
+        names.append(name)
+        parts[part] = bytes(view[content : content + size])
+    if dotted is None:
+        raise Corrupt(
+            "the index says that a sample is here, and there is none",
+            path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
+        )  # fmt: skip
+    return dotted[:-1], tuple(names), parts
+
+
+def _member(found: Range, offset_bytes: int) -> Member | None:
+    """The next member that is not plain, or damaged; sparse ones that count are refused."""
+    view, base = found.view, found.base
+
+    def read(start_bytes: int, stop_bytes: int) -> memoryview:
+        return view[start_bytes - base : stop_bytes - base]
+
+    while offset_bytes < found.stop:
+        member = next_member(read, offset_bytes, found.stop, found.path)
+        if not isinstance(member, dict):
+            if member is not None and member.is_regular and split_name(member.name) is not None:
+                require_plain(member, found.path)
+            return member
+        offset_bytes = int(member["next"])  # a header about all members is none itself
+    return None
+
+
+def _two_keys(path: str, offset_bytes: int, name: str, key: str) -> Corrupt:
+    return Corrupt(
+        "the index and the shard disagree: a sample holds members of two keys",
+        path=path, offset_bytes=offset_bytes, found=repr(name[:200]), expected=f"a part of {key!r}", hint=_AGAIN,
+    )  # fmt: skip

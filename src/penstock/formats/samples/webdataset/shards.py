@@ -1,0 +1,200 @@
+"""A shard's table: its samples and parts, found by their headers, and the `.tar.idx` made of it.
+
+The index of `<name>.tar` is `<name>.tar.idx`: uint64[n_samples + 1] in the machine's byte order, no header. Entry i is
+where sample i's first header is, headers that speak of it included; the last one where the last member ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, Unsupported
+from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.webdataset.tar import Member, require_plain, scan_file
+from penstock.formats.samples.webdataset.tar_blocks import Run
+from penstock.types import IntArray
+
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A key that comes again in a shard after another one: its samples are `first` and `again`."""
+
+    key: str
+    first: int
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTable:
+    """What a shard holds. Sample i has the parts `[part_starts[i], part_starts[i + 1])`.
+
+    Attributes:
+        keys: of the samples.
+        offsets: int64[n_samples + 1], as in the index.
+        part_starts: int64[n_samples + 1].
+        part_names: of all parts.
+        contents: int64[n_parts]: places of their contents, `sizes` bytes long.
+        sizes: int64[n_parts].
+        repeats: the first of the keys that come again.
+        num_repeats: how many do.
+    """
+
+    keys: list[str]
+    offsets: IntArray
+    part_starts: IntArray
+    part_names: list[str]
+    contents: IntArray
+    sizes: IntArray
+    repeats: tuple[Repeat, ...] = ()
+    num_repeats: int = 0
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in the shard."""
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class TableBuilder:
+    """Makes a table from members in their order; `stop_bytes` is where the last one ends, `dotted` the last key
+    with a dot."""
+
+    keys: list[str] = field(default_factory=list[str])
+    offsets: list[int] = field(default_factory=list[int])
+    part_starts: list[int] = field(default_factory=list[int])
+    part_names: list[str] = field(default_factory=list[str])
+    contents: list[int] = field(default_factory=list[int])
+    sizes: list[int] = field(default_factory=list[int])
+    stop_bytes: int = 0
+    dotted: str = "\0"
+
+    def add(self, names: Iterable[str], starts: Iterable[int], contents: Iterable[int], sizes: Iterable[int]) -> None:
+        """Members in order; those that do not count are left out."""
+        dotted, part_names = self.dotted, self.part_names
+        for name, start, content, size in zip(names, starts, contents, sizes, strict=True):
+            # Most names go on with the key before them, a dot, and no folder: what that is need not be found again.
+            part = name[len(dotted) :] if name.startswith(dotted) else "/"
+            if "/" in part:
+                found = split_name(name)
+                if found is None:
+                    continue
+                key, part = found
+                if f"{key}." != dotted:
+                    self.keys.append(key)
+                    self.offsets.append(start)
+                    self.part_starts.append(len(part_names))
+                    dotted = f"{key}."
+            part_names.append(part)
+            self.contents.append(content)
+            self.sizes.append(size)
+        self.dotted = dotted
+
+    def finish(self) -> ShardTable:
+        """The table of all members so far."""
+        repeats, num_repeats = _repeats(self.keys)
+        return ShardTable(
+            self.keys,
+            np.array([*self.offsets, self.stop_bytes], np.int64),
+            np.array([*self.part_starts, len(self.part_names)], np.int64),
+            self.part_names,
+            np.array(self.contents, np.int64),
+            np.array(self.sizes, np.int64),
+            repeats,
+            num_repeats,
+        )
+
+
+def scan_shard(store: Store, path: str) -> ShardTable:
+    """The table of a shard, from its headers alone. Memory: about 300 bytes a part.
+
+    Raises:
+        FormatError: damage, at its offset; or a sparse member.
+    """
+    return table_of(scan_file(store, path), path)
+
+
+def table_of(members: Iterator[Run | Member], path: str) -> ShardTable:
+    """The table of the members of a shard; see `scan_shard`."""
+    made = TableBuilder()
+    for found in members:
+        if isinstance(found, Run):
+            made.add(found.names, found.starts, found.contents, found.sizes)
+        elif found.is_regular:
+            if found.is_sparse and split_name(found.name) is not None:
+                require_plain(found, path)
+            made.add([found.name], [found.start_bytes], [found.content_bytes], [found.size_bytes])
+        made.stop_bytes = found.stop_bytes
+    return made.finish()
+
+
+def _repeats(keys: list[str]) -> tuple[tuple[Repeat, ...], int]:
+    if len(set(keys)) == len(keys):
+        return (), 0
+    first: dict[str, int] = {}
+    found = [Repeat(key, first[key], place) for place, key in enumerate(keys) if first.setdefault(key, place) != place]
+    return tuple(found[:MOST_REPEATS]), len(found)
+
+
+def require_distinct(table: ShardTable, path: str) -> None:
+    """Refuse keys that come again in a shard; raises `Corrupt` that names both places."""
+    for repeat in table.repeats:
+        first, again = int(table.offsets[repeat.first]), int(table.offsets[repeat.again])
+        raise Corrupt(
+            f"the key {repeat.key!r} comes again after other samples: parts of a sample must follow each other, and "
+            "no key may come twice",
+            path=path,
+            offset_bytes=again,
+            found=f"first at byte {first}, again at byte {again}; {table.num_repeats} such keys",
+            hint="Pack the shard again, sorted by name, or with keys of their own",
+        )
+
+
+def require_text(table: ShardTable, path: str) -> None:
+    """Refuse names that are no UTF-8, which no index can hold; raises `Unsupported`."""
+    for place, key in enumerate(table.keys):
+        if not _is_text(key):
+            raise _no_text(path, int(table.offsets[place]), key)
+    for part in set(table.part_names):
+        if not _is_text(part):
+            place = int(np.searchsorted(table.part_starts, table.part_names.index(part), "right")) - 1
+            raise _no_text(path, int(table.offsets[place]), f"{table.keys[place]}.{part}")
+
+
+def _is_text(name: str) -> bool:
+    if name.isascii():
+        return True
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_text(path: str, offset_bytes: int, name: str) -> Unsupported:
+    return Unsupported(
+        "a member's name is not UTF-8, so no index can hold it",
+        path=path,
+        offset_bytes=offset_bytes,
+        found=repr(name.encode("utf-8", "surrogateescape")),
+        hint="Pack the shard again, with names in UTF-8",
+    )
+
+
+# --- the index ---------------------------------------------------------------------------------------------------
+
+
+def index_path(shard: str) -> str:
+    """Path of a shard's index: its last suffix gives way to `.tar.idx`."""
+    return os.path.splitext(shard)[0] + ".tar.idx"
+
+
+def encode_index(offsets: IntArray) -> bytes:
+    """The bytes of an index."""
+    return offsets.astype("=u8").tobytes()

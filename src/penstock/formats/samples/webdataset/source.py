@@ -1,0 +1,399 @@
+"""Reading a prepared WebDataset: by number, by key, and by the name of a part."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._secrets import redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.errors import NotFound
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.samples.webdataset.details import dataset_details
+from penstock.formats.samples.webdataset.lookup import SqliteIndex
+from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    SPLIT_JSON,
+    SPLIT_YAML,
+    SQLITE,
+    Info,
+    Splits,
+    choose_split,
+    meta_path,
+    read_info,
+    read_splits,
+    split_shards,
+)
+from penstock.formats.samples.webdataset.open_shards import OpenShards
+from penstock.formats.samples.webdataset.places import SplitPlaces
+from penstock.formats.samples.webdataset.samples import Parsed, parse
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
+
+RESTORE_KIND = "Webdataset"
+_TYPED = "penstock.formats.samples.webdataset.dataset_yaml"
+_STEP = 4096
+
+
+def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """Open a prepared WebDataset; reads what is in `.nv-meta` alone.
+
+    Where it has a `dataset.yaml`, samples are as that says, and with `raw` the stored bytes.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: it was not prepared, or is no folder of tar shards.
+        FormatError: what is in `.nv-meta` contradicts itself.
+        ConfigError: no such split.
+    """
+    if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
+        return open_raw(store, path, options)
+    raw = open_raw(store, path, dataclasses.replace(options, columns=None))
+    return importlib.import_module(_TYPED).typed_view(raw, store, raw.path, options)
+
+
+def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
+    """The raw samples of a split; `splits` instead of what `split.yaml` says."""
+    root = path.rstrip("/") or path
+    info = read_info(store, root)
+    splits = read_splits(store, root) if splits is None else splits
+    split = choose_split(splits, options.split, root)
+    if split is None:
+        shards, left_out = list(info.counts), dict[str, list[str]]()
+    else:
+        shards, left_out = split_shards(info, splits, split, root)
+    config = splits.name if splits.name not in (None, SPLIT_YAML, SPLIT_JSON) else None
+    return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
+
+
+def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
+    """`dataset_details`, each split with the samples that it has when it is open."""
+
+    def samples_of(info: Info, split: str, shards: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> int:
+        return len(WebdatasetSource(store, root, OpenOptions(split=split), info, split, shards, left_out))
+
+    return dataset_details(store, root, samples_of, **configs)
+
+
+class WebdatasetSource:
+    """The raw samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    A sample is `{"__key__", "__restore_key__", "__sources__", "<part>": bytes, …, "__subflavors__"}`; of a part that
+    repeats the last one counts. By name, a part is the first of its name, out of all splits. `columns=` keeps only
+    these fields. Memory: that of the open shards; where `index.sqlite` is missing, that of all keys, once one is
+    asked for.
+
+    Attributes:
+        path: the dataset's folder.
+        split: the split, None where there are no splits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        options: OpenOptions,
+        info: Info,
+        split: str | None,
+        shards: Sequence[str],
+        left_out: Mapping[str, Sequence[str]],
+        split_config: str | None = None,
+    ) -> None:
+        self.path = path
+        self.split = split
+        self._args = (store, path, options, info, split, shards, left_out, split_config)
+        self._split_config = split_config
+        self._store = store
+        self._options = options
+        self._info = info
+        self._names = list(info.counts)
+        self._left_out = left_out
+        self._shards = OpenShards(store, path, info.counts, options.read)
+        self._chosen = shards
+        self._known_places: SplitPlaces | None = None
+        self._known_keys: dict[str, tuple[int, int] | None] | None = None
+        self._first_of: dict[str, int] | None = None
+        self._index: SqliteIndex | None = None
+        self._finds_parts = False
+        self._fingerprint: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (WebdatasetSource, self._args)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that every sample has, and open for its parts; with `columns`, these."""
+        if self._options.columns is not None:
+            return Schema(tuple(Field(name, "bytes") for name in self._options.columns), open=True)
+        return Schema((Field("__key__", "text"),), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the counts, the shards of the split, what it leaves out, and a sample of its shards."""
+        if self._fingerprint is None:
+            left_out = {name: sorted(keys) for name, keys in self._left_out.items()}
+            index = digest([[name, self._info.counts[name]] for name in self._chosen], left_out).encode()
+            files = [(name, self._shards.path(name)) for name in dict.fromkeys(self._chosen)]
+            self._fingerprint = sample_fingerprint(self._store, "webdataset", index, files)
+        return self._fingerprint
+
+    # --- by number -----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._places.size
+
+    def __getitem__(self, index: int, /) -> Sample:
+        places = self._places
+        place = places.in_split(as_index(index, places.size))
+        name, inside = places.locate_one(place)
+        return self._sample(parse(self._shards.read_range(name, inside)), name, place)
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        parsed, shards, places = self._parse_all(indices)
+        return list(map(self._sample, parsed, shards, places))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]; a part that a sample lacks is None in its row."""
+        parsed, shards, places = self._parse_all(indices)
+        if not parsed:
+            return {}
+        parts = [one[2] for one in parsed]
+        names = list(parts[0])
+        if any(one.keys() != parts[0].keys() for one in parts):
+            names = list(dict.fromkeys(name for one in parts for name in one))
+        path = self.path
+        infos = zip(places, shards, parsed, strict=True)
+        batch: Batch = {
+            "__key__": [one[0] for one in parsed],
+            "__restore_key__": [(RESTORE_KIND, place) for place in places],
+            "__sources__": [(SourceInfo(path, place, shard, one[1]),) for place, shard, one in infos],
+            **{name: [one.get(name) for one in parts] for name in names},
+            "__subflavors__": [{} for _ in parsed],
+        }
+        columns = self._options.columns
+        return batch if columns is None else {name: batch[name] for name in columns if name in batch}
+
+    def _parse_all(self, indices: Sequence[int] | IntArray) -> tuple[list[Parsed], list[str], list[int]]:
+        """Samples, the shard of each, and the place of each in the whole split."""
+        places = self._places.all_in_split(as_indices(indices, self._places.size))
+        shards, inside = self._places.locate(places)
+        return list(map(parse, self._shards.read_ranges(shards, inside))), shards, places.tolist()
+
+    def __iter__(self) -> Iterator[Sample]:
+        for start in range(0, len(self), _STEP):
+            yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: by blocks where the shards are remote."""
+        return preferred_mode(self._store)
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_shards + 1]: the first sample of each shard, and `len` at the end."""
+        return self._places.block_starts
+
+    @property
+    def split_size(self) -> int:
+        """Samples of the split, those left out included."""
+        return self._places.split_size
+
+    def kept_before(self, place: int, /) -> int:
+        """How many samples before `place` of the whole split are in this source."""
+        return self._places.kept_before(place)
+
+    def extent(self, index: int, /) -> Extent:
+        """Place of sample `index`: its headers and contents."""
+        place = self._places.in_split(as_index(index, self._places.size))
+        name, inside = self._places.locate_one(place)
+        start, stop = self._shards.range(name, inside)
+        return Extent(self._shards.path(name), start, stop - start)
+
+    # --- by key and name -----------------------------------------------------------------------------------------
+
+    def key_of(self, index: int, /) -> str:
+        """Key of sample `index`."""
+        place = self._places.in_split(as_index(index, self._places.size))
+        return self._parsed(*self._places.locate_one(place))[0]
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this key.
+
+        Raises:
+            NotFound: no sample of the split has it.
+            Corrupt: two samples have it.
+        """
+        found = self._find_sample(key)
+        if found is not None:
+            if self._first_of is None:
+                shards = self._places.shards
+                self._first_of = {name: number for number, name in reversed(list(enumerate(shards)))}
+            number = self._first_of.get(found[0])
+            if number is not None:
+                place = int(self._places.starts[number]) + found[1]
+                if self._places.is_kept(place):
+                    return self._places.kept_before(place)
+        raise NotFound(f"no sample with the key {key!r}", path=self.path, hint=f"The split is {self.split}")
+
+    def get(self, name: str, /) -> bytes:
+        """The stored bytes of one part, by its full name `<key>.<part>`, out of all splits; raises `NotFound`."""
+        base = name.rfind("/") + 1
+        dot = name.find(".", base)
+        split = (name[:dot], name[dot + 1 :]) if dot > base else split_name(name)
+        if split is None:
+            raise self._no_part(name)
+        if self._finds_parts and self._index is not None:
+            return self._read_part(self._index, name, *split)
+        index = self._opened_index()
+        if index is not None and "sample_parts" in index.tables:
+            self._finds_parts = True
+            return self._read_part(index, name, *split)
+        found = self._find_sample(split[0])
+        if found is None:
+            raise self._no_part(name)
+        _, _, parts = self._parsed(*found)
+        if split[1] not in parts:
+            raise self._no_part(name)
+        return parts[split[1]]
+
+    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """What the media index knows of a part, by its full name; raises `NotFound`."""
+        index = self._opened_index()
+        found = None
+        if index is not None:
+            media = importlib.import_module("penstock.formats.samples.media_index")
+            found = media.read_metadata(index.connection(), name, path=index.path)
+        if found is None:
+            raise NotFound(
+                f"no media metadata of {name!r}",
+                path=self.path,
+                hint=f"Make them: `penstock prepare-media {self.path}`",
+            )
+        return found
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options = self._options
+        given: dict[str, Any] = {"split": self.split} if self.split is not None else {}
+        given |= {"raw": True} if options.raw else {}
+        given |= {"columns": list(options.columns)} if options.columns is not None else {}
+        given |= {"follow_links": True} if options.follow_links else {}
+        given |= {} if self._split_config is None else {"split_config": self._split_config}
+        return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
+
+    def details(self) -> dict[str, Any]:
+        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        return raw_details(self._store, self.path, split_config=self._split_config)
+
+    def summary(self) -> str:
+        """One line: path, split, shards, and samples where they are known."""
+        samples = None if self._known_places is None else self._known_places.size
+        facts = {"path": self.path, "split": self.split, "shards": len(self._chosen), "samples": samples}
+        return line("webdataset", facts, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _places(self) -> SplitPlaces:
+        # Two threads may both come here: they find the same, and one copy goes.
+        if self._known_places is None:
+            self._known_places = SplitPlaces(self._chosen, self._info.counts, self._left_out, self._place_in_shard)
+        return self._known_places
+
+    def _sample(self, parsed: Parsed, shard: str, place: int) -> Sample:
+        key, names, parts = parsed
+        sample: Sample = {
+            "__key__": key,
+            "__restore_key__": (RESTORE_KIND, place),
+            "__sources__": (SourceInfo(self.path, place, shard, names),),
+            **parts,
+            "__subflavors__": {},
+        }
+        columns = self._options.columns
+        return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+
+    def _parsed(self, shard: str, place: int) -> Parsed:
+        return parse(self._shards.read_range(shard, place))
+
+    def _opened_index(self) -> SqliteIndex | None:
+        if self._index is None:
+            path = meta_path(self.path, SQLITE)
+            if not self._store.exists(path):
+                return None
+            self._index = SqliteIndex(self._store, path)
+        return self._index
+
+    def _read_part(self, index: SqliteIndex, name: str, key: str, part: str) -> bytes:
+        found = index.find_part(key, part)
+        if found is None:
+            raise self._no_part(name)
+        file_id, content_bytes, size_bytes = found
+        if not 0 <= file_id < len(self._names):
+            raise index.damaged(f"shard number {file_id} of {len(self._names)}")
+        return self._shards.read_content(self._names[file_id], content_bytes, size_bytes)
+
+    def _find_sample(self, key: str) -> tuple[str, int] | None:
+        """Shard, and place in it, of a key out of all splits."""
+        index = self._opened_index()
+        if index is None or "samples" not in index.tables:
+            keys = self._keys() if self._known_keys is None else self._known_keys
+            if key not in keys:
+                return None
+            number = keys[key]
+            if number is None:
+                raise SqliteIndex(self._store, meta_path(self.path, SQLITE)).repeated(key)
+            return self._names[number[0]], number[1]
+        found = index.find_sample(key)
+        if found is None:
+            return None
+        if not 0 <= found[0] < len(self._names) or not 0 <= found[1] < self._info.counts[self._names[found[0]]]:
+            raise index.damaged(f"sample {found[1]} of shard number {found[0]}")
+        return self._names[found[0]], found[1]
+
+    def _place_in_shard(self, shard: str, key: str) -> int | None:
+        """Place of a sample that is left out; where keys repeat, the shard decides."""
+        index = self._opened_index()
+        if index is not None and "samples" in index.tables:
+            found = index.place_in_shard(key, self._names.index(shard))
+            return found if found is not None and 0 <= found < self._info.counts[shard] else None
+        return next((place for place, one in enumerate(self._keys_of(shard)) if one == key), None)
+
+    def _keys(self) -> dict[str, tuple[int, int] | None]:
+        """Key → shard number and place, by the headers of all shards; None where it comes twice."""
+        keys: dict[str, tuple[int, int] | None] = {}
+        for number, shard in enumerate(self._names):
+            for place, key in enumerate(self._keys_of(shard)):
+                keys[key] = None if key in keys else (number, place)
+        self._known_keys = keys
+        return keys
+
+    def _keys_of(self, shard: str) -> Iterator[str]:
+        count = self._info.counts[shard]
+        for start in range(0, count, _STEP):
+            places = range(start, min(count, start + _STEP))
+            for key, _, _ in map(parse, self._shards.read_ranges([shard] * len(places), places)):
+                yield key
+
+    def _no_part(self, name: str) -> NotFound:
+        return NotFound(f"no part of the name {name!r}", path=self.path, hint="A name is a sample's key, a dot, a part")

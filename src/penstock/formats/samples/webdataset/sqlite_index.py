@@ -1,0 +1,233 @@
+"""Making `index.sqlite`: where each sample and each of its parts is, by name.
+
+| table | columns |
+|---|---|
+| `samples` | `tar_file_id`, `sample_key` (unique), `sample_index` in its shard, `byte_offset`, `byte_size` |
+| `sample_parts` | `tar_file_id`, `sample_index`, `part_name`, `content_byte_offset`, `content_byte_size` |
+
+`tar_file_id` is the place of a shard in `.info.json`. A sample's bytes are those from its first header to the next
+sample's, a part's bytes those of its content alone. Tables, indexes and pragmas are those of Energon 7.4. Rows stand in
+the order of shards and samples. Indexes are made by sorting when all rows are there, so no size slows the rate down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from penstock.errors import Corrupt
+from penstock.formats.samples.sqlite import raise_system_error, system_errors
+from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.types import IntArray
+
+_SAMPLES = (
+    "CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL{unique}, "
+    "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER )"
+)
+_PARTS = (
+    "CREATE TABLE sample_parts ( tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+    "content_byte_offset INTEGER, content_byte_size INTEGER )"
+)
+_INDEXES = (
+    "CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index)",
+    "CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset)",
+    "CREATE INDEX idx_sample_parts_full ON sample_parts"
+    "(tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)",
+)
+_CACHE_KIB = 1 << 16
+_MOST_NAMED = 5
+
+
+class SqliteBuilder:
+    """Makes one `index.sqlite` as a plain file, which nobody reads before it is finished. Memory: about 100 MiB.
+
+    Args:
+        path: of the file, which is not there yet.
+
+    Raises:
+        OSError: the system failed, such as for a full disk; also of what is done with `connection` in a `with` block.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        pragmas = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{_CACHE_KIB}")
+        with system_errors(path):
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            for pragma in pragmas:
+                self._connection.execute(f"PRAGMA {pragma}").fetchall()
+            self._connection.execute("BEGIN")
+            self._connection.execute(_SAMPLES.format(unique=""))
+            self._connection.execute(_PARTS)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For further tables, inside the one transaction."""
+        return self._connection
+
+    def add(self, file_id: int, table: ShardTable) -> None:
+        """Add the rows of one shard; shards come in the order of their numbers."""
+        count = table.num_samples
+        places = range(count)
+        offsets = table.offsets.tolist()
+        lengths = np.diff(table.offsets).tolist()
+        same = [file_id] * count
+        samples = zip(same, table.keys, places, offsets[:-1], lengths, strict=True)
+        of_sample = np.repeat(np.arange(count), np.diff(table.part_starts)).tolist()
+        same = [file_id] * len(of_sample)
+        parts = zip(same, of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
+        with system_errors(self.path):
+            self._connection.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", samples)
+            self._connection.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", parts)
+
+    def finish(self, shards: Sequence[str]) -> None:
+        """Make the indexes and close the file.
+
+        Args:
+            shards: paths of the shards by number, for messages.
+
+        Raises:
+            Corrupt: a key comes in two shards; both places are named.
+        """
+        with system_errors(self.path):
+            self._finish(shards)
+        self.close()
+
+    def _finish(self, shards: Sequence[str]) -> None:
+        run = self._connection.execute
+        try:
+            run("CREATE UNIQUE INDEX unique_key ON samples(sample_key)")
+        except sqlite3.IntegrityError:
+            raise self._repeated(shards) from None
+        for statement in _INDEXES:
+            run(statement)
+        # An index that was sorted serves the constraint as well as one that grew with each row, which gets ever slower.
+        run("PRAGMA writable_schema=ON")
+        changed = "UPDATE sqlite_master SET {} WHERE name = ?"
+        run(changed.format("sql = ?"), (_SAMPLES.format(unique=" UNIQUE"), "samples"))
+        run(changed.format("name = 'sqlite_autoindex_samples_1', sql = NULL"), ("unique_key",))
+        run("COMMIT")
+
+    def close(self) -> None:
+        """Close the file, whatever is in it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+        if isinstance(error, sqlite3.Error):
+            raise_system_error(error, self.path)
+
+    def _repeated(self, shards: Sequence[str]) -> Corrupt:
+        rows = self._connection.execute(
+            "SELECT sample_key, COUNT(*) FROM samples GROUP BY sample_key HAVING COUNT(*) > 1 ORDER BY MIN(rowid)"
+        )
+        first, count = None, 0
+        for key, _ in rows:
+            first = first or key
+            count += 1
+        query = "SELECT tar_file_id, byte_offset FROM samples WHERE sample_key = ? ORDER BY rowid LIMIT 2"
+        places: list[tuple[int, int]] = self._connection.execute(query, (first,)).fetchall()
+        (id_1, at_1), (id_2, at_2) = places
+        return Corrupt(
+            f"the key {first!r} comes in two places: keys of a dataset must differ",
+            path=shards[id_2],
+            offset_bytes=at_2,
+            found=f"first in {shards[id_1]} at byte {at_1}, again in {shards[id_2]} at byte {at_2}; {count} such keys",
+            hint="Pack the shards again with keys of their own, such as with the shard's name before them",
+        )
+
+
+def remove_if_there(path: str) -> None:
+    """Remove an unfinished file of the builder, and what sqlite may have left beside it."""
+    for name in (path, f"{path}-journal", f"{path}-wal", f"{path}-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+# --- a shard's table as bytes ------------------------------------------------------------------------------------
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """Texts are joined by NULs, which no name holds; numbers are int64, little-endian."""
+
+    num_keys: int
+    keys: bytes
+    offsets: bytes
+    part_starts: bytes
+    part_names: bytes
+    contents: bytes
+    sizes: bytes
+
+
+def encode_table(table: ShardTable) -> bytes:
+    """The bytes of a table: equal ones for equal tables."""
+    numbers = (table.offsets, table.part_starts, table.contents, table.sizes)
+    offsets, part_starts, contents, sizes = (one.astype("<i8").tobytes() for one in numbers)
+    stored = _Stored(
+        table.num_samples, _joined(table.keys), offsets, part_starts, _joined(table.part_names), contents, sizes
+    )
+    return msgspec.msgpack.encode(stored)
+
+
+def decode_table(data: bytes, path: str) -> ShardTable:
+    """The table of `encode_table`; raises `Corrupt` where it is none."""
+    try:
+        stored = msgspec.msgpack.decode(data, type=_Stored)
+        table = ShardTable(
+            _split(stored.keys, stored.num_keys),
+            _numbers(stored.offsets),
+            _numbers(stored.part_starts),
+            _split(stored.part_names, len(stored.sizes) // 8),
+            _numbers(stored.contents),
+            _numbers(stored.sizes),
+        )
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Corrupt("the table of a shard is damaged", path=path, found=str(error)) from None
+    if len(table.offsets) != len(table.keys) + 1 or len(table.part_starts) != len(table.offsets):
+        raise Corrupt("the table of a shard is damaged", path=path)
+    return table
+
+
+def _joined(names: list[str]) -> bytes:
+    return "\0".join(names).encode("utf-8", "surrogateescape")
+
+
+def _split(data: bytes, count: int) -> list[str]:
+    names = data.decode("utf-8", "surrogateescape").split("\0") if count else []
+    if len(names) != count:
+        raise ValueError(f"{len(names)} names instead of {count}")
+    return names
+
+
+def _numbers(data: bytes) -> IntArray:
+    return np.frombuffer(data, "<i8").astype(np.int64)
+
+
+class IndexDigest:
+    """A digest of the tables of all shards, in their order."""
+
+    def __init__(self) -> None:
+        self._hasher = hashlib.blake2b(b"energon index", digest_size=16)
+
+    def add(self, shard: str, table: bytes) -> None:
+        """Add a shard: its name in the dataset, and its table as `encode_table` gives it."""
+        name = shard.encode("utf-8", "surrogateescape")
+        self._hasher.update(len(name).to_bytes(8, "little") + name)
+        self._hasher.update(hashlib.blake2b(table, digest_size=32).digest())
+
+    def uuid(self) -> str:
+        """36 characters for `index.uuid`: the same for the same content, another one for any other."""
+        return str(uuid.UUID(bytes=self._hasher.digest(), version=4))

@@ -1,0 +1,379 @@
+"""Tar headers, read by our own code: ustar, PAX, GNU and old ones, without a look at contents.
+
+| bytes of a header | content |
+|---|---|
+| 0–99 | name, up to a NUL |
+| 124–135 | size: octal text, or base 256 where the first bit is set |
+| 148–155 | sum of the header's bytes, these eight taken as spaces: octal text |
+| 156 | type: NUL, `0`, `7` regular · `1`–`6` no content · `x`, `X`, `g` PAX · `L`, `K` GNU long names · `S` sparse |
+| 345–499 | folder to put before the name |
+
+A header takes one block of 512 bytes, contents whole blocks. `x`, `L` and `K` speak of the next member, `g` of all that
+follow. A block of zeros ends an archive, as the end of the file does. Names are UTF-8, other bytes kept as surrogates.
+The rules agree with Python's `tarfile`, but that damage is an error here.
+
+Limits: names and PAX records up to 1 MiB for a member.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock._regular import require_regular
+from penstock.abc import Store
+from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
+from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
+from penstock.store._named import NamingOs
+from penstock.store.local import LocalStore
+
+MOST_NAME_BYTES = 1 << 20
+
+Read = Callable[[int, int], bytes | memoryview]
+"""Bytes `[start, stop)` of a file; fewer only at its end."""
+
+_REGULAR = frozenset(b"\x0007S")
+_WITHOUT_CONTENT = frozenset(b"123456")
+_ABOUT_NEXT = frozenset(b"xXLK")
+_ZERO_BLOCK = bytes(BLOCK_BYTES)
+_ADLER = 65521
+
+_SMALL_WINDOW_BYTES = 1 << 12
+_FIRST_WINDOW_BYTES = 1 << 16
+_BIG_WINDOW_BYTES = 1 << 22
+_SKIP_BYTES = 1 << 15
+"""Contents of this size on average are skipped over; smaller ones are read along with their headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of an archive.
+
+    Attributes:
+        name: its full name.
+        start_bytes: of its first header, those that speak of it included.
+        content_bytes: place of its content; `size_bytes` long.
+        stop_bytes: where the next header is.
+        is_regular: a file with content of its own.
+        is_sparse: its content is stored without its holes.
+    """
+
+    name: str
+    start_bytes: int
+    content_bytes: int
+    size_bytes: int
+    stop_bytes: int
+    is_regular: bool
+    is_sparse: bool = False
+
+
+# --- one member --------------------------------------------------------------------------------------------------
+
+
+def next_member(
+    read: Read, offset_bytes: int, size_bytes: int, path: str, shared: Mapping[str, str] | None = None
+) -> Member | dict[str, str] | None:
+    """The member whose headers begin at `offset_bytes`; a dict for a global PAX header; None at the end.
+
+    Args:
+        read: reads the archive.
+        offset_bytes: where a header has to be.
+        size_bytes: of the archive.
+        path: of the archive, for messages.
+        shared: what global PAX headers said so far; what is returned for one holds `"next"`, where it ends.
+
+    Raises:
+        Truncated, Corrupt, TooLarge, Unsupported: what stands there is no whole member; at its offset.
+    """
+    start_bytes = offset_bytes
+    told: dict[str, str] = dict(shared) if shared else {}
+    about: list[dict[str, str]] = []
+    while True:
+        block = bytes(read(offset_bytes, offset_bytes + BLOCK_BYTES))
+        if len(block) < BLOCK_BYTES:
+            if not block.strip(b"\0") and not about:
+                return None
+            raise _cut(
+                path, offset_bytes, "inside a header" if block.strip(b"\0") else "before the member that follows"
+            )
+        kind, size = _kind_and_size(block, path, offset_bytes)
+        if kind < 0:
+            if about:
+                raise _no_member(path, offset_bytes)
+            return None
+        body_bytes = offset_bytes + BLOCK_BYTES
+        if kind not in _ABOUT_NEXT and kind != 103:
+            break
+        after_bytes = _after(body_bytes, size, size_bytes, path, offset_bytes)
+        if size > MOST_NAME_BYTES:
+            raise TooLarge(
+                "a header about a member is too long", path=path, offset_bytes=offset_bytes, found=f"{size} bytes",
+                expected=f"at most {MOST_NAME_BYTES}",
+            )  # fmt: skip
+        body = bytes(read(body_bytes, body_bytes + size))
+        if kind == 103:
+            found = _pax(body, path, offset_bytes)
+            if not about:
+                return {**told, **found, "next": str(after_bytes)}
+            told |= found
+        elif kind == 76:  # L
+            about.append({"path": _text(body)})
+        elif kind != 75:  # K tells of a link's target
+            about.append(_pax(body, path, offset_bytes))
+        else:
+            about.append({})
+        offset_bytes = after_bytes
+    for one in reversed(about):
+        told |= one
+    return _member(block, kind, size, start_bytes, offset_bytes, size_bytes, told, read, path)
+
+
+def _member(
+    block: bytes, kind: int, size: int, start_bytes: int, header_bytes: int, size_bytes: int, told: dict[str, str],
+    read: Read, path: str,
+) -> Member:  # fmt: skip
+    """A member from its own header and what was told of it."""
+    name = told.get("GNU.sparse.name") or told.get("path") or _name(block, kind)
+    if "\0" in name:
+        raise Corrupt("a member's name holds a NUL", path=path, offset_bytes=start_bytes, found=repr(name[:100]))
+    if "size" in told:
+        size = _pax_size(told["size"], path, start_bytes)
+    content_bytes = header_bytes + BLOCK_BYTES
+    is_sparse = any(key.startswith("GNU.sparse") for key in told)
+    if kind == 83:  # S: more blocks of its map may follow
+        is_sparse = True
+        extended = block[482]
+        while extended:
+            more = bytes(read(content_bytes, content_bytes + BLOCK_BYTES))
+            if len(more) < BLOCK_BYTES:
+                raise _cut(path, content_bytes, "inside the map of a sparse member")
+            extended = more[504]
+            content_bytes += BLOCK_BYTES
+    is_folder = kind == 0 and name.endswith("/")
+    if kind in _WITHOUT_CONTENT or is_folder:
+        return Member(name, start_bytes, content_bytes, 0, content_bytes, False)
+    stop_bytes = _after(content_bytes, size, size_bytes, path, start_bytes, name)
+    return Member(name, start_bytes, content_bytes, size, stop_bytes, kind in _REGULAR, is_sparse)
+
+
+def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int]:
+    """Type and size of a header, its checksum verified; -1 for a block of zeros."""
+    try:
+        stated = int(block[148:156].rstrip(b"\0 ") or b"0", 8)
+    except ValueError:
+        stated = _number(block[148:156])
+    field = sum(block[148:156])
+    # Its low half is one more than the sum of all bytes, modulo a prime just below 2^16.
+    if ((zlib.adler32(block) & 0xFFFF) - 1 - field + 256 - stated) % _ADLER:
+        if block == _ZERO_BLOCK:
+            return -1, 0
+        signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
+        if stated != signed:
+            raise bad_checksum(path, offset_bytes)
+    try:
+        size = int(block[124:136].rstrip(b"\0 ") or b"0", 8)
+    except ValueError:
+        size = _number(block[124:136])
+    if size < 0:
+        what, found = "a header with a size that is no number", repr(block[124:136])
+        raise Corrupt(what, path=path, offset_bytes=offset_bytes, found=found)
+    return block[156], size
+
+
+def _number(field: bytes) -> int:
+    """A number as tar writes it: octal text up to a NUL, or base 256; -1 where it is neither."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    text = field.partition(b"\0")[0].strip()
+    return int(text or b"0", 8) if all(48 <= byte <= 55 for byte in text) else -1
+
+
+def _name(block: bytes, kind: int) -> str:
+    name = block[:100].partition(b"\0")[0]
+    if block[345] and kind not in b"LKS":
+        name = block[345:500].partition(b"\0")[0] + b"/" + name
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _text(body: bytes) -> str:
+    return body.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
+    """The records of a PAX header that matter here: path, size, and whether a member is sparse."""
+    if not PAX_OF_INTEREST.search(body):
+        return {}
+    found: dict[str, str] = {}
+    place = 0
+    while place < len(body) and body[place]:
+        length, space, _ = body[place : place + 20].partition(b" ")
+        stop = place + int(length) if length.isdigit() else -1
+        key, equals, value = body[place + len(length) + 1 : max(0, stop - 1)].partition(b"=")
+        if not space or stop > len(body) or stop < place + len(length) + 3 or not equals or body[stop - 1] != 10:
+            raise Corrupt(
+                "a PAX header is damaged", path=path, offset_bytes=offset_bytes, found=repr(body[place : place + 40])
+            )
+        name = key.decode("utf-8", "surrogateescape")
+        if name in ("path", "size") or name.startswith("GNU.sparse"):
+            found[name] = value.decode("utf-8", "surrogateescape")
+        place = stop
+    return found
+
+
+def _pax_size(text: str, path: str, offset_bytes: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Corrupt(
+            "a PAX header with a size that is no number", path=path, offset_bytes=offset_bytes, found=text[:40]
+        )
+    return int(text)
+
+
+def _after(body_bytes: int, size: int, size_bytes: int, path: str, offset_bytes: int, name: str = "") -> int:
+    """Where the next header is."""
+    stop_bytes = body_bytes + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
+    if stop_bytes > size_bytes:
+        raise Truncated(
+            f"the archive ends inside the member {name!r}" if name else "the archive ends inside a header",
+            path=path,
+            offset_bytes=offset_bytes,
+            found=f"{size_bytes} bytes in all",
+            expected=f"{stop_bytes} bytes, as the header says",
+            hint="Fetch or pack this shard again",
+        )
+    return stop_bytes
+
+
+def _cut(path: str, offset_bytes: int, where: str) -> Truncated:
+    return Truncated(
+        f"the archive ends {where}", path=path, offset_bytes=offset_bytes, hint="Fetch or pack this shard again"
+    )
+
+
+def _no_member(path: str, offset_bytes: int) -> Corrupt:
+    return Corrupt("the archive ends where a member must follow", path=path, offset_bytes=offset_bytes)
+
+
+def bad_checksum(path: str, offset_bytes: int) -> Corrupt:
+    """The error for a block that is no header."""
+    return Corrupt(
+        "no tar header with a right checksum",
+        path=path,
+        offset_bytes=offset_bytes,
+        hint="Fetch or pack this shard again; if it was changed after it was prepared: `penstock prepare`",
+    )
+
+
+def require_plain(member: Member, path: str) -> None:
+    """Refuse a sparse member; raises `Unsupported`."""
+    if member.is_sparse:
+        raise Unsupported(
+            "a sparse member: its holes are not stored", path=path, offset_bytes=member.start_bytes,
+            found=member.name[:100], hint="Pack the shard again, without --sparse",
+        )  # fmt: skip
+
+
+def plain_member(view: memoryview, place: int) -> tuple[str, int, int, int] | None:
+    """`(name, content, size_bytes, next)` of a member of the commonest kind at `place`; None for any other.
+
+    That kind is a regular member whose name fits, with a size below 1 GiB and right checksums; see `tar_blocks`.
+    """
+    block = bytes(view[place : place + BLOCK_BYTES])
+    if len(block) == BLOCK_BYTES and block[156] == PAX_KIND:
+        size = _plain_size(block)
+        if not 0 < size <= BLOCK_BYTES or PAX_OF_INTEREST.search(view[place + BLOCK_BYTES : place + 2 * BLOCK_BYTES]):
+            return None
+        place += 2 * BLOCK_BYTES
+        block = bytes(view[place : place + BLOCK_BYTES])
+    if len(block) < BLOCK_BYTES or block[156] != 48 or (size := _plain_size(block)) < 0:
+        return None
+    end = block.find(b"\0", 0, 100)
+    name = block[: 100 if end < 0 else end].decode("utf-8", "surrogateescape")
+    content = place + BLOCK_BYTES
+    return name, content, size, content + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
+
+
+def _plain_size(block: bytes) -> int:
+    """The size that a header of ustar without a folder states; -1 for one that is another, or damaged."""
+    if block[345] or block[124] != 48 or block[257:259] != b"us":
+        return -1
+    try:
+        size, stated = int(block[125:135], 8), int(block[148:154], 8)
+    except ValueError:
+        return -1
+    # Each low half is one more than a sum of bytes; the header's own eight count as spaces.
+    wrong = ((zlib.adler32(block) & 0xFFFF) - (zlib.adler32(block[148:156]) & 0xFFFF) + 256 - stated) % _ADLER
+    return -1 if wrong else size
+
+
+# --- many members ------------------------------------------------------------------------------------------------
+
+
+def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDOW_BYTES) -> Iterator[Run | Member]:
+    """All members in order: plain ones in runs, others alone. Memory: a window of 4 MiB and what comes from it.
+
+    Args:
+        read: reads the archive.
+        size_bytes: its size.
+        path: for messages.
+        least_bytes: what is read at once where contents are skipped over.
+
+    Raises:
+        Truncated, Corrupt, TooLarge: at the offset of the damage.
+    """
+    offset_bytes, window_bytes = 0, _FIRST_WINDOW_BYTES
+    window = Window(0, b"", size_bytes)
+    told: dict[str, str] = {}
+
+    def look(start: int, stop: int) -> bytes | memoryview:
+        if window.has(start, stop):
+            return window.data[start - window.start_bytes : stop - window.start_bytes]
+        return read(start, min(stop, size_bytes))
+
+    while True:
+        if not window.has(offset_bytes, offset_bytes + BLOCK_BYTES):
+            window = Window(offset_bytes, read(offset_bytes, min(size_bytes, offset_bytes + window_bytes)), size_bytes)
+        in_runs = not told and len(window.data) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
+        run = window.run_at(offset_bytes) if in_runs else None
+        if run is not None:
+            yield run
+            stride_bytes = (run.stop_bytes - run.starts[0]) // len(run.starts)
+            window_bytes = _BIG_WINDOW_BYTES if stride_bytes < _SKIP_BYTES else least_bytes
+            offset_bytes = run.stop_bytes
+            continue
+        found = next_member(look, offset_bytes, size_bytes, path, told)
+        if found is None:
+            return
+        if isinstance(found, dict):
+            offset_bytes = int(found.pop("next"))
+            told = found
+            continue
+        yield found
+        if window_bytes == _SMALL_WINDOW_BYTES and found.stop_bytes - found.start_bytes < _SKIP_BYTES:
+            window_bytes = _FIRST_WINDOW_BYTES
+        offset_bytes = found.stop_bytes
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
+    """`(read, size_bytes, least window)` of an archive, open once where it is local."""
+    if not isinstance(store, LocalStore):
+        size_bytes = store.size(path)
+        yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
+        return
+    named = NamingOs(os, path)
+    with store.opened(path) as fd:
+        status = named.fstat(fd)
+        require_regular(status, path)
+        yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
+
+
+def scan_file(store: Store, path: str) -> Iterator[Run | Member]:
+    """All members of an archive; see `scan`."""
+    with reading(store, path) as (read, size_bytes, least_bytes):
+        yield from scan(read, size_bytes, path, least_bytes)

@@ -1,0 +1,285 @@
+"""Typed samples over the raw ones of a WebDataset: parts decoded, and put into the fields of a type."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._columns import stack
+from penstock._digest import digest
+from penstock._index import as_indices
+from penstock._tree import line, tree
+from penstock.abc import Source
+from penstock.codec.fieldmap import FieldMap, apply
+from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.formats._modes import Mode
+from penstock.formats.samples.webdataset.sample_types import SampleType
+from penstock.formats.samples.webdataset.source import WebdatasetSource
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Sample, Schema
+
+SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""Decoded parts with `__key__` → the fields of the typed sample."""
+
+Remake = tuple[Callable[..., Any], tuple[Any, ...]]
+
+_STEP = 1024
+_KEPT = ("__restore_key__", "__subflavors__", "__sources__")
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """How raw samples become typed ones.
+
+    Attributes:
+        name: of the file that says so.
+        sample_type: None for crude data, which stay as they are.
+        field_map: where fields come from; or `loader` makes them.
+        loader: code of the dataset.
+        parts: the parts that are read, or which ones are; None for all.
+        decode: how parts are decoded; None leaves them as bytes.
+        subflavors: what every sample carries.
+        columns: keep only these fields.
+        config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
+    """
+
+    name: str
+    sample_type: SampleType | None = None
+    field_map: FieldMap | None = None
+    loader: SampleLoader | None = None
+    parts: frozenset[str] | Callable[[str], bool] | None = None
+    decode: DecodeOptions | None = None
+    subflavors: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    columns: tuple[str, ...] | None = None
+    config: str | None = None
+
+    def identity(self) -> list[Any]:
+        """All that decides what a sample is, as plain JSON; of code only the name of its function."""
+        return [
+            None if self.sample_type is None else [self.sample_type.name, *self.sample_type.fields],
+            None if self.field_map is None else {name: [*map(list, one)] for name, one in self.field_map.items()},
+            getattr(self.loader, "__name__", None),
+            sorted(self.parts) if isinstance(self.parts, frozenset) else getattr(self.parts, "__name__", None),
+            None if self.decode is None else self.decode.image,
+            dict(self.subflavors),
+            self.columns,
+        ]
+
+
+class TypedSource:
+    """Typed samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    A sample has `__key__`, `__restore_key__`, `__subflavors__`, `__sources__`, and the fields of its type; of crude
+    data its decoded parts. Files are got by name as they are stored.
+
+    Args:
+        raw: the raw samples.
+        typing: how they become typed ones.
+        remake: makes this source again, in another process: a function and its arguments.
+    """
+
+    def __init__(
+        self, raw: WebdatasetSource, typing: Typing, remake: tuple[Callable[..., Any], tuple[Any, ...]]
+    ) -> None:
+        self._raw = raw
+        self._typing = typing
+        self._remake = remake
+        self._fingerprint: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._remake
+
+    @property
+    def path(self) -> str:
+        """The dataset's folder."""
+        return self._raw.path
+
+    @property
+    def split(self) -> str | None:
+        """The split, None where there are no splits."""
+        return self._raw.split
+
+    @property
+    def raw(self) -> WebdatasetSource:
+        """The raw samples."""
+        return self._raw
+
+    @property
+    def sample_type(self) -> SampleType | None:
+        """The type of its samples; None for crude data."""
+        return self._typing.sample_type
+
+    @property
+    def subflavors(self) -> Mapping[str, Any]:
+        """What every sample carries."""
+        return self._typing.subflavors
+
+    @property
+    def schema(self) -> Schema:
+        """The key, and the fields of the type; open for crude data."""
+        chosen = self._typing.columns
+        one = self._typing.sample_type
+        if one is None:
+            return Schema(tuple(Field(name, "part") for name in chosen or ("__key__",)), open=True)
+        names = [name for name in ("__key__", *one.fields) if chosen is None or name in chosen]
+        return Schema(tuple(Field(name, "text" if name == "__key__" else "part") for name in names), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the raw samples' one, and of what makes them typed."""
+        if self._fingerprint is None:
+            self._fingerprint = digest(self._raw.fingerprint, self._typing.identity())
+        return self._fingerprint
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._typed(self._raw[index])
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        return list(map(self._typed, self._raw.get_samples(indices)))
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]; what a sample lacks is None in its row."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def __iter__(self) -> Iterator[Sample]:
+        for start in range(0, len(self), _STEP):
+            yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    # --- what the raw samples know -------------------------------------------------------------------------------
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: as the raw samples."""
+        return self._raw.preferred_mode
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_shards + 1]: the first sample of each shard, and `len` at the end."""
+        return self._raw.block_starts
+
+    @property
+    def split_size(self) -> int:
+        """Samples of the split, those left out included."""
+        return self._raw.split_size
+
+    def kept_before(self, place: int, /) -> int:
+        """How many samples before `place` of the whole split are in this source."""
+        return self._raw.kept_before(place)
+
+    def extent(self, index: int, /) -> Extent:
+        """Place of sample `index`."""
+        return self._raw.extent(index)
+
+    def key_of(self, index: int, /) -> str:
+        """Key of sample `index`, as stored."""
+        return self._raw.key_of(index)
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this stored key; raises `NotFound`."""
+        return self._raw.index_of(key)
+
+    def get(self, name: str, /) -> bytes:
+        """The stored bytes of one part, by its full name; raises `NotFound`."""
+        return self._raw.get(name)
+
+    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """What the media index knows of a part, by its full name; raises `NotFound`."""
+        return self._raw.get_media_metadata(name)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        how = self._typing
+        given: dict[str, Any] = {} if how.columns is None else {"columns": list(how.columns)}
+        given |= {"trust": True} if how.decode is not None and how.decode.trust else {}
+        given |= {} if how.config is None else {"dataset_config": how.config}
+        return {**self._raw.recipe(), **given}
+
+    def details(self) -> dict[str, Any]:
+        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        return self._raw.details()
+
+    def summary(self) -> str:
+        """One line: path, split, and the type of samples."""
+        one = self._typing.sample_type
+        facts = {"path": self.path, "split": self.split, "type": "crude" if one is None else one.name}
+        return line("webdataset", facts, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _typed(self, raw: Sample) -> Sample:
+        try:
+            sample = self._made(raw)
+        except PenstockError as error:
+            if error.path is None:
+                error.path = self.path
+                error.what = f"sample {raw['__key__']!r}: {error.what}"
+            raise
+        columns = self._typing.columns
+        return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+
+    def _made(self, raw: Sample) -> Sample:
+        how = self._typing
+        parts = self._decoded(raw)
+        head = {
+            "__key__": raw["__key__"],
+            "__restore_key__": raw["__restore_key__"],
+            "__subflavors__": dict(how.subflavors),
+            "__sources__": self._sources(raw, parts),
+        }
+        if how.sample_type is None:
+            return {**head, **parts}
+        if how.loader is not None:
+            made = self._loaded(how.loader, {**head, **parts})
+        else:
+            made = apply(how.field_map or {}, parts)
+        missing = [name for name in how.sample_type.required if name not in made]
+        if missing:
+            raise Corrupt(f"no value for {', '.join(missing)} of {how.sample_type.name}", hint=f"Mend {how.name}")
+        return {**head, **how.sample_type.defaults, **made}
+
+    def _decoded(self, raw: Sample) -> dict[str, Any]:
+        how = self._typing
+        names = [name for name in raw if not (name.startswith("__") and name.endswith("__"))]
+        if how.parts is not None:
+            reads = how.parts.__contains__ if isinstance(how.parts, frozenset) else how.parts
+            names = [name for name in names if reads(name)]
+        if how.decode is None:
+            return {name: raw[name] for name in names}
+        return {name: decode_part(name, raw[name], how.decode) for name in names}
+
+    def _sources(self, raw: Sample, parts: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Sources that name only the files that were read."""
+        skip = len(raw["__key__"]) + 1
+        return tuple(
+            dataclasses.replace(one, file_names=tuple(name for name in one.file_names if name[skip:] in parts))
+            for one in raw["__sources__"]
+        )
+
+    def _loaded(self, loader: SampleLoader, sample: Sample) -> dict[str, Any]:
+        made: object = loader(sample)
+        if not isinstance(made, dict):
+            raise ConfigError("a sample loader gave no map", found=type(made).__name__, hint="It returns a dict")
+        fields = self._typing.sample_type.fields if self._typing.sample_type else ()
+        unknown = [str(name) for name in made if name not in ("__key__", *_KEPT, *fields)]
+        if unknown:
+            hint = f"Mend {self._typing.name}"
+            raise ConfigError("a sample loader gave unknown fields", found=", ".join(unknown), hint=hint)
+        return {str(name): value for name, value in made.items() if name not in _KEPT}

@@ -1,0 +1,335 @@
+"""Writing a WebDataset: shards streamed one after another, their indexes and the metadata of Energon beside them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import penstock
+from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    FOLDER,
+    INFO_JSON,
+    SPLIT_YAML,
+    SQLITE,
+    UUID,
+    encode_info,
+    encode_splits,
+)
+from penstock.formats.samples.webdataset.shards import ShardTable, TableBuilder, encode_index, index_path
+from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
+from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
+from penstock.formats.samples.webdataset.values import encode_sample
+from penstock.formats.tokens.writer import FileDigests
+from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
+from penstock.store.side_file import encode_manifest
+from penstock.types import Batch, Manifest, Sample
+
+_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "split_ratio", "shuffle_tars", "dataset", "code")
+CRUDE = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
+"""What `dataset.yaml` says where nothing else is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """Options of the writer.
+
+    Attributes:
+        maxcount: most samples of a shard.
+        maxsize: a shard that has this size in bytes gets no more samples.
+        pattern: of shards' names, with the place for a number, such as `train/%06d.tar`.
+        split: the split that all shards are in; Energon's other default splits are there, and empty.
+        split_ratio: shares of train, val and test, or split → share, in place of `split`.
+        shuffle_tars: mix the shards before the ratio cuts them.
+        dataset: what `dataset.yaml` says; crude samples by default.
+        code: Python files that `dataset` names: name in `.nv-meta` → content.
+    """
+
+    maxcount: int = 10_000
+    maxsize: int = 1 << 30
+    pattern: str = "shard_%06d.tar"
+    split: str = "train"
+    split_ratio: Mapping[str, float] | Sequence[float] | None = None
+    shuffle_tars: bool = False
+    dataset: Mapping[str, Any] | None = None
+    code: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
+    """A writer for a prepared WebDataset.
+
+    Args:
+        store: where it will be.
+        path: its folder.
+        options: see `WriterOptions`.
+        overwrite: replace the WebDataset that is there.
+
+    Raises:
+        ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
+        Unsupported: a store that can't make folders visible at once.
+    """
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_OPTIONS))
+    given = WriterOptions(**{name: value for name, value in options.items() if value is not None})
+    path = path.rstrip("/") or path
+    _require_possible(given, path)
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
+    path = output_path(store, path)
+    return WebdatasetWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite), given)
+
+
+def _require_possible(given: WriterOptions, path: str) -> None:
+    for name in ("maxcount", "maxsize"):
+        value = getattr(given, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"{name} is a count", path=path, found=repr(value), expected="an integer from 1 on")
+    try:
+        names = [given.pattern % number for number in (0, 1, 1_000_000)]
+    except (TypeError, ValueError):
+        names = []
+    pieces = given.pattern.split("/")
+    if len(set(names)) < 3 or not given.pattern.endswith(".tar") or any(one in ("", "..") for one in pieces):
+        raise ConfigError(
+            "no pattern for names of shards", path=path, found=repr(given.pattern), expected="such as shard_%06d.tar"
+        )
+    if any("/" in name or not name.endswith(".py") for name in given.code):
+        raise ConfigError("code is in files of .nv-meta", path=path, found=", ".join(given.code), expected="name.py")
+    if any(piece.startswith(".") for piece in pieces):
+        raise ConfigError("a shard of a hidden name would not be found", path=path, found=repr(given.pattern))
+    if given.split_ratio is not None:
+        by_ratio([], given.split_ratio, shuffle=False)
+
+
+class WebdatasetWriter:
+    """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    A sample is `{"__key__": str, "<part>": bytes, str, or what JSON can hold}`. Keys differ in the whole dataset: one
+    that comes again in a shard is refused at once, in another one at the end. Memory: one shard's names, and 100 MiB.
+    """
+
+    def __init__(self, path: str, folder: StagedFolder, given: WriterOptions) -> None:
+        self._path = path
+        self._folder = folder
+        self._given = given
+        self._counts: dict[str, int] = {}
+        self._block_digests: dict[str, tuple[str, ...]] = {}
+        self._bindings: list[str] = []
+        self._size_bytes = 0
+        self._digest = IndexDigest()
+        self._shard: _Shard | None = None
+        self._split = given.split
+        self._splits: dict[str, list[str]] = {split: [] for split in SPLITS}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._builder: SqliteBuilder | None = None
+        self._open = True
+        try:
+            self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
+            place = getattr(self._sqlite, "hidden_path", None)
+            if place is None:
+                self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
+                place = os.path.join(self._scratch.name, SQLITE)
+            self._builder = SqliteBuilder(place)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one sample.
+
+        Raises:
+            ConfigError: its key or a name can't be, a value has no bytes, or the writer is closed.
+        """
+        self._require_open()
+        key, parts = encode_sample(sample, self._path)
+        shard = self._shard
+        if shard is not None and (shard.count >= self._given.maxcount or shard.size_bytes >= self._given.maxsize):
+            self._end_shard()
+            shard = None
+        try:
+            if shard is None:
+                name = self._given.pattern % len(self._counts)
+                shard = self._shard = _Shard(name, self._folder.stage(name))
+            shard.add(key, parts, self._path)
+        except ConfigError:
+            raise
+        except BaseException:
+            # What is in the shard is no longer what its table says: nobody may go on with it.
+            self.abort()
+            raise
+
+    def begin_split(self, split: str) -> None:
+        """What is written from here on belongs to another split: in shards of its own."""
+        self._require_open()
+        if self._shard is not None:
+            self._end_shard()
+        self._split = split
+        self._splits.setdefault(split, [])
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add k samples given as columns; a part that is None in a row is not there."""
+        for row in zip(*batch.values(), strict=True):
+            self.write(dict(zip(batch, row, strict=True)))
+
+    def commit(self) -> Manifest:
+        """Write the last shard and the metadata, and make the dataset visible, durably.
+
+        Raises:
+            Corrupt: a key came in two shards.
+        """
+        self._require_open()
+        self._open = False
+        try:
+            if self._shard is not None:
+                self._end_shard()
+            self._end_index()
+            manifest = self._write_meta()
+            self._folder.commit()
+        except BaseException:
+            self.abort()
+            raise
+        self._close()
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._close()
+        self._folder.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _end_shard(self) -> None:
+        shard, builder = self._shard, self._builder
+        if shard is None or builder is None:
+            return
+        self._shard = None
+        table = shard.finish()
+        builder.add(len(self._counts), table)
+        self._digest.add(shard.name, encode_table(table))
+        self._counts[shard.name] = table.num_samples
+        self._splits.setdefault(self._split, []).append(shard.name)
+        digests, binding = shard.digested
+        self._block_digests[shard.name] = digests
+        self._bindings.append(binding)
+        self._size_bytes += shard.size_bytes
+        self._put(index_path(shard.name), encode_index(table.offsets))
+
+    def _end_index(self) -> None:
+        if self._builder is None:
+            return
+        try:
+            self._builder.finish(list(self._counts))
+        except Corrupt as error:
+            raise ConfigError(error.what, path=self._path, found=error.found) from None
+        if self._scratch is not None:
+            self._sqlite.append_file(self._builder.path)
+        self._sqlite.commit()
+
+    def _write_meta(self) -> Manifest:
+        given, shards = self._given, list(self._counts)
+        if given.split_ratio is not None:
+            parts = by_ratio(shards, given.split_ratio, shuffle=given.shuffle_tars).parts
+        else:
+            parts = self._splits
+        info, splits = encode_info(self._counts), encode_splits(parts)
+        self._put(f"{FOLDER}/{UUID}", self._digest.uuid().encode())
+        self._put(f"{FOLDER}/{SPLIT_YAML}", splits)
+        for name, content in given.code.items():
+            self._put(f"{FOLDER}/{name}", content)
+        self._put(f"{FOLDER}/{DATASET_YAML}", energon_yaml.dump(given.dataset or CRUDE).encode())
+        self._put(f"{FOLDER}/{INFO_JSON}", info)
+        manifest = Manifest(
+            format="webdataset",
+            num_samples=sum(self._counts.values()),
+            size_bytes=self._size_bytes,
+            block_digests=self._block_digests,
+            binding=dataset_binding(self._counts, [*self._bindings[:1], *self._bindings[-1:]]),
+            options={"maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern},
+            tool=f"penstock {penstock.__version__}",
+        )
+        self._put(SIDE_NAME, encode_manifest(manifest))
+        return manifest
+
+    def _put(self, name: str, content: bytes) -> None:
+        staged = self._folder.stage(name)
+        staged.write(content)
+        staged.commit()
+
+    def _close(self) -> None:
+        if self._builder is not None:
+            self._builder.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
+
+
+class _Shard:
+    """The shard that is being written."""
+
+    def __init__(self, name: str, staged: Staged) -> None:
+        self.name = name
+        self.digested: tuple[tuple[str, ...], str] = ((), "")
+        self.size_bytes = 0
+        self.count = 0
+        self._staged = staged
+        self._digests = FileDigests(staged)
+        self._table = TableBuilder()
+        self._keys: set[str] = set()
+
+    def add(self, key: str, parts: list[tuple[str, bytes]], path: str) -> None:
+        """Write the members of one sample."""
+        if key in self._keys:
+            raise ConfigError(f"the key {key!r} comes twice: keys of a dataset must differ", path=path)
+        pieces: list[bytes] = []
+        starts: list[int] = []
+        contents: list[int] = []
+        place = self.size_bytes
+        for name, content in parts:
+            headers = encode_headers(name, len(content))
+            starts.append(place)
+            contents.append(place + len(headers))
+            pieces += (headers, content, padding(len(content)))
+            place = contents[-1] + len(content) + len(pieces[-1])
+        self._append(b"".join(pieces))
+        self._table.add([name for name, _ in parts], starts, contents, [len(content) for _, content in parts])
+        self._keys.add(key)
+        self.count += 1
+
+    def finish(self) -> ShardTable:
+        """End the archive, and give its table."""
+        self._table.stop_bytes = self.size_bytes
+        self._append(END)
+        self.digested = self._digests.finish()
+        self._staged.commit()
+        return self._table.finish()
+
+    def _append(self, data: bytes) -> None:
+        self._staged.write(data)
+        self._digests.update(data)
+        self.size_bytes += len(data)

@@ -1,0 +1,18 @@
+"""Shards under one `index.json`, as MosaicML Streaming writes them: samples of columns, in files of bounded size.
+
+The index alone says which shards there are, so a dataset is opened without looking at them, and a shard is fetched,
+checked and expanded when a sample of it is read.
+
+| file | for |
+|---|---|
+| `index_json.py` | `index.json`: parsed with every number checked, written in the original's bytes |
+| `format.py`, `codecs.py` | the `Format` of all, around a codec that knows a shard's bytes; finding that codec |
+| `source.py`, `files.py`, `cache.py` | reading: samples; shards whole and in ranges; those that are kept expanded |
+| `writer.py`, `output.py`, `upload.py` | writing: the cut into shards; staging them; sending each when it is finished |
+| `side.py`, `checks.py`, `repair.py` | the side file, what is wrong with a dataset, and what can be mended |
+| `merge.py`, `names.py` | several datasets as one; the names of shards |
+| `mds/`, `xsv.py`, `json_shards.py` | the codecs: binary columns; CSV, TSV and XSV; lines of JSON |
+
+A codec imports these files and nothing of another codec. Others go through the registry; what copies shards as they are
+may import `codecs`, `files`, `index_json`, `merge`, `side`, `source` and `writer`.
+"""

@@ -1,0 +1,83 @@
+"""Shards that are open: a bounded number of maps, and a bounded number of bytes in memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Callable
+
+from penstock.formats.shards.files import OpenShard
+
+BUDGET_BYTES = 1 << 30
+"""Memory for decompressed shards and tables of offsets: 16 shards of the default size limit."""
+
+_MOST_SHARDS = 4096
+
+
+class ShardCache:
+    """Open shards by number; the least recently used go first.
+
+    Memory: `budget_bytes`, and always the shard that was opened last. Thread-safe, and safe after fork. What is
+    evicted lives on while somebody still holds views of it.
+
+    Args:
+        load: opens a shard; called by one thread at a time for each shard.
+        budget_bytes: bytes that shards may hold in memory.
+        most_shards: shards that may be open; a map keeps a file descriptor, so by default a quarter of those allowed.
+
+    Attributes:
+        shards: what is open, for readers that look here first and call `open` for what is missing.
+    """
+
+    __slots__ = ("_budget_bytes", "_held_bytes", "_load", "_loading", "_lock", "_most_shards", "_process", "shards")
+
+    def __init__(
+        self, load: Callable[[int], OpenShard], budget_bytes: int = BUDGET_BYTES, most_shards: int | None = None
+    ) -> None:
+        self.shards: dict[int, OpenShard] = {}
+        self._load = load
+        self._budget_bytes = budget_bytes
+        self._most_shards = _shards_allowed() if most_shards is None else most_shards
+        self._held_bytes = 0
+        self._begin()
+
+    def open(self, number: int) -> OpenShard:
+        """The shard, opened where it is not open; raises what opening it raises."""
+        if self._process != os.getpid():
+            self._begin()  # a thread of the parent may have held a lock when this process was forked
+        with self._lock:
+            turn = self._loading.setdefault(number, threading.Lock())
+        with turn:
+            with self._lock:
+                found = self.shards.get(number)
+            if found is None:
+                try:
+                    found = self._load(number)
+                    with self._lock:
+                        self._keep(number, found)
+                finally:
+                    self._loading.pop(number, None)
+        return found
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._loading: dict[int, threading.Lock] = {}
+        self._process = os.getpid()
+
+    def _keep(self, number: int, shard: OpenShard) -> None:
+        self.shards[number] = shard
+        self._held_bytes += shard.cost_bytes
+        if len(self.shards) <= self._most_shards and self._held_bytes <= self._budget_bytes:
+            return
+        room = self._most_shards - self._most_shards // 8  # several at once, so that looking for the oldest is seldom
+        for old in sorted(self.shards, key=lambda one: self.shards[one].used):
+            if len(self.shards) <= room and self._held_bytes <= self._budget_bytes:
+                break
+            if old != number:
+                self._held_bytes -= self.shards.pop(old).cost_bytes
+
+
+def _shards_allowed() -> int:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_SHARDS if files == resource.RLIM_INFINITY else max(16, min(_MOST_SHARDS, files // 4))

@@ -1,0 +1,372 @@
+"""Checking a folder of shards: its index, the files, and the samples. Never writes, and runs no code from the data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsCopies, SupportsMmap
+from penstock.codec.fields import mds_encodings, mds_field
+from penstock.codec.hashes import ALGORITHMS, hex_digest
+from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
+from penstock.formats._problems import Problem
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.shards.codecs import CODECS
+from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
+from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
+from penstock.formats.shards.names import shards_in
+from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.formats.shards.source import folder_of, read_index, splits_in
+from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
+from penstock.formats.tokens.checks import MOST_FINDINGS, check_block_digests
+from penstock.formats.tokens.common import way_to_read
+from penstock.store.resolve import real_path
+from penstock.types import Depth, Finding, OpenOptions
+
+_SAMPLED_SHARDS = 64
+_SAMPLED_ROWS = 4
+_ROWS_AT_ONCE = 1024
+_BYTES_AT_ONCE = 1 << 24
+_WRITERS_OWN = ("compression", "hashes", "size_limit")
+
+_REBUILD = "`penstock repair` rebuilds the index from the shards"
+_RESTORE = "Fetch or copy the file again; `penstock repair` can't bring back what is not there"
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """What is checked, and how deep.
+
+    Attributes:
+        folder: where the shards are; compressed ones are never written out.
+        index: their index.
+        options: of `penstock.open`.
+        depth: `"quick"`, `"sample"` or `"full"`.
+    """
+
+    folder: Folder
+    index: Index
+    options: OpenOptions
+    depth: Depth
+
+
+def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of the shards; all splits are checked where none is named.
+
+    `quick` holds the index against its rules, the sizes of the files, and the tables of offsets of local shards that
+    are not compressed. `sample` looks into shards (of compressed or remote ones 64): number of samples, offsets, the
+    options embedded in them, and a few samples. `full` decodes every
+    sample, but no pickle, and checks every hash. Memory: one shard where it can't be mapped.
+
+    Raises:
+        NotFound: neither an index nor a shard is there.
+        MissingExtra: columns or compressions need a package that is not installed.
+    """
+    root = folder_of(path)
+    folders = dataset_folders(store, root, options.split)
+    return [finding for folder in folders for finding in _listed(_check_folder(store, folder, options, depth))]
+
+
+def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
+    """Folders with an index that a path means: one, or each split."""
+    if split is not None:
+        return [f"{root}/{split}"]
+    if store.exists(f"{root}/{INDEX_NAME}"):
+        return [root]
+    return [f"{root}/{name}" for name in splits_in(store, root)] or [root]
+
+
+def _listed(problems: Iterable[Problem]) -> list[Finding]:
+    """The first problems of each kind one by one, the others as a count."""
+    findings: list[Finding] = []
+    counts: Counter[str] = Counter()
+    last: dict[str, Problem] = {}
+    for one in problems:
+        counts[one.code] += 1
+        last[one.code] = one
+        if counts[one.code] <= MOST_FINDINGS:
+            findings.append(one.finding())
+    for code, count in counts.items():
+        if count > MOST_FINDINGS:
+            what = f"{count - MOST_FINDINGS} more of these"
+            findings.append(replace(last[code], what=what, offset_bytes=None, found=None).finding())
+    return findings
+
+
+def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -> Iterator[Problem]:
+    where = f"{path}/{INDEX_NAME}"
+    try:
+        index = read_index(store, path)
+    except NotFound:
+        if is_unfinished(store, path):
+            yield Problem("shards.unfinished", NotFound, where, UNFINISHED, GO_ON)
+            return
+        if not shards_in(store, path):
+            raise
+        yield Problem("shards.no-index", NotFound, where, "there are shards, and no index", _REBUILD)
+        return
+    except PenstockError as error:
+        yield _problem("shards.index", error, where, _REBUILD)
+        return
+    check = _Check(Folder(store, path, way_to_read(store, path, options.read) == "mmap"), index, options, depth)
+    if not index.shards:
+        yield _warning("shards.empty", where, "the index lists no shard", "Nothing, if it is meant to be empty")
+    yield from _unlisted(check)
+    sampled = set(np.linspace(0, len(index.shards) - 1, _SAMPLED_SHARDS, dtype=np.int64).tolist())
+    for number, shard in enumerate(index.shards):
+        problems = list(_check_files(check, number, shard))
+        yield from problems
+        if any(one.severity == "error" for one in problems):
+            continue
+        cheap = shard.zip_data is None and isinstance(store, SupportsMmap)
+        if depth == "full" or cheap or (depth == "sample" and number in sampled):
+            yield from _check_shard(check, number, shard)
+    yield from _check_side_file(check)
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
+    """Whether the files are there, as large as the index says, and with known hashes."""
+    where = f"{check.folder.path}/{INDEX_NAME}"
+    for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+        if raw is None:
+            continue
+        there = 0
+        for file in (zipped, raw) if zipped else (raw,):
+            try:
+                size_bytes = check.folder.store.size(real_path(check.folder.store, check.folder.place(file)))
+            except NotFound:
+                continue
+            except PenstockError as error:
+                yield _problem("shards.link", error, where, "Pass --follow-links if the link is meant")
+                return
+            there += 1
+            if size_bytes != file.size_bytes:
+                yield Problem(
+                    "shards.size",
+                    PenstockError,
+                    check.folder.place(file),
+                    f"shard {number}: the file has another size than its index says",
+                    _RESTORE if size_bytes < file.size_bytes else f"{_RESTORE}; if it is whole: {_REBUILD}",
+                    min(size_bytes, file.size_bytes),
+                    f"{size_bytes} bytes",
+                    f"{file.size_bytes} bytes",
+                )
+        if not there:
+            name = check.folder.place(zipped or raw)
+            yield Problem("shards.missing", NotFound, name, f"shard {number}: the file is not there", _RESTORE)
+    named = set(shard.layout.hashes).union(*(file.hashes for file in shard.files()))
+    unknown = sorted(named - set(ALGORITHMS))
+    if unknown:
+        what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
+        yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
+
+
+def _unlisted(check: _Check) -> Iterator[Problem]:
+    """Shards right in the folder that the index leaves out: a writer was killed, or the index is an old one."""
+    known = {file.basename for shard in check.index.shards for file in shard.files()}
+    for name, file in shards_in(check.folder.store, check.folder.path).items():
+        if name not in known and "/" not in name:
+            fix = f"Delete it, or, if it belongs here: {_REBUILD}"
+            yield _warning("shards.unlisted", file, "a shard that the index does not list", fix)
+
+
+# --- shards ------------------------------------------------------------------------------------------------------
+
+
+def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
+    folder = check.folder
+    stored = _stored_path(folder, shard)
+    if check.depth == "full":
+        broken = list(_check_hashes(folder, number, shard))
+        yield from broken
+        if broken and isinstance(folder.store, SupportsCopies):
+            return  # which gives no bytes that their hashes contradict
+    try:
+        opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
+    except MissingExtra:
+        raise
+    except PenstockError as error:
+        yield _problem("shards.shard", error, stored, _RESTORE)
+        return
+    if check.depth == "quick":
+        return
+    yield from _check_config(folder, number, shard, opened, stored)
+    places = range(shard.samples)
+    if check.depth != "full" and shard.samples > _SAMPLED_ROWS:
+        places = np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()
+    for error in _undecodable(opened, places, shard.raw_data.size_bytes):
+        packed = "" if stored == error.path else " (its place is counted in the decompressed data)"
+        problem = _problem("shards.sample", error, stored, _RESTORE)
+        yield replace(problem, path=stored, what=error.what + packed)
+
+
+def _stored_path(folder: Folder, shard: Shard) -> str:
+    """The file that holds the samples: the compressed one where only that is there."""
+    raw = folder.place(shard.raw_data)
+    return folder.place(shard.zip_data) if shard.zip_data is not None and not folder.store.exists(raw) else raw
+
+
+def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
+    """Decodes what it can without running code; the sizes of all columns are checked all the same."""
+    safe = tuple(
+        name
+        for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
+        if encoding.partition(":")[0] not in mds_encodings() or not mds_field(encoding).unsafe
+    )
+    columns = None if len(safe) == len(layout.column_names) else safe
+    return CODECS[layout.format](layout, replace(options, columns=columns, trust=False))
+
+
+def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> Iterator[PenstockError]:
+    """The errors of those samples that do not decode; many are decoded at once, but for images, which grow."""
+    grow = any(field.kind in ("image", "images") for field in shard.codec.fields)
+    step = 1 if grow else max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * len(places) // max(1, size_bytes)))
+    for first in range(0, len(places), step):
+        block = places[first : first + step]
+        if step > 1 and _all_decode(shard, block):
+            continue
+        for place in block:
+            try:
+                shard.sample(place)
+            except MissingExtra:
+                raise
+            except PenstockError as error:
+                yield error
+
+
+def _all_decode(shard: OpenShard, places: Sequence[int]) -> bool:
+    try:
+        shard.codec.decode_rows(shard.rows(list(places)))
+    except MissingExtra:
+        raise
+    except Exception:  # whatever it is, decoding them one by one says which one and why
+        return False
+    return True
+
+
+def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem]:
+    for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+        if raw is None:
+            continue
+        if zipped is not None and folder.store.exists(folder.place(zipped)):
+            yield from _digests(number, folder.place(zipped), zipped, _bytes_of(folder, zipped))
+        try:
+            data, _ = read_whole(folder, shard, raw, zipped)
+        except MissingExtra:
+            raise
+        except PenstockError as error:
+            if zipped is None and isinstance(folder.store, SupportsCopies):
+                yield _problem("shards.hash", error, folder.place(raw), _RESTORE)
+            continue  # opening the shard says it
+        yield from _digests(number, folder.place(raw), raw, data)
+
+
+def _bytes_of(folder: Folder, file: ShardFile) -> NDArray[np.uint8]:
+    path = folder.place(file)
+    if isinstance(folder.store, SupportsMmap) and folder.mapped:
+        return folder.store.mmap(path)
+    return np.frombuffer(folder.store.get(path), np.uint8)
+
+
+def _digests(number: int, path: str, file: ShardFile, data: NDArray[np.uint8]) -> Iterator[Problem]:
+    for algorithm, expected in file.hashes.items():
+        if algorithm in ALGORITHMS and (found := hex_digest(algorithm, data)) != expected:
+            what = f"shard {number}: the {algorithm} digest differs"
+            yield Problem("shards.hash", PenstockError, path, what, _RESTORE, 0, found, expected)
+
+
+def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, stored: str) -> Iterator[Problem]:
+    """Whether the options embedded in the shard are those of the index."""
+    offset_bytes = 4 * (shard.samples + 2)
+    try:
+        if shard.raw_meta is not None:
+            data = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0][offset_bytes:].tobytes()
+            path = folder.place(shard.raw_meta)
+        else:
+            data, path = _head_of(folder, shard, opened, offset_bytes), stored
+        found = json.loads(data) if data else None
+    except FormatError as error:
+        yield _problem("shards.shard", error, stored, _RESTORE)
+        return
+    except (ValueError, RecursionError) as error:
+        what = f"shard {number}: the options embedded in it are damaged"
+        yield Problem("shards.config", PenstockError, path, what, _RESTORE, offset_bytes, str(error))  # pyright: ignore
+        return
+    if found is None:
+        what = f"shard {number}: no options are embedded in it"
+        yield _warning("shards.no-config", path, what, "Nothing: readers go by the index", offset_bytes)
+        return
+    expected = shard.layout.config()
+    wrong = [
+        key for key in sorted({*expected, *(found if isinstance(found, dict) else ())}) if _differ(found, expected, key)
+    ]
+    if wrong:
+        meant = set(wrong) <= set(_WRITERS_OWN)
+        yield Problem(
+            "shards.config",
+            PenstockError,
+            path,
+            f"shard {number}: the {', '.join(wrong)} embedded in it are not those of the index",
+            "Nothing, if only options of the writer differ" if meant else "Find out whose shard it is, and which index",
+            offset_bytes,
+            str(found.get(wrong[0]) if isinstance(found, dict) else found)[:80],
+            str(expected.get(wrong[0]))[:80],
+            "warning" if meant else "error",
+        )
+
+
+def _differ(found: Any, expected: dict[str, Any], key: str) -> bool:
+    return not isinstance(found, dict) or key not in found or key not in expected or found[key] != expected[key]
+
+
+def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> bytes:
+    """The bytes of an MDS shard between its table of offsets and its first sample."""
+    if isinstance(opened, WholeShard):
+        return opened.array[start : int(opened.table[0])].tobytes()
+    path = folder.place(shard.raw_data)
+    stop = int.from_bytes(folder.store.get(path, 4, 4), "little")
+    return folder.store.get(path, start, max(0, stop - start))
+
+
+# --- the side file -----------------------------------------------------------------------------------------------
+
+
+def _check_side_file(check: _Check) -> Iterator[Problem]:
+    store, path = check.folder.store, check.folder.path
+    facts = functools.partial(shards_facts, store, path, check.index.shards)
+    manifest, findings = check_side_file("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
+    if check.depth == "full" and manifest is not None:
+        for file in (file for shard in check.index.shards for file in shard.files()):
+            digests = manifest.block_digests.get(file.basename)
+            # What is no file of this folder, or a copy that its hashes contradict, is said already.
+            with contextlib.suppress(UnsafeData, NotFound, FormatError):
+                if digests is not None:
+                    findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE)
+    for one in findings:
+        fix, what = one.fix or RESTORE, one.found or ""
+        yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)
+
+
+# --- problems ----------------------------------------------------------------------------------------------------
+
+
+def _warning(code: str, path: str, what: str, fix: str, offset_bytes: int | None = None) -> Problem:
+    return Problem(code, PenstockError, path, what, fix, offset_bytes, severity="warning")
+
+
+def _problem(code: str, error: PenstockError, path: str, fix: str) -> Problem:
+    found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
+    return Problem(
+        code, type(error), error.path or path, error.what, error.hint or fix, error.offset_bytes, found, expected
+    )

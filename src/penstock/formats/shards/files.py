@@ -1,0 +1,436 @@
+"""The files of one shard as they are read: mapped, decompressed into memory, or range by range.
+
+Every shard has a table of offsets, `u32 n, u32 offset[n + 1]`: at the start of an MDS file, and in the meta file of the
+text formats. It is checked once a shard, against the index and the real size of the file, before it is used.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Buffer, Store, SupportsCopies, SupportsMmap
+from penstock.codec.compress import FAMILIES, decompress
+from penstock.codec.hashes import ALGORITHMS, hasher
+from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
+from penstock.formats.shards.index_json import Shard, ShardFile
+from penstock.types import Batch, Extent, Field, IntArray, Sample
+
+_PIECE_BYTES = 1 << 24
+_LARGEST_BYTES = 1 << 32  # places have 32 bits, whatever size an index states
+
+HEAD_BYTES = 1 << 16
+"""Tables of offsets up to this size are fetched whole where files are not mapped, larger ones 8 bytes a sample."""
+
+Row: TypeAlias = tuple[memoryview, int, int]
+"""A buffer, and where the bytes of one sample start and stop in it."""
+
+FAULTS = (PenstockError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error)
+"""What decoding damaged bytes may raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCodec:
+    """How the samples of a layout are decoded; each shard format makes its own.
+
+    Attributes:
+        fields: what a sample holds, in order.
+        floor_bytes: for `n` samples, the lowest place in the data file at which the first one may stand.
+        decode: the sample in `view[start:stop]`. Its errors count places from the start of `view`.
+        decode_rows: columns of many rows, which may be of several buffers; an error means that some row is irregular,
+            and `decode` says which and why.
+        decode_many: columns of the samples in `data[starts:stops]`; None where some of them are irregular, and `decode`
+            says why. None as a whole where a format decodes sample by sample.
+        arrays: every column comes as an array, so that many samples are decoded best when they lie together.
+    """
+
+    fields: tuple[Field, ...]
+    floor_bytes: Callable[[int], int]
+    decode: Callable[[memoryview, int, int], Sample]
+    decode_rows: Callable[[Sequence[Row]], Batch]
+    decode_many: Callable[[NDArray[np.uint8], IntArray, IntArray], Batch | None] | None = None
+    arrays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the shards of an index are, and how they are read.
+
+    Attributes:
+        store: holds them.
+        path: the folder of the index.
+        mapped: files are mapped.
+        validate_hash: algorithm by whose digest in the index each file is checked, whole, before it is read.
+    """
+
+    store: Store
+    path: str
+    mapped: bool
+    validate_hash: str | None = None
+
+    def place(self, file: ShardFile) -> str:
+        """Path of a file in the store."""
+        return f"{self.path}/{file.basename}"
+
+
+class WholeShard:
+    """A shard whose decompressed bytes are all here: mapped, or in memory.
+
+    Attributes:
+        array: uint8[size_bytes] of the data file, and `view` the same as a memoryview.
+        offsets: table of n + 1 places in it, as a memoryview of Python ints; `table` the same as an array.
+        codec: decodes its samples.
+        held: the bytes are in memory of their own, not mapped; `cost_bytes` is how much that is.
+        used: when it was used last, by `time.monotonic`.
+    """
+
+    __slots__ = (
+        *("_decode", "_number", "_path", "_stored", "array", "codec", "cost_bytes", "held", "offsets", "table"),
+        *("used", "view"),
+    )
+
+    def __init__(
+        self,
+        number: int,
+        path: str,
+        stored: Extent | None,
+        array: NDArray[np.uint8],
+        table: NDArray[np.uint32],
+        codec: RowCodec,
+    ) -> None:
+        self._number = number
+        self._path = path
+        self._stored = stored
+        self._decode = codec.decode
+        self.array = array
+        self.view = array.data
+        self.table = table
+        self.offsets = table.data
+        self.codec = codec
+        self.held = stored is not None
+        self.cost_bytes = array.nbytes + table.nbytes if self.held else 0
+        self.used = monotonic()
+
+    def sample(self, place: int) -> Sample:
+        """Sample `place` of the shard."""
+        self.used = monotonic()
+        start, stop = self.offsets[place], self.offsets[place + 1]
+        try:
+            return self._decode(*self.row(place)) if self.held else self._decode(self.view, start, stop)
+        except FAULTS as error:
+            raise fault(error, self._path, self._number, place, start if self.held else 0, start) from error
+
+    def row(self, place: int) -> Row:
+        """Where sample `place` is: a copy where the shard is held, lest views of it keep all of the shard alive."""
+        start, stop = self.offsets[place], self.offsets[place + 1]
+        if self.held:
+            return memoryview(bytes(self.view[start:stop])), 0, stop - start
+        return self.view, start, stop
+
+    def rows(self, places: list[int]) -> list[Row]:
+        """The same for many."""
+        self.used = monotonic()
+        return list(map(self.row, places))
+
+    def extent(self, place: int) -> Extent:
+        """Where sample `place` is stored; for a compressed shard that is all of it."""
+        if self._stored is not None:
+            return self._stored
+        return Extent(self._path, self.offsets[place], self.offsets[place + 1] - self.offsets[place])
+
+
+class RangedShard:
+    """A shard of which only ranges are read.
+
+    Attributes:
+        codec: decodes its samples.
+        cost_bytes: memory that it holds.
+        used: when it was used last, by `time.monotonic`.
+    """
+
+    __slots__ = ("_number", "_path", "_samples", "_size_bytes", "_store", "_table", "codec", "cost_bytes", "used")
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        path: str,
+        shard: Shard,
+        table: NDArray[np.uint32] | None,
+        codec: RowCodec,
+    ) -> None:
+        self._number = number
+        self._store = store
+        self._path = path
+        self._samples = shard.samples
+        self._size_bytes = shard.raw_data.size_bytes
+        self._table = table
+        self.codec = codec
+        self.cost_bytes = 0 if table is None else table.nbytes
+        self.used = monotonic()
+
+    def sample(self, place: int) -> Sample:
+        """Sample `place` of the shard."""
+        row = self.rows([place])[0]
+        try:
+            return self.codec.decode(*row)
+        except FAULTS as error:
+            start = self._ranges([place])[0][0]
+            raise fault(error, self._path, self._number, place, start, start) from error
+
+    def rows(self, places: list[int]) -> list[Row]:
+        """The samples at `places`, in one call of the store."""
+        self.used = monotonic()
+        found = self._store.get_ranges(self._path, self._ranges(places))
+        return [(memoryview(data), 0, len(data)) for data in found]
+
+    def extent(self, place: int) -> Extent:
+        """Where sample `place` is stored."""
+        start, stop = self._ranges([place])[0]
+        return Extent(self._path, start, stop - start)
+
+    def _ranges(self, places: list[int]) -> list[tuple[int, int]]:
+        if self._table is not None:
+            offsets = self._table.data
+            return [(offsets[place], offsets[place + 1]) for place in places]
+        pairs = self._store.get_ranges(self._path, [(4 + 4 * place, 12 + 4 * place) for place in places])
+        floor_bytes = self.codec.floor_bytes(self._samples)
+        ranges: list[tuple[int, int]] = []
+        for place, pair in zip(places, pairs, strict=True):
+            start, stop = struct.unpack("<2I", pair)
+            if not floor_bytes <= start <= stop <= self._size_bytes:
+                raise _bad_offsets(self._path, self._number, place, 4 + 4 * place, start, stop, self._size_bytes)
+            ranges.append((start, stop))
+        return ranges
+
+
+OpenShard: TypeAlias = WholeShard | RangedShard
+
+
+def open_shard(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> OpenShard:
+    """The shard called `number`, its table of offsets checked.
+
+    Raises:
+        NotFound: a file is not there.
+        FormatError: a file is not what the index says, or its offsets can't be.
+        UnsafeData: a file is a link that leaves the folder.
+    """
+    try:
+        if is_ranged(folder, shard):
+            return _ranged(folder, number, shard, codec)
+        path = folder.place(shard.raw_data)
+        data, stored = read_whole(folder, shard, shard.raw_data, shard.zip_data)
+        head, head_path = data, path
+        if shard.raw_meta is not None:
+            head_path = folder.place(shard.raw_meta)
+            head = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0]
+        table = offset_table(head, shard.samples, codec.floor_bytes(shard.samples), len(data), head_path)
+        return WholeShard(number, path, stored, data, table, codec)
+    except PenstockError as error:
+        error.what = f"shard {number}: {error.what}"
+        raise
+
+
+def is_ranged(folder: Folder, shard: Shard) -> bool:
+    """Whether only ranges of the shard's data file are read: where files are not mapped, unless they are needed whole.
+
+    They are where the shard is compressed, and where a store with copies has to check them.
+    """
+    checked_whole = folder.validate_hash is not None and isinstance(folder.store, SupportsCopies)
+    return not folder.mapped and shard.zip_data is None and not checked_whole
+
+
+def expect_hashes(folder: Folder, file: ShardFile, path: str) -> None:
+    """Tell a store with copies what the index states of a file, so that no whole copy of it goes unchecked."""
+    hashes = checkable(file)
+    if hashes and isinstance(folder.store, SupportsCopies):
+        folder.store.expect_hashes(path, hashes)
+
+
+def checkable(file: ShardFile) -> dict[str, str]:
+    """The digests of a file whose algorithms are known; `verify` names the others."""
+    return {name: value for name, value in file.hashes.items() if name in ALGORITHMS}
+
+
+def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> RangedShard:
+    path, size_bytes = folder.place(shard.raw_data), shard.raw_data.size_bytes
+    if isinstance(folder.store, SupportsMmap):  # a cheap question there
+        _require_size(folder.store.size(path), shard.raw_data, path)
+    expect_hashes(folder, shard.raw_data, path)
+    if folder.validate_hash is not None:
+        pieces = range(0, size_bytes, _PIECE_BYTES)
+        _require_hash(folder, shard.raw_data, path, (folder.store.get(path, at, _PIECE_BYTES) for at in pieces))
+    floor_bytes, head_bytes = codec.floor_bytes(shard.samples), 4 * (shard.samples + 2)
+    table = None
+    if shard.raw_meta is not None:
+        meta_path = folder.place(shard.raw_meta)
+        meta = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0]
+        table = offset_table(meta, shard.samples, floor_bytes, size_bytes, meta_path)
+    elif head_bytes <= HEAD_BYTES:
+        head = np.frombuffer(folder.store.get(path, 0, head_bytes), np.uint8)
+        table = offset_table(head, shard.samples, floor_bytes, size_bytes, path)
+    else:
+        _require_count(np.frombuffer(folder.store.get(path, 0, 4), np.uint8), shard.samples, path)
+    return RangedShard(number, folder.store, path, shard, table, codec)
+
+
+def read_whole(
+    folder: Folder, shard: Shard, raw: ShardFile, zipped: ShardFile | None
+) -> tuple[NDArray[np.uint8], Extent | None]:
+    """uint8[raw.size_bytes] of a file, mapped where it can be; decompressed where only the compressed file is there.
+
+    Returns:
+        The bytes, and where they are stored when that is not in a file of these same bytes.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: it is not of the size that the index states, or does not decompress to it.
+    """
+    path, store = folder.place(raw), folder.store
+    if zipped is None or (isinstance(store, SupportsMmap) and store.exists(path)):
+        return _read(folder, raw, path), None
+    family = (shard.layout.compression or "").partition(":")[0]
+    if family not in FAMILIES:
+        found = repr(shard.layout.compression)
+        raise Corrupt(
+            "a compressed file of an unknown compression", path=path, found=found, expected=", ".join(FAMILIES)
+        )
+    zip_path = folder.place(zipped)
+    try:
+        packed = _read(folder, zipped, zip_path)
+    except NotFound:
+        if isinstance(store, SupportsMmap):
+            raise
+        return _read(folder, raw, path), None  # whoever decompressed it kept only that
+    data = decompress(packed, family, limit_bytes=min(raw.size_bytes, _LARGEST_BYTES), path=zip_path)
+    if len(data) != raw.size_bytes:
+        found, expected = f"{len(data)} bytes", f"{raw.size_bytes} bytes"
+        raise Truncated(
+            "the compressed file holds less than its index says", path=zip_path, found=found, expected=expected
+        )
+    return np.frombuffer(data, np.uint8), Extent(zip_path, 0, len(packed))
+
+
+def offset_table(
+    head: NDArray[np.uint8], samples: int, floor_bytes: int, size_bytes: int, path: str
+) -> NDArray[np.uint32]:
+    """uint32[samples + 1]: the places of the samples, in `head`, the first bytes of an MDS file or a meta file.
+
+    Args:
+        head: uint8[n], at least `4 · (samples + 2)` bytes.
+        samples: what the index says.
+        floor_bytes: lowest place of the first sample.
+        size_bytes: size of the data file.
+        path: of the file that `head` is from.
+
+    Raises:
+        Truncated: it ends inside the table.
+        Corrupt: it counts other samples than the index, or the places fall, or leave the file.
+    """
+    _require_count(head, samples, path)
+    stop_bytes = 4 * (samples + 2)
+    if len(head) < stop_bytes:
+        what = "the file ends inside its table of offsets"
+        raise Truncated(what, path=path, offset_bytes=len(head), expected=f"{stop_bytes} bytes")
+    table = head[4:stop_bytes].view("<u4").astype(np.uint32, copy=False)
+    falls = table[1:] < table[:-1]
+    if table[0] < floor_bytes or table[-1] > size_bytes or falls.any():
+        early = table[0] < floor_bytes or samples == 0
+        place = 0 if early else int(np.argmax(falls | (table[1:] > size_bytes)))
+        start, stop = (int(table[min(place + step, samples)]) for step in (0, 1))
+        raise _bad_offsets(path, None, place, 4 + 4 * place, start, stop, size_bytes)
+    return table
+
+
+def fault(error: Exception, path: str, number: int, place: int, base: int, start: int) -> PenstockError:
+    """The error for a sample that does not decode: where it stands is added to what is wrong.
+
+    Args:
+        error: what the codec raised.
+        path: the data file.
+        number: of the shard.
+        place: of the sample in it.
+        base: where the codec's places count from.
+        start: where the sample starts.
+    """
+    where = f"sample {place} of shard {number}"
+    if not isinstance(error, PenstockError):
+        return Corrupt(f"{where} does not decode", path=path, offset_bytes=start, found=str(error))
+    error.what = f"{where}: {error.what}"
+    error.path = path
+    if isinstance(error, FormatError):
+        error.offset_bytes = start if error.offset_bytes is None else base + error.offset_bytes
+    elif not isinstance(error, MissingExtra):
+        error.offset_bytes = start
+    return error
+
+
+def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArray]:
+    """The samples of many rows back to back in new memory, and where each starts and stops."""
+    joined = b"".join([view[start:stop] for view, start, stop in rows])
+    stops = np.cumsum([stop - start for _, start, stop in rows])
+    starts = np.zeros_like(stops)
+    starts[1:] = stops[:-1]
+    return np.frombuffer(joined, np.uint8), starts, stops
+
+
+def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
+    """All bytes of one file, of the size that the index states."""
+    store: Any = folder.store
+    if isinstance(folder.store, SupportsCopies):
+        data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=checkable(file))
+    elif folder.mapped:
+        data = store.mmap(path)
+    else:
+        data = np.frombuffer(store.get(path), np.uint8)
+    _require_size(len(data), file, path)
+    if folder.validate_hash is not None and not isinstance(folder.store, SupportsCopies):
+        _require_hash(folder, file, path, (data,))
+    return data
+
+
+def _require_hash(folder: Folder, file: ShardFile, path: str, pieces: Iterable[Buffer]) -> None:
+    algorithm = str(folder.validate_hash)
+    digest = hasher(algorithm)
+    for piece in pieces:
+        digest.update(piece)
+    found, expected = digest.hexdigest(), file.hashes[algorithm]
+    if found != expected:
+        what = f"the {algorithm} hash is not the one that the index states"
+        hint = "The file is damaged, or does not belong to this index"
+        raise Corrupt(what, path=path, found=found, expected=expected, hint=hint)
+
+
+def _require_count(head: NDArray[np.uint8], samples: int, path: str) -> None:
+    if len(head) < 4:
+        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="4 bytes")
+    count = int(head[:4].view("<u4")[0])
+    if count != samples:
+        expected = f"{samples}, as in the index"
+        raise Corrupt("another number of samples", path=path, offset_bytes=0, found=count, expected=expected)
+
+
+def _require_size(size_bytes: int, file: ShardFile, path: str) -> None:
+    if size_bytes != file.size_bytes:
+        kind = Truncated if size_bytes < file.size_bytes else Corrupt
+        found, expected = f"{size_bytes} bytes", f"{file.size_bytes} bytes"
+        raise kind("the file has another size than its index says", path=path, found=found, expected=expected)
+
+
+def _bad_offsets(
+    path: str, number: int | None, place: int, offset_bytes: int, start: int, stop: int, size_bytes: int
+) -> Corrupt:
+    where = f"sample {place}" if number is None else f"sample {place} of shard {number}"
+    return Corrupt(
+        f"{where} has offsets out of order or beyond its file",
+        path=path,
+        offset_bytes=offset_bytes,
+        found=f"{start} to {stop}",
+        expected=f"rising places after the table, up to {size_bytes}",
+    )

@@ -1,0 +1,116 @@
+"""The `Format` object of the shard formats: one for each name that an index knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.abc import Store
+from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.formats import get_format
+from penstock.formats.shards.checks import check_shards, dataset_folders
+from penstock.formats.shards.codecs import CODECS, registered_name
+from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
+from penstock.formats.shards.names import has_first_shard
+from penstock.formats.shards.repair import repair_shards
+from penstock.formats.shards.side import write_shards_manifest
+from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
+from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+_SNIFF_BYTES = 1 << 16
+_FORMAT_OF_SHARD = re.compile(rb'"format"\s*:\s*"(%s)"' % "|".join(FORMATS).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFormat:
+    """One shard format; see `penstock.abc.Format`.
+
+    Attributes:
+        name: in the registry.
+        stored: in an index.
+        traits: what it can do.
+        codec: how the samples of a layout are decoded.
+        encoder: how samples are encoded, from the options of `penstock.create`.
+        options: names of these options, beside those that all shard formats take.
+    """
+
+    name: str
+    stored: str
+    traits: Traits
+    codec: CodecMaker
+    encoder: Callable[[Mapping[str, Any]], RowEncoder]
+    options: tuple[str, ...] = ()
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the first shard in `index.json`, or in that of a split; by a shard's name where the index is lost."""
+        folder = folder_of(path)
+        try:
+            head = _head(store, folder)
+        except (PenstockError, OSError):
+            head = b""
+        if b'"shards"' not in head:
+            if has_first_shard(store, folder, self.stored):
+                return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
+            return Sniff(False, f"no {INDEX_NAME} of shards, in the folder or in one below it")
+        found = _FORMAT_OF_SHARD.search(head)
+        first = self.stored if found is None and self.stored == "mds" else found and found[1].decode()
+        return Sniff(first == self.stored, f"an {INDEX_NAME} whose first shard is {first}")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> ShardSource:
+        """The samples of all shards.
+
+        Raises:
+            NotFound: no index is there.
+            FormatError: the index is damaged, or has no shard of this format.
+        """
+        folder = index_folder(store, path, options.split)
+        index = read_index(store, folder)
+        stored = {shard.layout.format for shard in index.shards}
+        if stored and self.stored not in stored:
+            found, where = ", ".join(sorted(stored)), f"{folder}/{INDEX_NAME}"
+            raise Unsupported("no shard of this format", path=where, found=found, expected=self.stored)
+        again = (open_again, (self.name, store, path, options))
+        return ShardSource(store, folder, self.name, index, options, CODECS, again)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> ShardWriter:
+        """See `writer.create_shards`."""
+        return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `checks.check_shards`."""
+        return check_shards(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_shards`."""
+        return repair_shards(store, path, options, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `side.write_shards_manifest`; of a dataset with splits, that of each of them, or of the named."""
+        folders = dataset_folders(store, folder_of(path), options.split)
+        return ", ".join(write_shards_manifest(store, one, self.name, replace=replace) for one in folders)
+
+
+def open_again(name: str, store: Store, path: str, options: OpenOptions) -> ShardSource:
+    """What was opened as format `name`, opened once more: an index may hold shards of other formats too."""
+    return format_of(name).open(store, path, options)
+
+
+def format_of(stored: str) -> ShardFormat:
+    """The format that an index, or the registry, calls `stored`."""
+    return cast(ShardFormat, get_format(registered_name(stored)))
+
+
+def _head(store: Store, folder: str) -> bytes:
+    """The first bytes of the index of a folder, else of the first of its splits."""
+    try:
+        return store.get(f"{folder}/{INDEX_NAME}", 0, _SNIFF_BYTES)
+    except NotFound:
+        splits = splits_in(store, folder)
+        if not splits:
+            raise
+        return store.get(f"{folder}/{splits[0]}/{INDEX_NAME}", 0, _SNIFF_BYTES)

@@ -1,0 +1,296 @@
+"""The bytes of MDS samples, and how they are decoded: one by one, and many at once.
+
+A sample: `u32 size` for each column of variable size, in column order; then the values of all columns, in column order.
+The sizes must fill the sample exactly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import column, stack
+from penstock.codec.fields import FieldCodec, mds_field
+from penstock.errors import Corrupt, PenstockError, Unsupported
+from penstock.formats.shards.files import Row, RowCodec, join_rows
+from penstock.formats.shards.index_json import Layout
+from penstock.types import Batch, Field, IntArray, OpenOptions, Sample
+
+Bytes = NDArray[np.uint8]
+
+_STORED = mds_field("bytes")
+_JOINED_BYTES = 1 << 14  # mean size of rows that are copied together before they are decoded
+
+
+@dataclass(frozen=True, slots=True)
+class MdsColumn:
+    """One column of a layout.
+
+    Attributes:
+        name: key in the sample.
+        codec: of its values.
+        size_bytes: size of every value, None where each sample says it.
+    """
+
+    name: str
+    codec: FieldCodec
+    size_bytes: int | None
+
+
+def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tuple[MdsColumn, ...]:
+    """The columns of a layout, in file order; with `raw` their values are the stored bytes.
+
+    Raises:
+        ConfigError: an unknown encoding.
+        Unsupported: a fixed size that is not the one of its encoding.
+    """
+    sizes = layout.column_sizes or (None,) * len(layout.column_names)
+    columns: list[MdsColumn] = []
+    for name, encoding, size_bytes in zip(layout.column_names, layout.column_encodings, sizes, strict=True):
+        codec = mds_field(encoding, trust=trust)
+        if size_bytes is not None and codec.size_bytes not in (None, size_bytes):
+            what = f"column {name!r} has another size than its encoding {encoding!r}"
+            raise Unsupported(what, found=size_bytes, expected=codec.size_bytes)
+        columns.append(MdsColumn(name, _STORED if raw else codec, size_bytes))
+    return tuple(columns)
+
+
+def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
+    """The codec of a layout's samples, for the columns that `options` ask for."""
+    columns = mds_columns(layout, trust=options.trust, raw=options.raw)
+    wanted = tuple(one for one in columns if options.columns is None or one.name in options.columns)
+    decode = _decoder(columns, wanted)
+    many = _ManyDecoder(columns, wanted)
+    arrays = all(_array_dtype(one) is not None or one.codec.kind == "ndarray" for one in wanted)
+    return RowCodec(
+        fields=tuple(Field(one.name, one.codec.kind, one.codec.dtype, one.codec.shape) for one in wanted),
+        floor_bytes=first_sample_bytes,
+        decode=decode,
+        decode_rows=_rows_decoder(columns, wanted, decode, many if arrays else None),
+        decode_many=many,
+        arrays=arrays,
+    )
+
+
+def first_sample_bytes(samples: int) -> int:
+    """The lowest place of the first of `samples` samples: after the table of offsets."""
+    return 4 * (samples + 2)
+
+
+# --- one sample --------------------------------------------------------------------------------------------------
+
+
+def _decoder(columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> Callable[[memoryview, int, int], Sample]:
+    if len(columns) == len(wanted) == 1 and columns[0].size_bytes is None:
+        return _one_variable(columns[0])
+    if all(one.size_bytes is not None for one in columns):
+        return _all_fixed(columns, wanted)
+    return _general(columns, wanted)
+
+
+def _one_variable(only: MdsColumn) -> Callable[[memoryview, int, int], Sample]:
+    """The usual case of tokens: one column whose size stands before it."""
+    name, decode, size_at = only.name, only.codec.decode, struct.Struct("<I").unpack_from
+
+    def decode_sample(view: memoryview, start: int, stop: int) -> Sample:
+        if stop - start < 4 or size_at(view, start)[0] != stop - start - 4:
+            raise _sizes_differ(view, start, stop, (only,))
+        try:
+            return {name: decode(view[start + 4 : stop])}
+        except PenstockError as error:
+            raise _placed(error, name, start + 4)  # noqa: B904 (the same error, with its place)
+
+    return decode_sample
+
+
+def _all_fixed(
+    columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]
+) -> Callable[[memoryview, int, int], Sample]:
+    """Every column at a place of its own."""
+    parts: list[tuple[str, int, int, Callable[[Any], Any]]] = []
+    begin = 0
+    for one in columns:
+        end = begin + (one.size_bytes or 0)
+        if one in wanted:
+            parts.append((one.name, begin, end, one.codec.decode))
+        begin = end
+    total_bytes = begin
+
+    def decode_sample(view: memoryview, start: int, stop: int) -> Sample:
+        if stop - start != total_bytes:
+            raise _sizes_differ(view, start, stop, columns)
+        sample: Sample = {}
+        for name, begin, end, decode in parts:
+            try:
+                sample[name] = decode(view[start + begin : start + end])
+            except PenstockError as error:
+                raise _placed(error, name, start + begin)  # noqa: B904
+        return sample
+
+    return decode_sample
+
+
+def _general(columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> Callable[[memoryview, int, int], Sample]:
+    sizes_of = struct.Struct(f"<{sum(one.size_bytes is None for one in columns)}I")
+    parts = [(one.name, one.size_bytes, one.codec.decode if one in wanted else None) for one in columns]
+
+    def decode_sample(view: memoryview, start: int, stop: int) -> Sample:
+        begin = start + sizes_of.size
+        if begin > stop:
+            raise _sizes_differ(view, start, stop, columns)
+        sizes = iter(sizes_of.unpack_from(view, start))
+        cuts: list[tuple[str, int, int, Callable[[Any], Any]]] = []
+        for name, size_bytes, decode in parts:
+            end = begin + (next(sizes) if size_bytes is None else size_bytes)
+            if decode is not None:
+                cuts.append((name, begin, end, decode))
+            begin = end
+        if begin != stop:
+            raise _sizes_differ(view, start, stop, columns)
+        sample: Sample = {}
+        for name, begin, end, decode in cuts:
+            try:
+                sample[name] = decode(view[begin:end])
+            except PenstockError as error:
+                raise _placed(error, name, begin)  # noqa: B904
+        return sample
+
+    return decode_sample
+
+
+def _placed(error: PenstockError, name: str, at: int) -> PenstockError:
+    """A column's error, its place counted from the start of the buffer."""
+    error.what = f"column {name!r}: {error.what}"
+    error.offset_bytes = at + (error.offset_bytes or 0)
+    return error
+
+
+def _sizes_differ(view: memoryview, start: int, stop: int, columns: tuple[MdsColumn, ...]) -> Corrupt:
+    """The error for sizes that do not fill their sample."""
+    variable = [one for one in columns if one.size_bytes is None]
+    fixed_bytes = sum(one.size_bytes or 0 for one in columns) + 4 * len(variable)
+    if stop - start < 4 * len(variable):
+        found = "its sizes are cut off"
+    else:
+        stated = struct.unpack_from(f"<{len(variable)}I", view, start)
+        found = f"columns of {sum(stated) + fixed_bytes} bytes in all, sizes included"
+    expected = f"{stop - start} bytes, as the offsets say"
+    return Corrupt(
+        "the sizes of the columns do not fill the sample", offset_bytes=start, found=found, expected=expected
+    )
+
+
+# --- many samples, of any buffers --------------------------------------------------------------------------------
+
+
+def _rows_decoder(
+    columns: tuple[MdsColumn, ...],
+    wanted: tuple[MdsColumn, ...],
+    decode: Callable[[memoryview, int, int], Sample],
+    many: _ManyDecoder | None,
+) -> Callable[[Sequence[Row]], Batch]:
+    if many is not None:
+        return partial(_joined_rows, many, decode)
+    if len(columns) == len(wanted) == 1 and columns[0].size_bytes is None:
+        return partial(_rows_of_one, columns[0])
+    return lambda rows: stack([decode(*row) for row in rows])
+
+
+def _joined_rows(many: _ManyDecoder, decode: Callable[[memoryview, int, int], Sample], rows: Sequence[Row]) -> Batch:
+    """Columns that are all arrays: small rows are copied together first."""
+    if sum([stop - start for _, start, stop in rows]) <= _JOINED_BYTES * len(rows):
+        batch = many(*join_rows(rows))
+        if batch is not None:
+            return batch
+    return stack([decode(*row) for row in rows])
+
+
+def _rows_of_one(only: MdsColumn, rows: Sequence[Row]) -> Batch:
+    """The column of a layout that has one, of variable size."""
+    size_at, decode = struct.Struct("<I").unpack_from, only.codec.decode
+    values: list[Any] = []
+    for view, start, stop in rows:
+        if size_at(view, start)[0] != stop - start - 4:
+            raise _sizes_differ(view, start, stop, (only,))
+        values.append(decode(view[start + 4 : stop]))
+    return {only.name: column(values)}
+
+
+# --- many samples, of one buffer ---------------------------------------------------------------------------------
+
+
+class _ManyDecoder:
+    """Columns of many samples in one buffer; see `RowCodec.decode_many`."""
+
+    __slots__ = ("_columns", "_fixed", "_variable", "_wanted")
+
+    def __init__(self, columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> None:
+        self._columns = columns
+        self._wanted = [one in wanted for one in columns]
+        self._variable = [place for place, one in enumerate(columns) if one.size_bytes is None]
+        self._fixed = np.array([one.size_bytes or 0 for one in columns], np.int64)
+
+    def __call__(self, data: Bytes, starts: IntArray, stops: IntArray) -> Batch | None:
+        head_bytes = 4 * len(self._variable)
+        if int((stops - starts).min()) < head_bytes:
+            return None
+        sizes = np.broadcast_to(self._fixed, (len(starts), len(self._fixed)))
+        if head_bytes:
+            sizes = sizes.copy()
+            sizes[:, self._variable] = _windows(data, head_bytes)[starts].view("<u4")
+        ends = (starts + head_bytes)[:, None] + np.cumsum(sizes, axis=1)
+        if (ends[:, -1] != stops).any():
+            return None
+        batch: Batch = {}
+        try:
+            for place, one in enumerate(self._columns):
+                if self._wanted[place]:
+                    batch[one.name] = _column(data, one, ends[:, place] - sizes[:, place], sizes[:, place])
+        except PenstockError:
+            return None  # the decoder of single samples says which one it is
+        return batch
+
+
+def _column(data: Bytes, one: MdsColumn, begins: IntArray, sizes: IntArray) -> Any:
+    dtype = _array_dtype(one)
+    if dtype is not None:
+        rows = _windows(data, int(sizes[0]))[begins].view(dtype.newbyteorder("<"))
+        return rows.astype(dtype, copy=False).reshape(len(begins), *(one.codec.shape or ()))
+    if one.codec.kind == "ndarray" and (sizes == sizes[0]).all():
+        stacked = _equal_arrays(data, one, begins, int(sizes[0]))
+        if stacked is not None:
+            return stacked
+    view, decode = data.data, one.codec.decode
+    return column([decode(view[at : at + size]) for at, size in zip(begins.tolist(), sizes.tolist(), strict=True)])
+
+
+def _equal_arrays(data: Bytes, one: MdsColumn, begins: IntArray, size_bytes: int) -> Any:
+    """Arrays of one shape as one array; None where their headers differ."""
+    at = int(begins[0])
+    first: NDArray[Any] = one.codec.decode(data[at : at + size_bytes])
+    head_bytes = size_bytes - first.nbytes  # an array's values are the end of its bytes
+    if head_bytes:
+        heads = _windows(data, head_bytes)[begins]
+        if (heads != heads[0]).any():
+            return None
+    rows = _windows(data, first.nbytes)[begins + head_bytes].view(first.dtype.newbyteorder("<"))
+    return rows.astype(first.dtype, copy=False).reshape(len(begins), *first.shape)
+
+
+def _array_dtype(one: MdsColumn) -> np.dtype[Any] | None:
+    """Dtype of a column whose values are numbers in place: sized numbers, arrays of a fixed shape."""
+    codec = one.codec
+    if codec.dtype is None or codec.size_bytes is None or one.size_bytes != codec.size_bytes:
+        return None
+    return np.dtype(codec.dtype)
+
+
+def _windows(data: Bytes, width: int) -> Bytes:
+    """uint8[n, width]: the bytes from each place on, without a copy; each place asked for must have so many."""
+    return np.ndarray((max(0, len(data) - width + 1), width), np.uint8, data, strides=(1, 1))

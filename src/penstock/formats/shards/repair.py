@@ -1,0 +1,252 @@
+"""Rebuilding the `index.json` of a folder of shards from what the shards themselves say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.compress import decompress
+from penstock.codec.hashes import ALGORITHMS, hex_digest
+from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
+from penstock.formats.shards.files import offset_table
+from penstock.formats.shards.index_json import (
+    INDEX_NAME,
+    SEPARATORS,
+    VERSION,
+    Layout,
+    Shard,
+    ShardFile,
+    encode_index,
+    encode_merged,
+    parse_index,
+)
+from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
+from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
+from penstock.formats.shards.source import folder_of, splits_in
+from penstock.store.backup import back_up
+from penstock.types import Action, Finding, OpenOptions
+
+_FIXED = {"shards.no-index", "shards.index", "shards.size", "shards.shard", "shards.config", "shards.unlisted"}
+_LARGEST_BYTES = 1 << 32  # offsets are u32
+_USUAL_BYTES = 1 << 28
+_USUAL_RATIO = 1024
+
+
+@dataclass(slots=True)
+class _Found:
+    """The files of one shard: data and meta, raw and compressed, by their names inside the folder."""
+
+    stem: str
+    format: str
+    files: dict[tuple[bool, str | None], str] = field(default_factory=dict[tuple[bool, "str | None"], str])
+
+
+def repair_shards(
+    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+) -> list[Action]:
+    """Rebuild an index that is lost, damaged, or at odds with its shards; the old one is kept as `index.json.bak`.
+
+    Shards below the folder are listed in numeric order of their paths. Shards themselves are never changed; where one
+    is damaged nothing is done, and it is named. Memory: one shard, and 1 KiB for each other.
+
+    Raises:
+        MissingExtra: compressed shards need a package that is not installed.
+    """
+    root = folder_of(path)
+    folders = [f"{root}/{options.split}"] if options.split else [root]
+    if not options.split and not store.exists(f"{root}/{INDEX_NAME}"):
+        folders = [f"{root}/{name}" for name in splits_in(store, root)] or folders
+    return [action for folder in folders for action in _repair_folder(store, folder, findings, write=write)]
+
+
+def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+    where = f"{folder}/{INDEX_NAME}"
+    codes = [one.code for one in findings if one.code in _FIXED and one.path.startswith(f"{folder}/")]
+    if not codes:
+        return []
+    try:
+        shards = rebuilt_shards(store, folder)
+    except MissingExtra:
+        raise
+    except PenstockError as error:
+        return [Action(error.code, error.path or where, f"the index is not rebuilt: {error}")]
+    data = _encoded(shards)
+    if store.exists(where) and store.get(where) == data:
+        return []
+    what = f"list {len(shards)} shards with {sum(one.samples for one in shards):,} samples, as they say themselves"
+    gaps = _gaps(shards)
+    what += f"; missing, with their samples: {', '.join(gaps[:10])}" if gaps else ""
+    if not write:
+        return [Action(codes[0], where, what)]
+    parse_index(data, where)
+    backup = _publish(store, where, data)
+    if store.exists(f"{folder}/{SIDE_NAME}"):
+        write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
+    kept = f"; the old index is kept as {backup}" if backup else ""
+    return [Action(codes[0], where, f"{what}{kept}", done=True)]
+
+
+def rebuilt_shards(store: Store, folder: str) -> list[Shard]:
+    """The entries of all shards below a folder, in numeric order of their paths.
+
+    Raises:
+        NotFound: there is none.
+        FormatError: one is damaged.
+    """
+    found = _find_shards(store, folder)
+    if not found:
+        raise NotFound("no shard to rebuild an index from", path=folder, expected="files such as shard.00000.mds")
+    return [_read_shard(store, folder, one) for one in sorted(found, key=lambda one: numeric_order(one.stem))]
+
+
+def _find_shards(store: Store, folder: str) -> list[_Found]:
+    found: dict[str, _Found] = {}
+    for basename in shards_in(store, folder):
+        name = parse_shard_name(basename)
+        if name is not None:
+            shard = found.setdefault(name.stem, _Found(name.stem, name.format))
+            shard.files[name.is_meta, name.family] = basename
+    return list(found.values())
+
+
+def _encoded(shards: Sequence[Shard]) -> bytes:
+    """As a writer of the original makes an index; as its `merge_index` does where shards lie in folders."""
+    nested = any("/" in shard.raw_data.basename for shard in shards)
+    return (encode_merged if nested else encode_index)(shards)
+
+
+def _gaps(shards: Sequence[Shard]) -> list[str]:
+    """Names of shards that must have been between others."""
+    missing: list[str] = []
+    last: dict[str, int] = {}
+    for shard in shards:
+        folder, _, name = shard.raw_data.basename.rpartition("/")
+        _, number, form = name.split(".")
+        for gone in range(last.get(f"{folder}/{form}", -1) + 1, int(number)):
+            if len(missing) < 11:
+                missing.append(f"{folder}/shard.{gone:05d}.{form}".lstrip("/"))
+        last[f"{folder}/{form}"] = int(number)
+    return missing
+
+
+# --- one shard ---------------------------------------------------------------------------------------------------
+
+
+def _read_shard(store: Store, folder: str, found: _Found) -> Shard:
+    raw, zipped = _read_file(store, folder, found, is_meta=False)
+    if found.format == "mds":
+        meta = meta_zip = None
+        layout, samples = _header(raw.data, raw.data, raw.path, found.format)
+    else:
+        meta, meta_zip = _read_file(store, folder, found, is_meta=True)
+        layout, samples = _header(meta.data, raw.data, meta.path, found.format)
+    hashes = layout.hashes
+    return Shard(
+        layout,
+        samples,
+        raw.entry(hashes),
+        None if zipped is None else zipped.entry(hashes),
+        None if meta is None else meta.entry(hashes),
+        None if meta_zip is None else meta_zip.entry(hashes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    basename: str
+    path: str
+    data: NDArray[np.uint8]
+
+    def entry(self, hashes: Sequence[str]) -> ShardFile:
+        digests = {name: hex_digest(name, self.data) for name in hashes if name in ALGORITHMS}
+        return ShardFile(self.basename, len(self.data), digests)
+
+
+def _read_file(store: Store, folder: str, found: _Found, *, is_meta: bool) -> tuple[_File, _File | None]:
+    """The decompressed file, and the compressed one where there is one."""
+    stem = found.stem + (".meta" if is_meta else "")
+    packed = [(family, name) for (meta, family), name in found.files.items() if meta is is_meta and family is not None]
+    zipped = None
+    if packed:
+        family, name = min(packed)
+        path = f"{folder}/{name}"
+        zipped = _File(name, path, _bytes_of(store, path))
+        limit_bytes = min(_LARGEST_BYTES, max(_USUAL_BYTES, _USUAL_RATIO * len(zipped.data)))
+        raw = decompress(zipped.data, family, limit_bytes=limit_bytes, path=path)
+        return _File(stem, path, np.frombuffer(raw, np.uint8)), zipped
+    if (is_meta, None) not in found.files:
+        raise NotFound("a file of a shard is missing", path=f"{folder}/{stem}", hint="Fetch it, or move the shard away")
+    path = f"{folder}/{stem}"
+    return _File(stem, path, _bytes_of(store, path)), None
+
+
+def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
+    return store.mmap(path) if isinstance(store, SupportsMmap) else np.frombuffer(store.get(path), np.uint8)
+
+
+def _header(head: NDArray[np.uint8], data: NDArray[np.uint8], path: str, form: str) -> tuple[Layout, int]:
+    """Layout and number of samples from the first bytes of an MDS file, or from a meta file."""
+    if len(head) < 8:
+        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="8 bytes or more")
+    samples, first_bytes = (int(one) for one in head[:8].view("<u4"))
+    start = 4 * (samples + 2)
+    table = offset_table(head, samples, start if form == "mds" else 0, len(data), path)
+    if int(table[-1]) != len(data):
+        what = "the shard goes on after its last sample"
+        raise Corrupt(what, path=path, offset_bytes=int(table[-1]), found=f"{len(data)} bytes")
+    text = head[start : first_bytes if form == "mds" else len(head)].tobytes()
+    try:
+        return _layout_of(msgspec.json.decode(text, type=_Config), form), samples
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PenstockError) as error:
+        what = "the options embedded in the shard are damaged"
+        hint = "Move the shard away to rebuild the index without it"
+        raise Corrupt(what, path=path, offset_bytes=start, found=str(error), hint=hint) from None
+
+
+class _Config(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    format: str
+    compression: str | None
+    hashes: tuple[str, ...]
+    size_limit: int | str | None
+    column_names: tuple[str, ...] = ()
+    column_encodings: tuple[str, ...] = ()
+    column_sizes: tuple[int | None, ...] | None = None
+    columns: dict[str, str] | None = None
+    newline: str | None = None
+    separator: str | None = None
+
+
+def _layout_of(config: _Config, form: str) -> Layout:
+    if config.version != VERSION or config.format != form:
+        raise Corrupt(
+            "another format or version", found=f"{config.format} {config.version}", expected=f"{form} {VERSION}"
+        )
+    names, encodings = config.column_names, config.column_encodings
+    if config.columns is not None:
+        names, encodings = tuple(config.columns), tuple(config.columns.values())
+    separator = SEPARATORS.get(form, config.separator)
+    fixed = (config.compression, config.hashes, config.size_limit, config.newline, separator)
+    return Layout(form, names, encodings, config.column_sizes, *fixed)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _publish(store: Store, path: str, data: bytes) -> str | None:
+    """Put the index in its place; returns where the old one is kept, None where there was none."""
+    backup = None
+    if store.exists(path):
+        backup = back_up(store, path)
+    staged = store.stage(path, overwrite=True)
+    try:
+        staged.write(data)
+        staged.commit()
+    finally:
+        staged.abort()
+    return backup

@@ -1,0 +1,462 @@
+"""Random access to a folder of shards: what the sources of mds, csv, tsv, xsv and json-shards have in common.
+
+One index may hold shards of several formats, columns and compressions. Each format gives a `RowCodec` for a layout;
+everything else is here: which shard a sample is in, which files are open, how a batch is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Any, cast
+
+import numpy as np
+import xxhash
+
+from penstock._columns import stack
+from penstock._index import as_index, as_indices
+from penstock._pool import Pool
+from penstock._secrets import logger, redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
+from penstock.codec.hashes import hasher
+from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
+from penstock.formats.shards.cache import ShardCache
+from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
+from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
+from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
+from penstock.formats.tokens.common import way_to_read
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import LocalStore
+from penstock.store.side_file import fitting_manifest
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
+
+"""Name of the side file in the folder of an index."""
+
+CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
+"""What a format gives: the codec of a layout, for the columns and the trust in the options."""
+
+_MANY_ROWS = 8
+_FINGERPRINT_FILES = 16
+_FETCHERS = 16
+_UNPACKERS = 4
+_NEAR_BYTES = 1 << 18
+_UNREAD: Any = object()
+_log = logger()
+
+
+class ShardSource:
+    """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
+
+    Memory: about 400 bytes a shard, and what `ShardCache` keeps open.
+
+    Args:
+        store: where the folder is.
+        path: the folder of the index.
+        name: of the format it was opened as.
+        index: its shards.
+        options: of `penstock.open`.
+        codec_of: by format name as it stands in an index.
+        reopen: function and arguments that open it again, in another process.
+
+    Raises:
+        ConfigError: a column that no shard has.
+        Unsupported: an encoding that is not known, or files that can't be mapped.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        name: str,
+        index: Index,
+        options: OpenOptions,
+        codec_of: Mapping[str, CodecMaker],
+        reopen: tuple[Any, ...],
+    ) -> None:
+        self._reopen = reopen
+        self._name = name
+        self._options = options
+        self._shards = index.shards
+        self._starts = index.starts
+        self._first: list[int] = index.starts.tolist()
+        self._size = self._first[-1]
+        mapped = way_to_read(store, path, options.read) == "mmap"
+        self._folder = Folder(store, path, mapped, options.validate_hash)
+        _require_hashes(index.shards, options.validate_hash, path)
+        if options.validate_hash is None and isinstance(store, SupportsCopies):
+            _say_unchecked(index.shards, path)
+        self._codecs = _codecs(index.shards, options, codec_of, path)
+        self._cache = ShardCache(self._load)
+        self._open = self._cache.shards
+        self._fingerprint: str | None = None
+        self._manifest: Manifest | None = _UNREAD
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopen
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The entries of the index."""
+        return self._shards
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of all shards; open where some shard lacks one, or where rows are free."""
+        layouts = [codec.fields for codec in self._codecs.values()]
+        fields: dict[str, Field] = {}
+        for field in (field for one in layouts for field in one):
+            same = fields.setdefault(field.name, field) == field
+            fields[field.name] = field if same else Field(field.name, "mixed")
+        free = any(layout.format == "json" for layout in self._codecs)
+        return Schema(tuple(fields.values()), open=free or any(len(one) < len(fields) for one in layouts))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
+        if self._fingerprint is None:
+            store, path = self._folder.store, self._folder.path
+            index = store.get(f"{path}/{INDEX_NAME}")
+            self._fingerprint = sample_fingerprint(store, "shards", index, self._some_files())
+        return self._fingerprint
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file says; None where there is none, or where it does not belong to this index."""
+        if self._manifest is _UNREAD:
+            store, path = self._folder.store, self._folder.path
+            facts = functools.partial(shards_facts, store, path, self._shards)
+            self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
+        return self._manifest
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_shards + 1]: first sample of each shard, and `len` at the end."""
+        return self._starts
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
+        packed = any(shard.zip_data is not None for shard in self._shards)
+        return "blocks" if packed or not isinstance(self._folder.store, SupportsMmap) else "global"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all shards and meta files as they are stored, by what the index says."""
+        pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]
+        metas = [(shard.raw_meta, shard.zip_meta) for shard in self._shards if shard.raw_meta is not None]
+        return sum((zipped or raw).size_bytes for raw, zipped in (*pairs, *metas))
+
+    def details(self) -> dict[str, Any]:
+        """Shards, columns with their encodings, compressions and hashes."""
+        layouts = list(self._codecs)
+        columns: dict[str, list[str]] = {}
+        for layout in layouts:
+            for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True):
+                columns.setdefault(name, []).append(encoding)
+        counts = np.diff(self._starts)
+        return {
+            "shards": len(self._shards),
+            "shard_formats": sorted({layout.format for layout in layouts}),
+            "samples_per_shard": f"{counts.min(initial=self._size):,} to {counts.max(initial=0):,}",
+            "largest_shard_bytes": max((shard.raw_data.size_bytes for shard in self._shards), default=0),
+            "columns": {name: " or ".join(dict.fromkeys(found)) for name, found in columns.items()},
+            "compression": sorted({layout.compression or "none" for layout in layouts}),
+            "hashes": sorted({name for layout in layouts for name in layout.hashes}),
+        }
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int, /) -> Sample:
+        place = operator.index(index)
+        if not 0 <= place < self._size:
+            place = as_index(place, self._size)
+        number = bisect_right(self._first, place) - 1
+        shard = self._open.get(number)
+        if shard is None:
+            shard = self._cache.open(number)
+        return shard.sample(place - self._first[number])
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]. Each shard is read once, in the order of shards."""
+        chosen = as_indices(indices, self._size)
+        if not len(chosen):
+            return {}
+        numbers = np.searchsorted(self._starts, chosen, side="right") - 1
+        places = chosen - self._starts[numbers]
+        batch = self._of_one_shard(numbers, places)
+        if batch is not None:
+            return batch
+        codecs, rows = self._rows(numbers, places)
+        try:
+            if all(codec is codecs[0] for codec in codecs):
+                return codecs[0].decode_rows(rows)
+            return stack([codec.decode(*row) for codec, row in zip(codecs, rows, strict=True)])
+        except FAULTS:
+            self._refuse(chosen)
+            raise
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order."""
+        chosen = as_indices(indices, self._size)
+        numbers = np.searchsorted(self._starts, chosen, side="right") - 1
+        codecs, rows = self._rows(numbers, chosen - self._starts[numbers])
+        try:
+            return [codec.decode(*row) for codec, row in zip(codecs, rows, strict=True)]
+        except FAULTS:
+            self._refuse(chosen)
+            raise
+
+    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell a store that plans by it what is going to be read; see `penstock.abc.SupportsExpect`.
+
+        Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
+        """
+        store = self._folder.store
+        if not isinstance(store, SupportsExpectedReads) or not batches.size:
+            return
+        places = np.sort(batches, axis=1)
+        numbers = np.searchsorted(self._starts, places, side="right") - 1
+        touched, numbers = np.unique(numbers, return_inverse=True)
+        numbers = numbers.reshape(places.shape)
+        shards = [self._shards[number] for number in touched.tolist()]
+        means = np.array([shard.raw_data.size_bytes / max(1, shard.samples) for shard in shards])
+        begins = np.ones(places.shape)
+        far = np.diff(places, axis=1) * means[numbers[:, 1:]] > _NEAR_BYTES
+        begins[:, 1:] = far | (numbers[:, 1:] != numbers[:, :-1])
+        requests = np.bincount(numbers.reshape(-1), begins.reshape(-1)).astype(np.int64)
+        asked_bytes = (np.bincount(numbers.reshape(-1)) * means).astype(np.int64)
+        if whole:
+            asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
+        told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
+        place = self._folder.place
+        store.expect_reads({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+
+    def extent(self, index: int, /) -> Extent:
+        """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
+        place = as_index(index, self._size)
+        number = bisect_right(self._first, place) - 1
+        return self._shard(number).extent(place - self._first[number])
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options: dict[str, Any] = {"trust": True} if self._options.trust else {}
+        options |= {"raw": True} if self._options.raw else {}
+        options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
+        options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
+        options |= {"follow_links": True} if self._options.follow_links else {}
+        return {"kind": "open", "format": self._name, "path": redact(self._folder.path), **options}
+
+    def summary(self) -> str:
+        """One line: path, samples and shards."""
+        params = {"path": self._folder.path, "samples": self._size, "shards": len(self._shards)}
+        return line(self._name, params, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _load(self, number: int) -> OpenShard:
+        shard = self._shards[number]
+        return open_shard(self._folder, number, shard, self._codecs[shard.layout])
+
+    def _shard(self, number: int) -> OpenShard:
+        return self._open.get(number) or self._cache.open(number)
+
+    def _of_one_shard(self, numbers: IntArray, places: IntArray) -> Batch | None:
+        """Columns of many samples that lie in one mapped shard; None where it is not so."""
+        if len(numbers) < _MANY_ROWS or not (numbers == numbers[0]).all():
+            return None
+        shard = self._shard(int(numbers[0]))
+        many = shard.codec.decode_many
+        if many is None or not isinstance(shard, WholeShard) or shard.held:
+            return None
+        shard.used = monotonic()
+        return many(shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64))
+
+    def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
+        """For each sample its codec and its row."""
+        shards = [self._open.get(number) for number in numbers.tolist()]
+        if None in shards or not self._folder.mapped:
+            return self._fetched_rows(numbers, places)
+        rows: list[Row] = []
+        now = monotonic()
+        for shard, place in zip(cast(list[WholeShard], shards), places.tolist(), strict=True):
+            shard.used = now
+            offsets = shard.offsets
+            rows.append(shard.row(place) if shard.held else (shard.view, offsets[place], offsets[place + 1]))
+        return [shard.codec for shard in cast(list[WholeShard], shards)], rows
+
+    def _fetched_rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
+        """The same, shard by shard, each of them opened and read once, and held no longer than that."""
+        order = np.argsort(numbers, kind="stable")
+        borders = (np.flatnonzero(np.diff(numbers[order])) + 1).tolist()
+        groups = [order[start:stop].tolist() for start, stop in pairwise([0, *borders, len(order)])]
+        places_list = places.tolist()
+
+        def read(group: list[int]) -> tuple[RowCodec, list[Row]]:
+            shard = self._shard(int(numbers[group[0]]))
+            return shard.codec, shard.rows([places_list[row] for row in group])
+
+        codecs: list[Any] = [None] * len(numbers)
+        rows: list[Any] = [None] * len(numbers)
+        with self._readers(len(groups)) as run:
+            for group, (codec, found) in zip(groups, run(read, groups), strict=True):
+                for at, row in zip(group, found, strict=True):
+                    codecs[at], rows[at] = codec, row
+        return codecs, rows
+
+    @contextlib.contextmanager
+    def _readers(self, shards: int) -> Generator[Callable[..., Iterator[Any]]]:
+        """A `map` over shards: where each of them is a wait for the network, several at once."""
+        if shards == 1 or isinstance(self._folder.store, SupportsMmap):
+            yield map
+            return
+        zipped = any(layout.compression for layout in self._codecs)  # each of these is a shard in memory
+        with Pool(min(_UNPACKERS if zipped else _FETCHERS, shards), "penstock-shards") as pool:
+            yield pool.map
+
+    def _refuse(self, indices: IntArray) -> None:
+        """Raise the error of the first sample that does not decode."""
+        for index in indices.tolist():
+            self[index]
+
+    def _some_files(self) -> list[tuple[str, str]]:
+        """(name, path) of the files that a fingerprint looks at, as they are stored."""
+        names = {shard.raw_data.basename: (shard.raw_data, shard.zip_data) for shard in self._shards}
+        for shard in self._shards:
+            if shard.raw_meta is not None:
+                names[shard.raw_meta.basename] = (shard.raw_meta, shard.zip_meta)
+        chosen = sorted(names, key=lambda name: xxhash.xxh3_128_digest(name.encode("utf-8", "surrogateescape")))
+        found: list[tuple[str, str]] = []
+        for name in chosen[:_FINGERPRINT_FILES]:
+            raw, zipped = names[name]
+            path = self._folder.place(raw if zipped is None else zipped)
+            if zipped is not None and not self._folder.store.exists(path):
+                path = self._folder.place(raw)
+            found.append((name, path))
+        return found
+
+
+def _require_hashes(shards: Sequence[Shard], algorithm: str | None, path: str) -> None:
+    if algorithm is None:
+        return
+    hasher(algorithm)  # refuses a name that is none
+    for number, shard in enumerate(shards):
+        for file in shard.files():
+            if algorithm not in file.hashes:
+                raise ConfigError(
+                    f"shard {number}: no {algorithm} hash that validate_hash could check",
+                    path=f"{path}/{INDEX_NAME}",
+                    found=", ".join(sorted(file.hashes)) or "no hashes",
+                    hint="Name an algorithm that the index has, or leave validate_hash out",
+                )
+
+
+def _say_unchecked(shards: Sequence[Shard], path: str) -> None:
+    if any(shard.raw_data.hashes and shard.zip_data is None for shard in shards):
+        what = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
+        _log.info(what, path)
+
+
+def _codecs(
+    shards: Sequence[Shard], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
+) -> dict[Layout, RowCodec]:
+    """One codec for each layout."""
+    layouts = dict.fromkeys(shard.layout for shard in shards)
+    known = {name for layout in layouts for name in layout.column_names}
+    for name in options.columns or ():
+        if name not in known and layouts:
+            raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(sorted(known)))
+    found: dict[Layout, RowCodec] = {}
+    for layout in layouts:
+        try:
+            found[layout] = codec_of[layout.format](layout, options)
+        except PenstockError as error:
+            number = next(number for number, shard in enumerate(shards) if shard.layout is layout)
+            what = f"shard {number}: {error.what}"
+            where = f"{path}/{INDEX_NAME}"
+            raise Unsupported(what, path=where, found=error.found, expected=error.expected, hint=error.hint) from error
+    return found
+
+
+# --- finding the index -------------------------------------------------------------------------------------------
+
+
+def index_folder(store: Store, path: str, split: str | None) -> str:
+    """The folder of the index that `path` and `split` mean: `path` itself, or one of its splits.
+
+    Without `split`: `path` where an index is in it, else its only split, else `train`.
+
+    Raises:
+        NotFound: no index is there; the splits are listed.
+        ConfigError: several splits to choose from, or one that leaves the folder.
+    """
+    path = folder_of(path)
+    if split is not None:
+        if split.startswith("/") or ".." in split.split("/"):
+            raise ConfigError("a split is a folder inside the dataset", path=path, found=repr(split))
+        if store.exists(f"{path}/{split}/{INDEX_NAME}"):
+            return f"{path}/{split}"
+    elif store.exists(f"{path}/{INDEX_NAME}"):
+        return path
+    splits = splits_in(store, path)
+    if split is None and splits:
+        chosen = splits[0] if len(splits) == 1 else "train"
+        if chosen in splits:
+            return f"{path}/{chosen}"
+        raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
+    where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
+    if is_unfinished(store, os.path.dirname(where)):
+        raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
+    hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
+    raise NotFound("no index", path=where, hint=hint)
+
+
+def folder_of(path: str) -> str:
+    """`path`, or its folder where it names the index itself."""
+    path = path.rstrip("/") or path
+    if path == INDEX_NAME:
+        return "."
+    return path.removesuffix(f"/{INDEX_NAME}")
+
+
+def splits_in(store: Store, path: str) -> list[str]:
+    """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
+    if isinstance(store, LocalStore):
+        names = sorted(os.listdir(path)) if store.is_folder(path) else []
+        return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
+    try:
+        files = list(store.list(path))
+    except (PenstockError, OSError):
+        return []  # nothing there, or a store without lists
+    inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
+    return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
+
+
+def own_files(store: Store, folder: str) -> list[str]:
+    """The files that the index of a folder lists, by their names there; the index last. Raises as `read_index`."""
+    shards = read_index(store, folder).shards
+    return [*(file.basename for shard in shards for file in shard.files()), SIDE_NAME, INDEX_NAME]
+
+
+def read_index(store: Store, folder: str) -> Index:
+    """The index of a folder; raises `NotFound`, or what `parse_index` raises."""
+    path = f"{folder}/{INDEX_NAME}"
+    return parse_index(store.get(path), path)

@@ -1,0 +1,471 @@
+"""Writing a folder of shards with its index: what the writers of mds, csv, tsv, xsv and json-shards have in common.
+
+Raw shards, meta files and `index.json` are byte for byte those of mosaicml-streaming 0.13.0 for the same samples and
+options. A sample goes into a new shard where `size_limit < counted + row_bytes + len(row)`. So a first sample that is
+larger than the limit by itself comes after an empty shard, as the original has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock
+from penstock.abc import Store
+from penstock.codec.compress import parse_compression
+from penstock.codec.fields import FieldCodec
+from penstock.codec.hashes import ALGORITHMS
+from penstock.errors import ConfigError, PenstockError, TooLarge
+from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
+from penstock.formats.shards.output import Output, ShardWork, open_output
+from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.tokens.writer import TokenOptions
+from penstock.store.side_file import EDGE_BYTES, edge_binding
+from penstock.types import Batch, IntArray, Manifest, Sample
+
+SIZE_LIMIT_BYTES = 1 << 26
+MOST_BYTES = (1 << 32) - 1
+"""Largest data file: places in it have 32 bits."""
+
+_COMMON_OPTIONS = ("columns", "size_limit", "compression", "hashes")
+_RECORDED = tuple(one.name for one in dataclasses.fields(TokenOptions))
+_SIZE_TEXT = re.compile(r"\s*(\d+|\d+\.\d*|\.\d+)\s*(b|kb|mb|gb|tb|pb|eb|zb|yb)?\s*", re.IGNORECASE)
+_UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
+
+
+class RowEncoder(Protocol):
+    """How a format makes rows of samples, and a shard of rows.
+
+    Attributes:
+        layout: of all shards.
+        start_bytes: size of a shard without samples, as the size limit counts it.
+        row_bytes: what a row counts besides its own bytes.
+        head_bytes: bytes of the data file that the limit does not count.
+    """
+
+    layout: Layout
+    start_bytes: int
+    row_bytes: int
+    head_bytes: int
+
+    def encode(self, sample: Sample, parts: list[Any], /) -> int:
+        """Append the pieces of one row to `parts`, all of them or, with an error, none; returns their bytes."""
+        ...
+
+    def encode_many(self, batch: Batch, /) -> NDArray[np.uint8] | None:
+        """uint8[k, n]: the rows of a batch that all have n bytes; None where they are better made one by one."""
+        ...
+
+    def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
+        """For rows of int64[n] bytes: what stands before them in the data file, and the meta file if there is one."""
+        ...
+
+
+class TextEncoder:
+    """Rows of the text formats: one piece a row, and the places in a meta file; see `RowEncoder`.
+
+    Args:
+        layout: of all shards.
+        header: first row of each data file, with its newline; may be empty.
+        encode_row: one row, with its newline.
+    """
+
+    __slots__ = ("_encode_row", "_header", "head_bytes", "layout", "row_bytes", "start_bytes")
+
+    def __init__(self, layout: Layout, header: bytes, encode_row: Callable[[Sample], bytes]) -> None:
+        self.layout = layout
+        self.start_bytes = 0
+        self.row_bytes = 0
+        self.head_bytes = len(header)
+        self._header = header
+        self._encode_row = encode_row
+
+    def encode(self, sample: Sample, parts: list[Any], /) -> int:
+        """Append one row."""
+        row = self._encode_row(sample)
+        parts.append(row)
+        return len(row)
+
+    def encode_many(self, batch: Batch, /) -> None:
+        """Rows of text are made one by one."""
+
+    def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
+        """The header row; and the meta file."""
+        return self._header, offset_table(sizes, len(self._header)) + encode_config(self.layout)
+
+
+def offset_table(sizes: IntArray, first: int) -> bytes:
+    """`u32 n, u32 offset[n + 1]` of n rows of int64[n] `sizes`, the first at `first`; the last place has 32 bits."""
+    table = np.empty(len(sizes) + 2, "<u4")
+    table[0] = len(sizes)
+    table[1] = first
+    table[2:] = first + np.cumsum(sizes)
+    return table.tobytes()
+
+
+class ShardWriter:
+    """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Finished shards are compressed, hashed, written and synced by a few threads while the next one fills. Memory: the
+    shard being filled, and those on their way to the disk, 128 MiB of them or one; compressed ones count twice.
+
+    Values given as `bytes` are kept until their shard is written, not copied.
+    """
+
+    def __init__(
+        self, store: Store, path: str, name: str, encoder: RowEncoder, given: TokenOptions, out: Output
+    ) -> None:
+        self._path = path
+        self._name = name
+        self._encoder = encoder
+        self._encode = encoder.encode
+        self._row_bytes = encoder.row_bytes
+        limit = parse_size(encoder.layout.size_limit)
+        self._endless = not limit
+        self._most = MOST_BYTES - encoder.head_bytes
+        self._limit = min(limit or self._most, self._most)
+        self._given = given
+        self._out = out
+        self._work = ShardWork(encoder.layout, encoder.shard, out)
+        self._parts: list[Any] = []
+        self._sizes: list[int] = []
+        self._counted = encoder.start_bytes
+        self._num_samples = 0
+        self._open = True
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one sample.
+
+        Raises:
+            ConfigError: a column that is missing, a value that does not fit it or would not read back, or the writer is
+                closed.
+            TooLarge: a number beyond its column's range, or a sample beyond the 32 bits of its place.
+        """
+        if not self._open:
+            raise _closed(self._path)
+        parts = self._parts
+        before = len(parts)
+        try:
+            size = self._encode(sample, parts)
+        except PenstockError as error:
+            error.what = f"sample {self._num_samples}: {error.what}"
+            error.path = self._path
+            raise
+        counted = self._counted + self._row_bytes + size
+        if counted > self._limit:
+            counted = self._next_shard(size, before)
+        self._counted = counted
+        self._sizes.append(size)
+        self._num_samples += 1
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add k samples given as columns: lists, or arrays `[k, …]`."""
+        if not self._open:
+            raise _closed(self._path)
+        names = self._encoder.layout.column_names
+        lengths = {len(batch[name]) for name in names if name in batch}
+        if len(lengths) > 1:
+            raise ConfigError("columns of different lengths", path=self._path, found=sorted(lengths))
+        rows = self._encoder.encode_many(batch) if lengths - {0} else None
+        if rows is not None:
+            self._write_rows(rows)
+            return
+        plain = {name: _values(values) for name, values in batch.items()}
+        for row in range(max(lengths, default=0)):
+            self.write({name: values[row] for name, values in plain.items()})
+
+    def write_samples(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
+        """Append samples as a source of the same columns stores them.
+
+        Args:
+            data: uint8[n_bytes]: rows back to back; they are copied, and not looked at.
+            lengths: int64[k], in bytes.
+        """
+        if not self._open:
+            raise _closed(self._path)
+        stops = np.cumsum(lengths)
+        counts = np.cumsum(lengths + self._row_bytes)
+        at = 0
+        while at < len(lengths):
+            before = int(counts[at - 1]) if at else 0
+            stop = int(np.searchsorted(counts, before + self._limit - self._counted, side="right"))
+            if stop <= at:  # the shard may be beyond the limit already, with one long row
+                self._counted = self._next_shard(int(lengths[at]), len(self._parts))
+                stop = at + 1
+            else:
+                self._counted += int(counts[stop - 1]) - before
+            start = int(stops[at] - lengths[at])
+            self._parts.append(data[start : int(stops[stop - 1])].copy())
+            self._sizes += lengths[at:stop].tolist()
+            self._num_samples += stop - at
+            at = stop
+
+    def commit(self) -> Manifest:
+        """Write the last shard, the side file and the index, and make them visible, durably, the index last."""
+        if not self._open:
+            raise _closed(self._path)
+        self._open = False
+        try:
+            if self._sizes:
+                self._flush(len(self._parts))
+            shards = self._work.finish()
+            index = encode_index(shards)
+            manifest = self._manifest(shards, index)
+            self._out.publish(index, manifest)
+        except BaseException:
+            self._close()
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _write_rows(self, rows: NDArray[np.uint8]) -> None:
+        size = rows.shape[1]
+        at = 0
+        while at < len(rows):
+            room = (self._limit - self._counted) // (self._row_bytes + size)
+            if room < 1:
+                self._counted = self._next_shard(size, len(self._parts))
+                room = 1
+            else:
+                room = min(room, len(rows) - at)
+                self._counted += room * (self._row_bytes + size)
+            self._parts.append(rows[at : at + room])
+            self._sizes += [size] * room
+            self._num_samples += room
+            at += room
+
+    def _next_shard(self, size: int, keep: int) -> int:
+        """Finish the shard of the first `keep` parts; returns what the next one, with a row of `size`, counts."""
+        counted = self._encoder.start_bytes + self._row_bytes + size
+        if counted > self._most or self._endless:
+            del self._parts[keep:]
+            hint = "Cut the sample" if counted > self._most else "Give a size_limit, so that several shards are made"
+            raise TooLarge(
+                f"sample {self._num_samples} would lie beyond byte 2^32 of its shard",
+                path=self._path,
+                found=f"{max(counted, self._counted + size)} bytes",
+                expected=f"at most {self._most} bytes a shard",
+                hint=hint,
+            )
+        self._flush(keep)
+        return counted
+
+    def _flush(self, keep: int) -> None:
+        parts, self._parts = self._parts[:keep], self._parts[keep:]
+        sizes, self._sizes = np.array(self._sizes, np.int64), []
+        try:
+            self._work.submit(parts, sizes)
+        except BaseException:
+            self.abort()  # what is written is no longer what was counted: nobody may go on with it
+            raise
+
+    def _manifest(self, shards: Sequence[Shard], index: bytes) -> Manifest:
+        layout = self._encoder.layout
+        options = {key: value for key, value in layout.config().items() if key not in ("version", "format")}
+        return Manifest(
+            format=self._name,
+            num_samples=self._num_samples,
+            size_bytes=sum(self._work.sizes.values()) + len(index),
+            eos_id=self._given.eos_id,
+            tokenizer=self._given.tokenizer,
+            tokenizer_digest=self._given.tokenizer_digest,
+            inputs=self._given.inputs,
+            block_digests=self._work.digests,
+            options={**options, **self._given.options},
+            binding=edge_binding(len(index), index[:EDGE_BYTES], index[-EDGE_BYTES:]),
+            tool=f"penstock {penstock.__version__}",
+        )
+
+    def _close(self) -> None:
+        self._work.stop()
+        self._out.abort()
+
+
+def _closed(path: str) -> ConfigError:
+    return ConfigError("the writer is closed: it was committed or aborted", path=path)
+
+
+def _values(values: Any) -> Any:
+    """Values of a column one by one: numbers as Python's own, rows of arrays as arrays."""
+    return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else values
+
+
+# --- options -----------------------------------------------------------------------------------------------------
+
+
+def create_shards(
+    store: Store,
+    path: str,
+    name: str,
+    options: Mapping[str, Any],
+    own: tuple[str, ...],
+    encoder_of: Callable[[Mapping[str, Any]], RowEncoder],
+    *,
+    overwrite: bool,
+) -> ShardWriter:
+    """A writer for a folder of shards.
+
+    Args:
+        store: where it will be.
+        path: the folder.
+        name: of the format.
+        options: `columns` (name → encoding), `size_limit` (bytes, text such as `"64mb"`, or None; 2^26),
+            `compression` (`"zstd:7"`), `hashes` (names of algorithms), and what the format names itself.
+            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+        own: names of the options of this format alone.
+        encoder_of: makes the encoder of the options.
+        overwrite: replace the folder that is there.
+
+    Raises:
+        ConfigError: an option is unknown or can't be, or the output exists.
+    """
+    known = (*_COMMON_OPTIONS, *own, *_RECORDED)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    path = path.rstrip("/") or path
+    try:
+        encoder = encoder_of({key: value for key, value in options.items() if key not in _RECORDED})
+    except PenstockError as error:
+        error.path = path
+        raise
+    recorded = {key: value for key, value in options.items() if key in _RECORDED and value is not None}
+    out = open_output(store, path, SIDE_NAME, overwrite=overwrite)
+    return ShardWriter(store, path, name, encoder, TokenOptions(**recorded), out)
+
+
+def writer_layout(
+    stored: str,
+    options: Mapping[str, Any],
+    field_of: Callable[[str], FieldCodec],
+    *,
+    sized: bool = False,
+    newline: str | None = None,
+    separator: str | None = None,
+) -> Layout:
+    """The layout of a writer's shards: its columns sorted by name, and its options as they stand in the index.
+
+    Args:
+        stored: format name in the index.
+        options: of `create_shards`.
+        field_of: codec of an encoding.
+        sized: the index tells the sizes of columns.
+        newline: ends a row.
+        separator: between columns.
+
+    Raises:
+        ConfigError: no columns, an unknown encoding, compression or hash, or a limit that can't be.
+    """
+    columns = options.get("columns")
+    if not isinstance(columns, Mapping) or not columns or not all(isinstance(one, str) for one in columns):
+        expected = 'names and encodings, such as columns={"text": "str"}'
+        raise ConfigError("columns are needed", found=repr(columns), expected=expected)
+    names = sorted(columns)
+    fields = [_field_of(name, columns[name], field_of) for name in names]
+    compression = options.get("compression")
+    parse_compression(compression)
+    limit = options.get("size_limit", SIZE_LIMIT_BYTES)
+    return Layout(
+        format=stored,
+        column_names=tuple(names),
+        column_encodings=tuple(columns[name] for name in names),
+        column_sizes=tuple(one.size_bytes for one in fields) if sized else None,
+        compression=compression,
+        hashes=_hashes(options.get("hashes") or ()),
+        size_limit=parse_size(limit) or None,
+        newline=newline,
+        separator=separator,
+    )
+
+
+def text_option(options: Mapping[str, Any], name: str, default: str | None) -> str:
+    """An option that is a text of at least one character; raises `ConfigError`."""
+    value = options.get(name)
+    value = default if value is None else value
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} is a text of at least one character", found=repr(value))
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} can't be written as UTF-8", found=repr(value)) from None
+    return value
+
+
+def encoded_column(sample: Sample, name: str, codec: FieldCodec) -> bytes:
+    """Bytes of one column of a sample; raises `ConfigError` or `TooLarge` that name the column."""
+    try:
+        value = sample[name]
+    except KeyError:
+        raise ConfigError(f"a sample without its column {name!r}", found=", ".join(map(str, sample))) from None
+    try:
+        return codec.encode(value)
+    except PenstockError as error:
+        error.what = f"column {name!r}: {error.what}"
+        raise
+
+
+def parse_size(limit: Any) -> int:
+    """Bytes of a size limit as the original takes it: a number, or text such as `"64mb"`; 0 for no limit.
+
+    Raises:
+        ConfigError: text that is no size, or a size outside `[0, 2^32)`.
+    """
+    if limit is None:
+        return 0
+    if isinstance(limit, str):
+        found = _SIZE_TEXT.fullmatch(limit)
+        if found is None or (found[2] is None and not found[1].isdigit()):
+            raise ConfigError("not a size", found=repr(limit), expected='such as "64mb", "1.5 kb" or "1000"')
+        scale = 1024 ** _UNITS.index((found[2] or "b").lower())
+        size = int(found[1]) * scale if found[1].isdigit() else int(float(found[1]) * scale)
+    elif isinstance(limit, int | float) and not isinstance(limit, bool) and limit == limit and abs(limit) < 1 << 63:
+        size = int(limit)
+    else:
+        raise ConfigError("not a size", found=repr(limit), expected="a number of bytes, or text with a unit")
+    if not 0 <= size <= MOST_BYTES:
+        raise ConfigError("not a size limit", found=size, expected=f"0 to {MOST_BYTES}")
+    return size
+
+
+def _field_of(name: str, encoding: Any, field_of: Callable[[str], FieldCodec]) -> FieldCodec:
+    try:
+        name.encode()
+        return field_of(str(encoding))
+    except PenstockError as error:
+        error.what = f"column {name!r}: {error.what}"
+        raise
+    except UnicodeEncodeError:
+        raise ConfigError("a column name can't be written as UTF-8", found=repr(name)) from None
+
+
+def _hashes(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise ConfigError("hashes is a list of names", found=repr(names))
+    unknown = [name for name in names if name not in ALGORITHMS]
+    if unknown or len(set(names)) != len(names):
+        found, expected = ", ".join(map(str, unknown or names)), ", ".join(ALGORITHMS)
+        raise ConfigError("unknown hashes" if unknown else "a hash stands twice", found=found, expected=expected)
+    return tuple(sorted(names))

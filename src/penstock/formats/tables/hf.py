@@ -1,0 +1,260 @@
+"""hf: a dataset of Hugging Face `datasets` saved on disk (`save_to_disk`). Read-only.
+
+| place | content |
+|---|---|
+| `dataset_dict.json` | `{"splits": […]}`: each is a folder of the rest; only where there are splits |
+| `state.json` | `_data_files`: names of the Arrow files, in order; `_fingerprint` |
+| `dataset_info.json` | features and what else is known |
+| `*.arrow` | Arrow's stream format (its file format is read too): a schema, then record batches, uncompressed |
+
+A record batch is decoded as a whole. Images and audio stay as they are stored: `{"bytes": …, "path": …}`.
+
+Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datasets 5.0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from penstock._optional import require
+from penstock.abc import Store, Writer
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData, Unsupported
+from penstock.formats.tables.arrow import (
+    EXTRA,
+    ArrowSource,
+    arrow_faults,
+    block_starts,
+    check_blocks,
+    damaged,
+    open_file,
+    require_same_schema,
+)
+from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
+
+STATE = "state.json"
+INFO = "dataset_info.json"
+SPLITS = "dataset_dict.json"
+_FILE_MAGIC = b"ARROW1"
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+_MOST_JSON_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class HfBlocks:
+    """Record batches; see `_arrow.Blocks`.
+
+    Attributes:
+        store: where the files are.
+        mapped: they are mapped.
+        batches: file, first byte and bytes of each record batch; its number, and -1, in a file of Arrow's file format.
+    """
+
+    store: Store
+    mapped: bool
+    schema: Any
+    starts: IntArray
+    batches: tuple[tuple[str, int, int], ...]
+
+    def read(self, block: int, columns: list[str] | None, /) -> Any:
+        """One record batch over the map, checked: no place in it leads out of its bytes."""
+        pyarrow = require("pyarrow", extra=EXTRA)
+        path, start, size_bytes = self.batches[block]
+        with arrow_faults(path, start):
+            file = open_file(self.store, path, mapped=self.mapped)
+            if size_bytes < 0:
+                batch = pyarrow.ipc.open_file(file).get_batch(start)
+            else:
+                file.seek(start)
+                batch = pyarrow.ipc.read_record_batch(pyarrow.ipc.read_message(file), self.schema)
+            batch = batch if columns is None else batch.select(columns)
+            batch.validate(full=True)
+            return pyarrow.Table.from_batches([batch])
+
+    def extent(self, block: int, /) -> Extent:
+        """The bytes of a record batch."""
+        path, start, size_bytes = self.batches[block]
+        return Extent(path, start, size_bytes) if size_bytes >= 0 else Extent(path, 0, self.store.size(path))
+
+
+def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
+    """The rows of a saved dataset, or of one split of a saved DatasetDict.
+
+    Raises:
+        NotFound: nothing is there, or no such split.
+        ConfigError: several splits to choose from.
+        FormatError: `state.json` is damaged.
+        MissingExtra: pyarrow is not installed.
+    """
+    root = path.rstrip("/") or path
+    folder = split_folder(store, root, options.split)
+    files = _files_of(store, folder)
+    mapped = options.read != "pread"
+    again = (open_hf, (store, path, options))
+    return ArrowSource(store, root, "hf", files, options, lambda: _load(store, files, mapped), again)
+
+
+def split_folder(store: Store, root: str, split: str | None) -> str:
+    """The folder of a split: the only one, else `train`; `root` itself where it is one dataset."""
+    if store.exists(f"{root}/{STATE}"):
+        if split is not None:
+            raise ConfigError("one dataset without splits", path=root, found=f"split={split!r}")
+        return root
+    if not store.exists(f"{root}/{SPLITS}"):
+        raise NotFound("no dataset saved by Hugging Face datasets", path=root, expected=f"{STATE} or {SPLITS}")
+    found = _json(store, f"{root}/{SPLITS}").get("splits")
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise Corrupt("the list of splits is damaged", path=f"{root}/{SPLITS}", found=repr(found)[:80])
+    for one in found:
+        _require_inside(one, f"{root}/{SPLITS}")
+    if split is not None:
+        if split not in found:
+            raise NotFound("no such split", path=root, found=split, expected=", ".join(found))
+        return f"{root}/{split}"
+    if len(found) == 1 or "train" in found:
+        return f"{root}/{found[0] if len(found) == 1 else 'train'}"
+    raise ConfigError("several splits", path=root, found=", ".join(found), hint="Name one with split=")
+
+
+def _files_of(store: Store, folder: str) -> list[str]:
+    """Paths of the Arrow files, in the order of `state.json`."""
+    path = f"{folder}/{STATE}"
+    state = _json(store, path)
+    if state.get("_indices_data_files"):
+        hint = "Save it again with a newer version of datasets, which writes the rows in their order"
+        raise Unsupported("its rows are chosen by a file of indices", path=path, hint=hint)
+    listed = state.get("_data_files")
+    entries: list[Any] = cast(list[Any], listed) if isinstance(listed, list) else [None]
+    names = [cast(dict[str, Any], one).get("filename") if isinstance(one, dict) else None for one in entries]
+    if not all(isinstance(one, str) and one for one in names):
+        raise Corrupt("the list of data files is damaged", path=path, found=repr(listed)[:80])
+    for one in names:
+        _require_inside(str(one), path)
+    return [f"{folder}/{one}" for one in names]
+
+
+def _require_inside(name: str, path: str) -> None:
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name:
+        raise UnsafeData("a name leaves the folder of the dataset", path=path, found=repr(name[:200]))
+
+
+def _json(store: Store, path: str) -> dict[str, Any]:
+    size_bytes = store.size(path)
+    if size_bytes > _MOST_JSON_BYTES:
+        raise Corrupt("too large for what it is", path=path, found=f"{size_bytes} bytes")
+    try:
+        found = msgspec.json.decode(store.get(path))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Corrupt("not JSON", path=path, found=str(error)) from None
+    if not isinstance(found, dict):
+        raise Corrupt("not a JSON object", path=path, found=type(found).__name__)
+    return found
+
+
+# --- record batches ------------------------------------------------------------------------------------------------
+
+
+def _load(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
+    """Find the record batches: the heads of all messages are read, not what is in them."""
+    pyarrow = require("pyarrow", extra=EXTRA)
+    schema: Any = None
+    batches: list[tuple[str, int, int]] = []
+    counts: list[int] = []
+    for path in files:
+        with arrow_faults(path):
+            file = open_file(store, path, mapped=mapped)
+            is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            file.seek(0)
+            here = pyarrow.ipc.open_file(file).schema if is_file else _stream_schema(file, path)
+            if schema is None:
+                schema = here.remove_metadata()
+            require_same_schema(here.remove_metadata(), schema, path)
+            for count, start, size_bytes in _file_batches(file) if is_file else _stream_batches(file, here, path):
+                if count:
+                    counts.append(count)
+                    batches.append((path, start, size_bytes))
+    starts = block_starts(counts, files[0])
+    return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches))
+
+
+def _stream_schema(file: Any, path: str) -> Any:
+    pyarrow = require("pyarrow", extra=EXTRA)
+    schema = pyarrow.ipc.read_schema(file)
+    for one in schema:
+        if pyarrow.types.is_dictionary(one.type):
+            raise Unsupported(f"the column {one.name!r} is dictionary-encoded", path=path, found=str(one.type))
+    return schema
+
+
+def _file_batches(file: Any) -> Iterator[tuple[int, int, int]]:
+    """Rows, number, -1 of each record batch in Arrow's file format."""
+    opened = require("pyarrow", extra=EXTRA).ipc.open_file(file)
+    for number in range(opened.num_record_batches):
+        yield opened.get_batch(number).num_rows, number, -1
+
+
+def _stream_batches(file: Any, schema: Any, path: str) -> Iterator[tuple[int, int, int]]:
+    """Rows, first byte and bytes of each record batch in Arrow's stream format."""
+    ipc = require("pyarrow", extra=EXTRA).ipc
+    size_bytes = file.size()
+    while (start := file.tell()) < size_bytes:
+        try:
+            message = ipc.read_message(file)
+        except EOFError:
+            file.seek(start)
+            if file.read(len(_END)) != _END:
+                raise Truncated("the file ends inside a message", path=path, offset_bytes=start) from None
+            if file.tell() != size_bytes:
+                raise Corrupt("bytes after the end", path=path, offset_bytes=file.tell()) from None
+            return
+        if message.type != "record batch":
+            raise Unsupported("a message that is no record batch", path=path, offset_bytes=start, found=message.type)
+        try:
+            rows = ipc.read_record_batch(message, schema).num_rows
+        except (ValueError, OSError) as error:
+            raise damaged(path, error, start) from error
+        yield rows, start, file.tell() - start
+    raise Truncated("the file ends without the mark of its end", path=path, offset_bytes=size_bytes)
+
+
+class _Hf:
+    name = "hf"
+    traits = Traits(splits=True, remote=True, verify=True, made_by="Hugging Face datasets")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the files that `save_to_disk` leaves."""
+        root = path.rstrip("/") or path
+        if store.exists(f"{root}/{SPLITS}"):
+            return Sniff(True, f"it has {SPLITS}")
+        if store.exists(f"{root}/{STATE}") and store.exists(f"{root}/{INFO}"):
+            return Sniff(True, f"it has {STATE} and {INFO}")
+        return Sniff(False, f"no {SPLITS}, and not both {STATE} and {INFO}")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> ArrowSource:
+        """See `open_hf`."""
+        return open_hf(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
+        """Refused: these are read."""
+        raise Unsupported("the format 'hf' is read-only", path=path)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `_arrow.check_blocks`."""
+        try:
+            source = open_hf(store, path, options)
+        except (FormatError, UnsafeData) as error:
+            where = str(error.path or path)
+            return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
+        return check_blocks(source, self.name, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """Nothing of it can be made anew from the rest."""
+        return []
+
+
+FORMAT = _Hf()

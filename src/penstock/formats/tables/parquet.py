@@ -1,0 +1,208 @@
+"""parquet: rows of a Parquet file, or of all Parquet files in a folder. Read-only.
+
+A file begins and ends with `PAR1`; before the last one stand `u32` the size of the footer and the footer, which tells
+schema and row groups. Rows are those of all files in the byte order of their paths, all of the same columns. A row
+group is decoded as a whole.
+
+Limits: what pyarrow reads; a row group must fit into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._optional import require
+from penstock.abc import Store, Writer
+from penstock.errors import Corrupt, NotFound, PenstockError, Unsupported
+from penstock.formats.tables.arrow import (
+    EXTRA,
+    ArrowSource,
+    arrow_faults,
+    block_starts,
+    check_blocks,
+    open_file,
+    require_same_schema,
+)
+from penstock.store._links import walk_files
+from penstock.store.local import LocalStore
+from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
+
+MAGIC = b"PAR1"
+SUFFIXES = (".parquet", ".pq")
+_MOST_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetBlocks:
+    """Row groups; see `_arrow.Blocks`.
+
+    Attributes:
+        store: where the files are.
+        mapped: they are mapped.
+        groups: file, number in it, first byte and bytes of each row group.
+    """
+
+    store: Store
+    mapped: bool
+    schema: Any
+    starts: IntArray
+    groups: tuple[tuple[str, int, int, int], ...]
+
+    def read(self, block: int, columns: list[str] | None, /) -> Any:
+        """One row group, decoded by this thread alone."""
+        path, group, _, _ = self.groups[block]
+        with _opened(self.store, path, mapped=self.mapped) as file:
+            table = file.read_row_group(group, columns=columns, use_threads=False)
+        expected = int(self.starts[block + 1] - self.starts[block])
+        if table.num_rows != expected:
+            raise Corrupt(
+                f"row group {group} has another number of rows", path=path, found=table.num_rows, expected=expected
+            )
+        return table
+
+    def extent(self, block: int, /) -> Extent:
+        """The bytes of a row group."""
+        path, _, start_bytes, size_bytes = self.groups[block]
+        return Extent(path, start_bytes, size_bytes)
+
+
+def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
+    """The rows of a file, or of a folder of files.
+
+    Raises:
+        NotFound: nothing is there, or a folder without Parquet files.
+        MissingExtra: pyarrow is not installed.
+    """
+    files = parquet_files(store, path)
+    mapped = options.read != "pread"
+    again = (open_parquet, (store, path, options))
+    return ArrowSource(store, path, "parquet", files, options, lambda: _load(store, files, mapped), again)
+
+
+def parquet_files(store: Store, path: str) -> list[str]:
+    """Paths of the files, in byte order; raises `NotFound`."""
+    if not store.is_folder(path):
+        store.size(path)
+        return [path]
+    root = path.rstrip("/") or path
+    if isinstance(store, LocalStore):
+        names = sorted(walk_files(root, store.guard, hidden=False), key=os.fsencode)
+    else:
+        names = [one[len(root) + 1 :] for one in store.list(root)]
+    files = [f"{root}/{name}" for name in names if name.endswith(SUFFIXES) and not _is_hidden(name)]
+    if not files:
+        raise NotFound("no Parquet file in this folder", path=path, expected=" or ".join(SUFFIXES))
+    return files
+
+
+def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
+    """Read the footers."""
+    schema: Any = None
+    groups: list[tuple[str, int, int, int]] = []
+    counts: list[int] = []
+    for path in files:
+        with _opened(store, path, mapped=mapped) as file:
+            if schema is None:
+                schema = file.schema_arrow
+            require_same_schema(file.schema_arrow, schema, path)
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                if group.num_rows:
+                    counts.append(group.num_rows)
+                    groups.append((path, number, *_range(group)))
+    starts = block_starts(counts, files[0])
+    return ParquetBlocks(store, mapped, schema, starts, tuple(groups))
+
+
+def _range(group: Any) -> tuple[int, int]:
+    """First byte, and bytes of a row group."""
+    starts: list[int] = []
+    size_bytes = 0
+    for place in range(group.num_columns):
+        one = group.column(place)
+        dictionary = one.dictionary_page_offset
+        starts.append(one.data_page_offset if dictionary is None else min(dictionary, one.data_page_offset))
+        size_bytes += one.total_compressed_size
+    return min(starts, default=0), size_bytes
+
+
+@contextlib.contextmanager
+def _opened(store: Store, path: str, *, mapped: bool) -> Generator[Any]:
+    """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
+    parquet = require("pyarrow.parquet", extra=EXTRA)
+    with arrow_faults(path), parquet.ParquetFile(open_file(store, path, mapped=mapped)) as file:
+        yield file
+
+
+def _is_hidden(name: str) -> bool:
+    """Files that tools keep beside the data: `_metadata`, `.hidden`."""
+    return any(piece.startswith(("_", ".")) for piece in name.split("/"))
+
+
+class _Parquet:
+    name = "parquet"
+    traits = Traits(remote=True, verify=True, suffixes=SUFFIXES, made_by="Parquet")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the magic of a file, or by names in a folder."""
+        if store.is_folder(path):
+            if isinstance(store, LocalStore) and _holds_parquet(path):
+                return Sniff(True, "a folder with Parquet files")
+            return Sniff(False, "a folder without Parquet files")
+        try:
+            head, size_bytes = store.get(path, 0, len(MAGIC)), store.size(path)
+            tail = store.get(path, max(0, size_bytes - len(MAGIC)), len(MAGIC))
+        except (PenstockError, OSError):
+            return Sniff(False, "no such file")
+        if head == MAGIC and (tail == MAGIC or path.endswith(SUFFIXES)):
+            return Sniff(True, "it begins with PAR1")
+        return Sniff(False, "it does not begin and end with PAR1")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> ArrowSource:
+        """See `open_parquet`."""
+        return open_parquet(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
+        """Refused: Parquet is read."""
+        raise Unsupported("the format 'parquet' is read-only", path=path)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `_arrow.check_blocks`."""
+        return check_blocks(open_parquet(store, path, options), self.name, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """Nothing of a Parquet file can be made anew from the rest."""
+        return []
+
+
+_PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")
+"""What may stand beside Parquet files."""
+
+
+def _holds_parquet(root: str) -> bool:
+    """Whether the first files of a folder, or of the folders in it, are Parquet files, and no other data."""
+    left = _MOST_LOOKED_AT
+    folders = [root]
+    found = False
+    while folders and left > 0:
+        with os.scandir(folders.pop(0)) as entries:
+            for entry in entries:
+                left -= 1
+                if left <= 0 or entry.name.startswith(("_", ".")):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.endswith(SUFFIXES):
+                    found = True
+                elif not entry.name.endswith(_PAPERS):
+                    return False
+    return found
+
+
+FORMAT = _Parquet()

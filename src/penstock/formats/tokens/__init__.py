@@ -1,0 +1,20 @@
+"""Datasets of token ids: documents as runs of unsigned integers, one after another.
+
+A format of this family is a `TokenSource`: `tokens(start, stop)` and `gather(starts, length)` read by token, documents
+are ranges of tokens, and a window (`penstock.pack`) is cut from it without knowing which format it is.
+
+| file | for |
+|---|---|
+| `common.py` | reading: tokens in a file, mapped or by `pread`; documents over them; what a caller requires of ids |
+| `writer.py` | writing: what every token writer takes, counts and digests |
+| `checks.py` | checking: ids against a vocabulary, EOS at the ends of documents |
+| `ids.py` | ids of bounded size in files that state no dtype |
+| `run_source.py`, `csv_borders.py` | files that are one run of ids: documents by EOS, or by a table of borders |
+| `pbin/` | Modalities' packed tokens |
+| `flat_tokens/` | zarr groups |
+| `megatron/` | `.bin` and `.idx` pairs |
+| `raw_tokens.py`, `datatrove.py` | read only |
+
+A format imports these files and nothing of another format. Others go through the registry, and may import `common`,
+and `pbin.index`, `pbin.layout`, `pbin.source` and `pbin.writer` for the names of Modalities.
+"""

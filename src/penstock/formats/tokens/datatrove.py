@@ -1,0 +1,220 @@
+"""datatrove's tokenised files: `X.ds` with token ids, `X.ds.index` with the ends of documents. Read only.
+
+| file | content, little-endian |
+|---|---|
+| `X.ds` | token ids, uint16 or uint32, without a header |
+| `X.ds.index` | u64 for each document: the token after its last one |
+| `X.ds.metadata` | text: `tokenizer|token width`, number of tokens, the same for people; may be missing |
+| `X.ds.loss` | a byte for each token, whether it counts in the loss; may be missing, and is not read |
+
+The width is that of the metadata, else `layout="uint16"` or `"uint32"`, else the file's size divided by the last end.
+
+Checked against datatrove 0.10.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec.tokens import dtype_for
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
+from penstock.formats.tokens.ids import FileIds
+from penstock.formats.tokens.run_source import IndexBorders, Opening, RunSource
+from penstock.types import Action, Depth, Finding, IntArray, OpenOptions, Sniff, Traits
+
+_LAYOUTS = {"uint16": 2, "uint32": 4}
+_STEP = 1 << 20
+_AGAIN = "Copy both files again, or make them again"
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What the sizes and the metadata of a dataset say.
+
+    Attributes:
+        token_bytes: width of a token.
+        num_tokens: tokens in the `.ds`.
+        num_documents: entries of the index.
+        tokenizer: name in the metadata.
+    """
+
+    token_bytes: int
+    num_tokens: int
+    num_documents: int
+    tokenizer: str | None
+
+
+def index_path(path: str) -> str:
+    """The index of a `.ds` file."""
+    return path + ".index"
+
+
+def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Problem:
+    """Width and counts: three small reads.
+
+    Raises:
+        NotFound: the file or its index is not there.
+        ConfigError: the width is not known, or there is no such layout.
+    """
+    size_bytes, index_bytes = store.size(path), store.size(index_path(path))
+    if index_bytes % 8:
+        what = "the index does not end with an entry"
+        return _problem("index-size", index_path(path), what, index_bytes, f"{index_bytes} bytes", "a multiple of 8")
+    last = int.from_bytes(store.get(index_path(path), index_bytes - 8, 8), "little") if index_bytes else 0
+    tokenizer, token_bytes = _metadata(store, path)
+    if layout is not None:
+        if layout not in _LAYOUTS:
+            raise ConfigError("no such layout", path=path, found=repr(layout), expected=" | ".join(_LAYOUTS))
+        token_bytes = _LAYOUTS[layout]
+    if token_bytes is None:
+        token_bytes = next((width for width in (2, 4) if last and size_bytes == width * last), None)
+    if token_bytes is None:
+        raise ConfigError(
+            "the width of the tokens is not known",
+            path=path,
+            found=f"{size_bytes} bytes, last document ends at token {last}",
+            hint='Give layout="uint16" or "uint32" (--layout)',
+        )
+    if size_bytes != token_bytes * last:
+        kind = Truncated if size_bytes < token_bytes * last else Corrupt
+        what, expected = "tokens and index don't fit each other", f"{token_bytes * last} bytes, as the index ends"
+        return _problem("size", path, what, size_bytes, f"{size_bytes} bytes", expected, kind)
+    return Geometry(token_bytes, last, index_bytes // 8, tokenizer)
+
+
+def read_starts(store: Store, path: str, geometry: Geometry) -> IntArray:
+    """int64[n_docs + 1]: first token of each document, and the number of tokens; raises `Corrupt`."""
+    for problem in index_problems(store, path, geometry):
+        raise problem.error()
+    starts = np.zeros(geometry.num_documents + 1, np.int64)
+    starts[1:] = np.frombuffer(store.get(index_path(path)), "<u8")
+    return starts
+
+
+def index_problems(store: Store, path: str, geometry: Geometry) -> Iterator[Problem]:
+    """The first document end that falls or leaves the tokens."""
+    before = np.zeros(1, np.uint64)
+    for first in range(0, geometry.num_documents, _STEP):
+        ends = np.frombuffer(store.get(index_path(path), 8 * first, 8 * _STEP), "<u8")
+        wrong = np.flatnonzero((ends < np.concatenate([before, ends[:-1]])) | (ends > np.uint64(geometry.num_tokens)))
+        if len(wrong):
+            place = int(wrong[0])
+            what, found = f"document {first + place} has no such end", f"token {ends[place]}"
+            expected = f"between the end before and {geometry.num_tokens}"
+            yield _problem("index", index_path(path), what, 8 * (first + place), found, expected)
+            return
+        before = ends[-1:]
+
+
+def open_datatrove(store: Store, path: str, options: OpenOptions) -> RunSource:
+    """Open a `.ds` file: a few small reads.
+
+    Raises:
+        NotFound: the file or its index is not there.
+        ConfigError: the width of the tokens is not known: give `layout=`.
+        FormatError: the sizes contradict each other.
+    """
+    found = find_geometry(store, path, options.layout)
+    if isinstance(found, Problem):
+        raise found.error()
+    ids = FileIds(store, path, 0, found.num_tokens, dtype_for(found.token_bytes, "<"), options.read)
+    index = index_path(path)
+    head = store.size(path).to_bytes(8, "little") + store.size(index).to_bytes(8, "little")
+    loss = ("loss mask",) if store.exists(path + ".loss") else ()
+    opening = Opening("datatrove", open_datatrove, store, path, options, head, (("index", index),), only_here=loss)
+    return RunSource(opening, ids, IndexBorders(partial(read_starts, store, path, found)), options.eos_id)
+
+
+def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings: sizes and the whole index; at `sample` and `full` also ids and document ends, where options name them.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: the width of the tokens is not known.
+    """
+    if store.exists(path) and not store.exists(index_path(path)):
+        what = "no index stands beside the tokens"
+        return [_problem("missing", index_path(path), what, None, None, None, NotFound).finding()]
+    found = find_geometry(store, path, options.layout)
+    if isinstance(found, Problem):
+        return [found.finding()]
+    findings = [problem.finding() for problem in index_problems(store, path, found)]
+    if findings or depth == "quick":
+        return findings
+    source = open_datatrove(store, path, options)
+    run = TokenRun("datatrove", path, source.ids)
+    if options.vocab_size is not None and options.vocab_size < 1 << 8 * source.dtype.itemsize:
+        findings += check_vocabulary(run, options.vocab_size, depth)
+    if options.eos_id is not None:
+        findings += check_eos(run, source.doc_starts, options.eos_id, depth)
+    return findings
+
+
+def _metadata(store: Store, path: str) -> tuple[str | None, int | None]:
+    """Tokenizer and token width of the metadata, each None where it does not say."""
+    try:
+        first = store.get(path + ".metadata", 0, 4096).decode("utf-8", "replace").partition("\n")[0]
+    except NotFound:
+        return None, None
+    tokenizer, _, width = first.rpartition("|")
+    return tokenizer or None, int(width) if width.strip() in ("2", "4") else None
+
+
+def _problem(
+    code: str,
+    path: str,
+    what: str,
+    offset_bytes: int | None,
+    found: str | None,
+    expected: str | None,
+    kind: type[PenstockError] = Corrupt,
+) -> Problem:
+    return Problem(f"datatrove.{code}", kind, path, what, _AGAIN, offset_bytes, found, expected)
+
+
+class _Datatrove:
+    name = "datatrove"
+    traits = Traits(tokens=True, verify=True, suffixes=(".ds",), made_by="datatrove")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the name of the index beside it, and their sizes."""
+        named = path.endswith(self.traits.suffixes)
+        try:
+            found = find_geometry(store, path, None)
+        except NotFound:
+            return Sniff(False, "no file with an .index beside it")
+        except ConfigError:
+            return Sniff(named, "an .index stands beside it, but the width of the tokens is not known")
+        if isinstance(found, Problem):
+            # Better refused by `open` and found by `verify`, which say what is wrong with it.
+            return Sniff(named, found.what)
+        return Sniff(True, "an .index stands beside it, and ends where the tokens do")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> RunSource:
+        """See `open_datatrove`."""
+        return open_datatrove(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
+        """Nothing is written in this format."""
+        raise Unsupported("the format 'datatrove' is read-only", path=path)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check_datatrove`."""
+        return check_datatrove(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """There is nothing to mend by."""
+        return []
+
+
+FORMAT = _Datatrove()

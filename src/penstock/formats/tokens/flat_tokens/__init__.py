@@ -1,0 +1,99 @@
+"""flat-tokens: a zarr group that holds all tokens of a dataset in one array, and where its sequences start in another.
+
+| name | content |
+|---|---|
+| `encoded_tokens` | uint32[T]: `2·id + 1` for the first token of a sequence, `2·id` for every other |
+| `seq_starts` | uint64[S + 1]: index of each sequence's first token, not falling, and T at the end |
+| attribute `max_token_id` | JSON integer from 0 to 2^31 - 1: no id is larger |
+
+A dataset is a group with two such groups, `train` and `validation`. There is no padding, BOS or EOS. An empty sequence
+repeats an entry of `seq_starts` and has no start bit. Read: zarr versions 2 and 3, with and without shards, raw, blosc,
+zstd, lz4, gzip and zlib chunks, delta filters, both byte orders; everything else through zarr-python. Written: version
+2 or 3, by default version 2 with raw chunks of 2^20 tokens.
+
+Limits: ids up to 2^31 - 1. Checked against zarr 2.18.7 and 3.1.6, and seqax's own writer.
+
+Files: `zarr_meta` metadata · `decode`, `encode` the bytes of a chunk · `files`, `cache`, `chunks`, `foreign` reading of
+an array · `group` what a group holds · `source` · `chunk_writer`, `writer` · `problems`, `check` · `manifest` the side
+file of foreign data · `repair`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.abc import Store
+from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
+from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, splits_in
+from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
+from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
+from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
+from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter, create_flat_tokens
+from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, is_array
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+_SNIFF_BYTES = 1 << 16
+
+
+class _FlatTokens:
+    name = "flat-tokens"
+    traits = Traits(
+        remote=True,
+        write=True,
+        tokens=True,
+        splits=True,
+        verify=True,
+        repair=True,
+        suffixes=(".zarr",),
+        made_by="seqax",
+    )
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the names in the folder: its arrays, or its splits."""
+        path = path.rstrip("/") or path
+        store = opened_zip(store, path)
+        if not store.is_folder(path):
+            return Sniff(False, "no folder")
+        if holds_array(store, path):
+            return Sniff(True, "a zarr group with `encoded_tokens`")
+        splits = splits_in(store, path)
+        if any(holds_array(store, f"{path}/{split}") for split in splits):
+            return Sniff(True, f"a zarr group with {' and '.join(splits)}")
+        if any(store.exists(f"{path}/seq_starts/{name}") for name in ARRAY_FILE.values()):
+            return Sniff(True, "a zarr group with `seq_starts`")
+        if store.exists(f"{path}/.zarray") or is_array(_head(store, f"{path}/zarr.json"), 3):
+            # Better refused by `open`, which says what is wrong with it.
+            return Sniff(True, "a zarr array where a group should be")
+        if holds_group(store, path):
+            return Sniff(False, "a zarr group, but not flat-tokens: no `encoded_tokens`")
+        return Sniff(False, "no zarr group")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> FlatTokensSource:
+        """See `source.open_flat_tokens`."""
+        return open_flat_tokens(opened_zip(store, path.rstrip("/")), path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
+        """See `writer.create_flat_tokens`."""
+        return create_flat_tokens(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_flat_tokens`."""
+        return check_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_flat_tokens`."""
+        return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `manifest.write_flat_manifest`."""
+        return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options, replace=replace)
+
+
+def _head(store: Store, path: str) -> bytes:
+    return store.get(path, 0, _SNIFF_BYTES) if store.exists(path) else b""
+
+
+FORMAT = _FlatTokens()

@@ -1,0 +1,396 @@
+"""Checking a group: metadata, `seq_starts`, chunks, start bits, ids, and the side file's digests. Never writes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import xxhash
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
+from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
+from penstock.formats.tokens.flat_tokens.group import (
+    LIMIT,
+    SPLITS,
+    STARTS,
+    TOKENS,
+    Group,
+    find_group,
+    group_facts,
+    holds_array,
+    read_group,
+    read_manifest,
+    side_place,
+    splits_in,
+)
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, Problem
+from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
+from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+
+MOST_FINDINGS = 20
+"""Findings of one kind that are listed one by one; the others are counted."""
+
+_SAMPLED_FILES = 16
+_BUDGET_BYTES = 1 << 24
+_HASH_BYTES = 1 << 24
+_SAMPLED_DOCS = 1024
+
+
+def check_flat_tokens(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their files. Memory: 8 bytes a sequence, one chunk and 64 MiB.
+
+    `quick` reads metadata, file sizes and all of `seq_starts`; `sample` also 16 chunks of tokens; `full` every byte.
+
+    Raises:
+        NotFound: nothing is at `path`, or no such split.
+        ConfigError: a split is named and the group has none.
+    """
+    path = path.rstrip("/") or path
+    findings: list[Finding] = []
+    for folder in groups_at(store, path, options.split):
+        group = read_group(store, folder)
+        findings += [problem.finding() for problem in group.problems]
+        findings += _check_group(store, group, options, depth)
+    if options.split is None and store.is_folder(path) and not holds_array(store, path):
+        missing = [name for name in SPLITS if name not in splits_in(store, path)]
+        if len(missing) < len(SPLITS):
+            findings += [_no_split(path, name).finding() for name in missing]
+    return findings
+
+
+def groups_at(store: Store, path: str, split: str | None) -> list[str]:
+    """Folders of the single array groups that a path means: one, or each split of a dataset."""
+    if split is None and store.is_folder(path) and not holds_array(store, path):
+        return [f"{path}/{name}" for name in splits_in(store, path)] or [path]
+    return [find_group(store, path, split)[0]]
+
+
+def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth) -> Iterator[Finding]:
+    yield from _check_consolidated(store, group)
+    arrays = _open_arrays(store, group)
+    for array in arrays.values():
+        if isinstance(array, ForeignArray):
+            problem = array.problem()
+            if problem is not None:
+                yield problem.finding()
+                return
+    tokens, starts_array = arrays.get(TOKENS), arrays.get(STARTS)
+    yield from _check_limit(group, options)
+    starts: IntArray | None = None
+    if starts_array is not None:
+        starts, findings = _read_starts(store, group, starts_array, tokens)
+        yield from findings
+    if tokens is not None:
+        yield from _check_tokens(store, group, tokens, starts, depth)
+        eos_id = _eos_id(store, group, options)
+        if depth != "quick" and starts is not None and eos_id is not None:
+            yield from _check_eos(tokens, starts, eos_id, depth)
+    yield from _check_side_file(store, group, depth)
+
+
+def _open_arrays(store: Store, group: Group) -> dict[str, AnyArray]:
+    """The arrays whose metadata can be read."""
+    found = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
+    return {
+        label: open_array(store, f"{group.path}/{name}", meta, "auto", _BUDGET_BYTES)
+        for label, (name, meta) in found.items()
+        if meta is not None
+    }
+
+
+def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
+    """Copies of the metadata that zarr prefers to the files themselves."""
+    where = f"{group.path}/{CONSOLIDATED_FILE}"
+    if group.zarr_format != 2 or not store.exists(where):
+        return
+    copies = parse_json(store.get(where), where)
+    listed = {} if isinstance(copies, Problem) else copies.get("metadata", {})
+    for name, data in group.metadata.items():
+        own = parse_json(data, name)
+        if not isinstance(own, Problem) and listed.get(name) != own:
+            what = f"the consolidated metadata differ from `{name}`"
+            fix = "Consolidate again with zarr, or remove the file"
+            yield Problem("metadata.consolidated", Corrupt, where, what, fix, severity="warning").finding()
+
+
+def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
+    if options.vocab_size is not None and group.max_token_id is not None and group.max_token_id >= options.vocab_size:
+        where = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}"
+        what, fix = "ids may lie beyond the vocabulary", "Use the tokenizer that made them, or the right --vocab-size"
+        found, expected = f"{LIMIT} {group.max_token_id}", f"below {options.vocab_size}"
+        yield Problem("token-range", Corrupt, where, what, fix, None, found, expected).finding()
+    for name, meta in ((group.tokens_name, group.tokens), (STARTS, group.starts)):
+        if meta is not None and not meta.chain.stored.isnative:
+            what, fix = "numbers are stored big-endian", "`penstock convert` writes them little-endian"
+            problem = Problem("byte-order", Corrupt, f"{group.path}/{name}", what, fix, severity="warning")
+            yield problem.finding()
+
+
+def _no_split(path: str, name: str) -> Problem:
+    what = f"a dataset without the split `{name}`"
+    fix = f"Write it (split={name!r}), or open the other one as a single array"
+    return Problem("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))
+
+
+# --- seq_starts --------------------------------------------------------------------------------------------------
+
+
+def _read_starts(
+    store: Store, group: Group, array: AnyArray, tokens: AnyArray | None
+) -> tuple[IntArray | None, list[Finding]]:
+    """`seq_starts` where they are borders of sequences, else None; and what is wrong with them."""
+    count = array.meta.num_items
+    if count == 0:
+        return None, []
+    if isinstance(array, ChunkArray):
+        findings = list(_damaged_files(array, present_files(store, array)))
+        if findings:
+            return None, findings
+    try:
+        starts = array.read(0, count).view(np.int64)
+    except FormatError as error:
+        return None, [_of_error(f"{STARTS}.read", f"{group.path}/{STARTS}", error)]
+    end = int(starts[-1]) if tokens is None else tokens.meta.num_items
+    problem = starts_problem(group, starts, end)
+    return (starts, []) if problem is None else (None, [problem.finding()])
+
+
+def _damaged_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
+    """Chunks that are missing and may not be, and chunks that can't be decoded."""
+    yield from missing_files(array, present)
+    for number in present.tolist():
+        for piece in array.scan(number):
+            if isinstance(piece, Problem):
+                yield piece.finding()
+
+
+# --- tokens ------------------------------------------------------------------------------------------------------
+
+
+def present_files(store: Store, array: ChunkArray) -> IntArray:
+    """int64[n]: numbers of the chunk files that are there, in order."""
+    folder, meta = array.files.folder, array.meta
+    start = f"{folder}/{meta.key_start}"
+    names = (path[len(start) :] for path in store.list(folder) if path.startswith(start))
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit() and name == str(int(name))]
+    return np.array(sorted(number for number in numbers if number < meta.num_files), np.int64)
+
+
+def missing_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
+    """Chunk files that are not there, where the format's fill value does not stand for them."""
+    count = array.meta.num_files - len(present)
+    if count == 0 or array.meta.fill is not None:
+        return
+    for number in _absent(array.meta, present, MOST_FINDINGS):
+        what = "a chunk file is missing"
+        yield Problem("chunk.present", Corrupt, array.files.path(number), what, AGAIN, None, None, "a file").finding()
+    if count > MOST_FINDINGS:
+        what = f"{count - MOST_FINDINGS} more chunk files are missing"
+        yield Problem("chunk.present", Corrupt, array.files.folder, what, AGAIN).finding()
+
+
+def _absent(meta: ArrayMeta, present: IntArray, most: int) -> list[int]:
+    """The first numbers of chunk files that are not there."""
+    found: list[int] = []
+    expected = 0
+    for number in [*present.tolist(), meta.num_files]:
+        found += range(expected, min(number, expected + most - len(found)))
+        expected = number + 1
+    return found
+
+
+def _check_tokens(
+    store: Store, group: Group, array: AnyArray, starts: IntArray | None, depth: Depth
+) -> Iterator[Finding]:
+    present: Sequence[int] = range(array.meta.num_files)
+    if isinstance(array, ChunkArray):
+        numbers = present_files(store, array)
+        yield from missing_files(array, numbers)
+        yield from _check_fill(array, numbers, starts)
+        yield from _check_sizes(array, numbers)
+        present = numbers.tolist()
+    if depth == "quick":
+        return
+    chosen = present
+    if depth == "sample" and len(present) > _SAMPLED_FILES:
+        chosen = [present[place] for place in np.linspace(0, len(present) - 1, _SAMPLED_FILES, dtype=np.int64)]
+    bits = _BitFindings(group, array)
+    sized = isinstance(array, ChunkArray) and array.meta.chain.raw and array.meta.shard is None
+    largest, where = -1, ""
+    for number in chosen:
+        place = number * array.meta.chunk_items
+        path = array.files.path(number) if isinstance(array, ChunkArray) else f"{group.path}/{group.tokens_name}"
+        for piece in array.scan(number):
+            if isinstance(piece, Problem):
+                if not sized or piece.code != "chunk.size":  # else found above
+                    yield piece.finding()
+                break
+            highest = int(piece.max(initial=0)) >> 1
+            largest, where = (highest, path) if highest > largest else (largest, where)
+            if starts is not None:
+                bits.compare(place, piece, starts, path)
+            place += len(piece)
+    yield from bits.findings()
+    if group.max_token_id is not None and largest > group.max_token_id:
+        what, found = "an id above `max_token_id`", f"id {largest}"
+        expected = f"at most {group.max_token_id}"
+        yield Problem(f"{LIMIT}.covers", Corrupt, where, what, REBUILD, None, found, expected).finding()
+
+
+def _check_fill(array: ChunkArray, present: IntArray, starts: IntArray | None) -> Iterator[Finding]:
+    """Missing chunks stand for tokens of id 0 within one sequence: none may start there."""
+    meta = array.meta
+    if meta.fill is None or starts is None or meta.num_files == len(present) or meta.fill & 1:
+        return
+    begins = np.unique(starts[:-1][starts[1:] > starts[:-1]])
+    files = np.unique(begins // meta.chunk_items)
+    lost = files[~np.isin(files, present)]
+    for number in lost[:MOST_FINDINGS].tolist():
+        inside = begins[begins // meta.chunk_items == number]
+        found = f"{len(inside)} sequences start in it, the first at token {int(inside[0])}"
+        what = "a chunk file is missing and would hold start bits"
+        path = array.files.path(number)
+        yield Problem("first_bit.set_at_starts", Corrupt, path, what, AGAIN, None, found, "a file").finding()
+    if len(lost) > MOST_FINDINGS:
+        what = f"{len(lost) - MOST_FINDINGS} more missing chunk files would hold start bits"
+        yield Problem("first_bit.set_at_starts", Corrupt, array.files.folder, what, AGAIN).finding()
+
+
+def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
+    """Uncompressed chunks have exactly one size."""
+    meta = array.meta
+    if not meta.chain.raw or meta.shard is not None:
+        return
+    expected = meta.chunk_items * meta.chain.stored.itemsize + meta.chain.checksum_bytes
+    for number in present.tolist():
+        size_bytes = array.files.store.size(array.files.path(number))
+        if size_bytes != expected:
+            found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
+            place = min(size_bytes, expected)
+            what, path = "a chunk of another size", array.files.path(number)
+            yield Problem("chunk.size", Truncated, path, what, AGAIN, place, found, wanted).finding()
+
+
+class _BitFindings:
+    """Start bits against `seq_starts`: the first differences, and how many there are."""
+
+    def __init__(self, group: Group, array: AnyArray) -> None:
+        self._group = group
+        in_place = isinstance(array, ChunkArray) and array.meta.chain.raw and array.meta.shard is None
+        self._chunk_items = array.meta.chunk_items if in_place else None
+        self._found: dict[str, list[Finding]] = {"first_bit.set_at_starts": [], "first_bit.clear_elsewhere": []}
+        self._counts = dict.fromkeys(self._found, 0)
+
+    def compare(self, place: int, encoded: IntArray, starts: IntArray, path: str) -> None:
+        """Look at the tokens from `place` on."""
+        set_bits = np.flatnonzero(encoded & 1) + place
+        low, high = np.searchsorted(starts, (place, place + len(encoded)))
+        expected = np.unique(starts[low:high])
+        if len(set_bits) == len(expected) and (set_bits == expected).all():
+            return
+        unset, extra = np.setdiff1d(expected, set_bits), np.setdiff1d(set_bits, expected)
+        self._add("first_bit.set_at_starts", unset, path, "starts a sequence without its start bit")
+        self._add("first_bit.clear_elsewhere", extra, path, "has a start bit and starts no sequence")
+
+    def findings(self) -> Iterator[Finding]:
+        """One a difference, up to `MOST_FINDINGS` of a kind, then their number."""
+        for code, found in self._found.items():
+            yield from found
+            if self._counts[code] > len(found):
+                what = f"{self._counts[code] - len(found)} more tokens like these"
+                yield Problem(code, Corrupt, f"{self._group.path}/{STARTS}", what, REBUILD).finding()
+
+    def _add(self, code: str, places: IntArray, path: str, what: str) -> None:
+        self._counts[code] += len(places)
+        for place in places[: MOST_FINDINGS - len(self._found[code])].tolist():
+            offset_bytes = None if self._chunk_items is None else place % self._chunk_items * 4
+            expected = "a start bit where `seq_starts` has an entry, and nowhere else"
+            problem = Problem(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
+            self._found[code].append(problem.finding())
+
+
+def _eos_id(store: Store, group: Group, options: OpenOptions) -> int | None:
+    """As given, else what the side file of these very data says."""
+    if options.eos_id is not None:
+        return options.eos_id
+    manifest = read_manifest(store, group)
+    return None if manifest is None else manifest.eos_id
+
+
+def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:
+    """Sequences that do not end in `eos_id`."""
+    docs = np.flatnonzero(starts[1:] > starts[:-1])
+    if depth == "sample" and len(docs) > _SAMPLED_DOCS:
+        docs = docs[np.linspace(0, len(docs) - 1, _SAMPLED_DOCS, dtype=np.int64)]
+    last = np.empty((len(docs), 1), np.uint32)
+    try:
+        array.gather(starts[docs + 1] - 1, 1, last)
+    except FormatError:
+        return  # found by reading the chunks
+    wrong = docs[last[:, 0] >> 1 != eos_id]
+    folder = array.files.folder if isinstance(array, ChunkArray) else ""
+    for doc in wrong[:MOST_FINDINGS].tolist():
+        what, fix = f"sequence {doc} does not end in the EOS id", "Give the right --eos-id, or pack again with --eos"
+        yield Problem("no-eos", Corrupt, folder, what, fix, None, None, f"id {eos_id}").finding()
+    if len(wrong) > MOST_FINDINGS:
+        what = f"{len(wrong) - MOST_FINDINGS} more sequences without EOS"
+        yield Problem("no-eos", Corrupt, folder, what, "As above").finding()
+
+
+# --- side file ---------------------------------------------------------------------------------------------------
+
+
+def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Finding]:
+    if group.tokens is None or group.starts is None:
+        return
+    side_path, part = side_place(store, group.path)
+    facts = functools.partial(group_facts, store, group)
+    try:
+        manifest, findings = check_side_file("flat-tokens", store, group.path, side_path, facts, part)
+    except NotFound as error:  # the first or the last chunk, which zarr takes for zeros
+        what, fix = "a chunk that the side file knows is missing", RESTORE
+        yield Problem("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
+        return
+    yield from findings
+    if depth == "full" and manifest is not None:
+        yield from _check_digests(store, group, manifest)
+
+
+def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[Finding]:
+    """Files whose bytes are not those that the side file was made for."""
+    arrays = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
+    for name, digests in manifest.block_digests.items():
+        if name not in arrays and name not in group.metadata:
+            continue  # a side file names no file outside the group
+        folder, meta = arrays.get(name, (name, None))
+        names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(len(digests))]
+        for file, expected in zip(names, digests, strict=False):
+            path = f"{group.path}/{file}"
+            found = file_digest(store, path)
+            if found != expected:
+                what = "a file is missing" if found == "" else "the bytes differ from the side file's digest"
+                yield Problem("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
+
+
+def file_digest(store: Store, path: str) -> str:
+    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
+    hasher = xxhash.xxh3_128()
+    try:
+        for start in range(0, max(store.size(path), 1), _HASH_BYTES):
+            hasher.update(store.get(path, start, _HASH_BYTES))
+    except NotFound:
+        return ""
+    return hasher.hexdigest()
+
+
+def _of_error(code: str, path: str, error: PenstockError) -> Finding:
+    found = None if error.found is None else str(error.found)
+    expected = None if error.expected is None else str(error.expected)
+    where = os.fspath(error.path or path)
+    return Problem(code, Corrupt, where, error.what, error.hint or AGAIN, error.offset_bytes, found, expected).finding()

@@ -1,0 +1,168 @@
+"""Chunk files on their way to the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import StagedFolder
+from penstock.formats.tokens.flat_tokens.encode import encode_file
+from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store.side_file import EDGE_BYTES, edge_binding
+
+_THREADS = 4
+_IN_FLIGHT_BYTES = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileFact:
+    """What the side file says of a file."""
+
+    size_bytes: int
+    digest: str
+    binding: str
+
+
+class ChunkWork:
+    """Chunk files on their way to the disk: a few threads, a bounded amount at once."""
+
+    __slots__ = ("_folder", "_free", "_pool", "_queue", "_queued_bytes", "facts")
+
+    def __init__(self, folder: StagedFolder) -> None:
+        self._folder = folder
+        self._pool: ThreadPoolExecutor | None = None
+        self._queue: deque[tuple[Future[None], int]] = deque()
+        self._free: deque[NDArray[Any]] = deque()
+        self._queued_bytes = 0
+        self.facts: dict[str, FileFact] = {}
+
+    def room(self, meta: ArrayMeta) -> NDArray[Any]:
+        """[chunk_items], of any content: memory of a chunk that is written, else new."""
+        for _ in range(len(self._free)):
+            found = self._free.popleft()
+            if found.dtype == meta.dtype and len(found) == meta.chunk_items:
+                return found
+            self._free.append(found)
+        return np.empty(meta.chunk_items, meta.dtype.newbyteorder("<"))
+
+    def submit(self, name: str, meta: ArrayMeta, items: NDArray[Any]) -> None:
+        """Encode and write a chunk file, and keep its memory for `room`; raises what an earlier one met."""
+        while self._queue and self._queued_bytes + items.nbytes > _IN_FLIGHT_BYTES:
+            self._wait()
+        if self._pool is None:
+            # Compression goes on in threads even of one chunk: in the main thread Blosc would share the work among
+            # threads of its own, whose order shows in the bytes.
+            self._pool = ThreadPoolExecutor(_THREADS)
+        self._queue.append((self._pool.submit(self._write_chunk, name, meta, items), items.nbytes))
+        self._queued_bytes += items.nbytes
+
+    def write(self, name: str, pieces: list[memoryview]) -> None:
+        """Write a file at once."""
+        hasher = xxhash.xxh3_128()
+        file = self._folder.stage(name)
+        try:
+            for piece in pieces:
+                file.write(piece)
+                hasher.update(piece)
+            file.commit()
+        finally:
+            file.abort()
+        size_bytes = sum(map(len, pieces))
+        head, tail = _edge(pieces), _edge([piece[::-1] for piece in reversed(pieces)])[::-1]
+        self.facts[name] = FileFact(size_bytes, hasher.hexdigest(), edge_binding(size_bytes, head, tail))
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write small files together: each of them waits for the disk."""
+        with ThreadPoolExecutor(max(1, len(files))) as pool:
+            for future in [pool.submit(self.write, name, [memoryview(data)]) for name, data in files.items()]:
+                future.result()
+
+    def finish(self) -> None:
+        """Wait for all; raises what one of them met."""
+        while self._queue:
+            self._wait()
+        self.stop()
+
+    def stop(self) -> None:
+        """Give up what has not begun, wait for the rest."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _write_chunk(self, name: str, meta: ArrayMeta, items: NDArray[Any]) -> None:
+        self.write(name, encode_file(meta, items))
+        if len(items) == meta.chunk_items:
+            self._free.append(items)
+
+    def _wait(self) -> None:
+        future, size_bytes = self._queue.popleft()
+        self._queued_bytes -= size_bytes
+        future.result()
+
+
+class ArrayWriter:
+    """Items of one array, cut into chunk files.
+
+    Args:
+        work: what writes them.
+        name: folder of the array in the staged one; empty for that one itself.
+        meta: the array; its length is counted here.
+    """
+
+    __slots__ = ("_buffer", "_filled", "_work", "meta", "name", "num_files")
+
+    def __init__(self, work: ChunkWork, name: str, meta: ArrayMeta) -> None:
+        self._work = work
+        self._buffer = np.empty(0, meta.dtype.newbyteorder("<"))
+        self._filled = 0
+        self.name = name
+        self.meta = meta
+        self.num_files = 0
+
+    def append(self, items: NDArray[Any]) -> None:
+        """Add items."""
+        for start, space in self.spaces(len(items)):
+            space[:] = items[start : start + len(space)]
+
+    def spaces(self, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Room for the next `count` items, to be filled piece by piece: `(first item, room for some)`."""
+        done = 0
+        while done < count:
+            if self._filled == len(self._buffer):
+                self._buffer = self._work.room(self.meta)
+                self._filled = 0
+            step = min(count - done, len(self._buffer) - self._filled)
+            yield done, self._buffer[self._filled : self._filled + step]
+            done, self._filled = done + step, self._filled + step
+            if self._filled == len(self._buffer):
+                self._submit()
+
+    def finish(self) -> ArrayMeta:
+        """Hand on the last, short chunk; returns the metadata with the length."""
+        whole, rest = self.num_files * self.meta.chunk_items, self._filled
+        if rest:
+            self._submit()
+        return dataclasses.replace(self.meta, num_items=whole + rest)
+
+    def _submit(self) -> None:
+        name = f"{self.name}/{self.meta.file_name(self.num_files)}".lstrip("/")
+        self.num_files += 1
+        self._work.submit(name, self.meta, self._buffer[: self._filled])
+        self._buffer, self._filled = self._buffer[:0], 0
+
+
+def _edge(pieces: list[memoryview]) -> bytes:
+    """The first `EDGE_BYTES` of some pieces."""
+    found = b""
+    for piece in pieces:
+        found += bytes(piece[: EDGE_BYTES - len(found)])
+        if len(found) == EDGE_BYTES:
+            break
+    return found

@@ -1,0 +1,154 @@
+"""The chunk files of one array: mapped where that is safe, else read; and where their items stand in them."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Store
+from penstock.formats.tokens.common import way_to_read
+from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
+from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store.readahead import Advice, random_access
+from penstock.types import IntArray, ReadMode
+
+Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
+"""uint8[size_bytes] of a whole file, and how to have parts of it read ahead."""
+
+LARGE_BYTES = 1 << 15
+"""From here on a range is asked for before it is touched: that costs little beside reading it."""
+
+_ABSENT = (1 << 64) - 1
+_MOST_SHARDS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """Where the inner chunks of a shard are.
+
+    Attributes:
+        places: int64[n_cells, 2]: first byte and length of each; -1 and 0 for one that is not stored.
+        flat_cells: the first so many lie back to back from the first one on, uncompressed, and no other is stored;
+            None where that is not so.
+    """
+
+    places: IntArray
+    flat_cells: int | None
+
+
+class ChunkFiles:
+    """Files by number; thread-safe, picklable, safe after fork.
+
+    At most a quarter of the files that the process may open are mapped; further ones are read.
+    """
+
+    __slots__ = ("_maps", "_most_maps", "_shards", "folder", "mapped", "meta", "store")
+
+    def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode) -> None:
+        self.store = store
+        self.folder = folder
+        self.meta = meta
+        self.mapped = way_to_read(store, folder, read) == "mmap"
+        self._most_maps = _most_maps()
+        self._maps: dict[int, Mapped] = {}
+        self._shards: dict[int, ShardIndex] = {}
+
+    def path(self, number: int) -> str:
+        """Path of a file."""
+        return f"{self.folder}/{self.meta.file_name(number)}"
+
+    def map(self, number: int) -> Mapped | None:
+        """A file, mapped; None where it has to be read; raises `NotFound`."""
+        found = self._maps.get(number)
+        if found is None and self.mapped and len(self._maps) < self._most_maps:
+            store: Any = self.store
+            data: NDArray[np.uint8] = store.mmap(self.path(number))
+            self._maps[number] = found = (data, random_access(data))
+        return found
+
+    def size(self, number: int) -> int:
+        """Size of a file in bytes; raises `NotFound`."""
+        found = self._maps.get(number)
+        return self.store.size(self.path(number)) if found is None else len(found[0])
+
+    def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:
+        """Bytes of a file, fewer at its end; raises `NotFound`."""
+        found = self.map(number)
+        if found is None:
+            return self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
+        data, ask = found
+        if ask is not None and stop_bytes - start_bytes >= LARGE_BYTES:
+            ask(start_bytes, min(stop_bytes, len(data)))
+        return data[start_bytes:stop_bytes]
+
+    def run(self, number: int) -> tuple[int, int]:
+        """`(first byte, items)`: where the items of an uncompressed file stand back to back; no items: nowhere.
+
+        Raises:
+            NotFound: a shard is missing; files without shards are not looked at.
+            Damage: a shard's index is damaged.
+        """
+        if self.meta.shard is None:
+            return 0, self.meta.chunk_items
+        index = self.shard(number)
+        if not index.flat_cells:
+            return 0, 0
+        return int(index.places[0, 0]), index.flat_cells * self.meta.cell_items
+
+    def shard(self, number: int) -> ShardIndex:
+        """The index of a shard; raises `NotFound` and `Damage`."""
+        found = self._shards.get(number)
+        if found is None:
+            found = self._read_shard(number)
+            if len(self._shards) >= _MOST_SHARDS:
+                self._shards.clear()
+            self._shards[number] = found
+        return found
+
+    def _read_shard(self, number: int) -> ShardIndex:
+        meta, size_bytes = self.meta, self.size(number)
+        index_bytes = 16 * meta.cells_per_file + 4 * (meta.shard is not None and meta.shard.checksum)
+        if size_bytes < index_bytes:
+            raise Damage(
+                "chunk.size", "a shard is shorter than its index", f"{size_bytes} bytes", f"{index_bytes} bytes"
+            )
+        start_bytes = size_bytes - index_bytes if meta.shard is not None and meta.shard.at_end else 0
+        data = bytes(byte_view(self.get(number, start_bytes, start_bytes + index_bytes)))
+        return _parse_shard(data, meta, size_bytes)
+
+
+def _parse_shard(data: bytes, meta: ArrayMeta, size_bytes: int) -> ShardIndex:
+    table_bytes = 16 * meta.cells_per_file
+    if len(data) > table_bytes:
+        found, expected = crc32c(data[:table_bytes]), int.from_bytes(data[table_bytes:], "little")
+        if found != expected:
+            raise Damage("shard.index_crc", "a shard's index is damaged", f"{found:08x}", f"{expected:08x}")
+    table = np.frombuffer(data, "<u8", 2 * meta.cells_per_file).reshape(-1, 2)
+    stored = (table != np.uint64(_ABSENT)).all(axis=1)
+    inside = (table[:, 0] <= size_bytes) & (table[:, 1] <= np.uint64(size_bytes) - np.minimum(table[:, 0], size_bytes))
+    if not (inside | ~stored).all():
+        raise Damage("chunk.size", "a shard ends before its inner chunks", f"{size_bytes} bytes")
+    places = table.astype(np.int64)
+    places[~stored] = (-1, 0)
+    return ShardIndex(places, _flat_cells(places, stored, meta))
+
+
+def _flat_cells(places: IntArray, stored: NDArray[np.bool_], meta: ArrayMeta) -> int | None:
+    if not meta.chain.raw or meta.chain.codecs:
+        return None
+    cell_bytes = meta.cell_items * meta.chain.stored.itemsize
+    count = int(stored.sum())
+    expected = places[0, 0] + np.arange(count, dtype=np.int64) * cell_bytes
+    flat = stored[:count].all() and (places[:count, 0] == expected).all() and (places[:count, 1] == cell_bytes).all()
+    return count if flat else None
+
+
+def _most_maps() -> int:
+    """A mapping holds a file open, and others need files too."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 4096 if limit == resource.RLIM_INFINITY else max(16, min(4096, limit // 4))

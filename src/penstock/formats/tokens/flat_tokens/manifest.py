@@ -1,0 +1,119 @@
+"""The side file of groups that another tool wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import ConfigError
+from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at
+from penstock.formats.tokens.flat_tokens.group import (
+    STARTS,
+    TOKENS,
+    Group,
+    edge_files,
+    group_binding,
+    read_group,
+    side_part,
+    side_place,
+)
+from penstock.formats.tokens.flat_tokens.source import FlatTokensSource
+from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
+from penstock.formats.tokens.writer import TokenOptions, TokenTally, token_manifest
+from penstock.store.side_file import file_binding, load_manifest, replace_side_file
+from penstock.types import IntArray, Manifest, OpenOptions
+
+_RUN_TOKENS = 1 << 22
+
+
+def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Count and digest a group, or each split of a dataset, and write what is found beside it; returns its path.
+
+    What a side file says already about tokenizer, EOS and inputs is kept. Reads every byte twice. Memory: 8 bytes a
+    sequence, and one run of about 4 million tokens or the longest sequence.
+
+    Raises:
+        NotFound: nothing is there.
+        FormatError: the data are damaged, or contradict the side file that is there and `replace` is false.
+    """
+    path = path.rstrip("/") or path
+    folders = groups_at(store, path, options.split)
+    side_path = side_place(store, folders[0])[0]
+    before = load_manifest(store, side_path, to_write=True)
+    parts: dict[str, Manifest] = {} if before is None else dict(before.parts)
+    whole: Manifest | None = None
+    for folder in folders:
+        manifest = _measure(store, folder, options)
+        name = side_place(store, folder)[1]
+        if name is None:
+            whole = manifest
+        else:
+            parts[name] = manifest
+    replace_side_file(store, side_path, whole or sum_of_parts(parts), replace=replace)
+    return side_path
+
+
+def sum_of_parts(parts: dict[str, Manifest]) -> Manifest:
+    """The side file of a dataset: its counts, and one part a split."""
+    if not parts:
+        raise ConfigError("a dataset without splits has no side file")
+    return Manifest(
+        format="flat-tokens",
+        num_samples=sum(one.num_samples for one in parts.values()),
+        size_bytes=sum(one.size_bytes for one in parts.values()),
+        num_tokens=sum(one.num_tokens or 0 for one in parts.values()),
+        max_token_id=max((one.max_token_id or 0 for one in parts.values() if one.num_tokens), default=None),
+        parts=dict(sorted(parts.items())),
+        tool=next(iter(parts.values())).tool,
+    )
+
+
+def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
+    group = read_group(store, folder)
+    tokens, starts, _ = group.require()
+    source = FlatTokensSource(store, folder, None, group, dataclasses.replace(options, split=None))
+    known = side_part(store, folder)
+    given = TokenOptions(eos_id=source.eos_id)
+    if known is not None:
+        eos_id = source.eos_id if options.eos_id is not None else known.eos_id
+        given = TokenOptions(eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+    tally = TokenTally(keep_lengths=False)
+    for first, stop, lengths in _runs(source.doc_starts):
+        ids = source.tokens(first, stop)
+        tally.add(ids, lengths, int(ids.max()) if len(ids) else -1)
+    digests = _digests(store, group, {TOKENS: tokens, STARTS: starts})
+    bindings = [file_binding(store, f"{folder}/{group.tokens_name}/{name}") for name in edge_files(tokens)]
+    return token_manifest(
+        "flat-tokens",
+        tally,
+        given,
+        {},
+        size_bytes=sum(store.size(name) for name in store.list(folder)),
+        block_digests=digests,
+        binding=group_binding(group.index, bindings),
+    )
+
+
+def _digests(store: Store, group: Group, metas: dict[str, ArrayMeta]) -> dict[str, tuple[str, ...]]:
+    """Digest of each metadata file, and of each chunk file in order; an empty one for a chunk that is not there."""
+    digests: dict[str, tuple[str, ...]] = {
+        name: (file_digest(store, f"{group.path}/{name}"),) for name in group.metadata
+    }
+    for name, meta in metas.items():
+        folder = f"{group.path}/{group.tokens_name if name == TOKENS else name}"
+        digests[name] = tuple(file_digest(store, f"{folder}/{meta.file_name(n)}") for n in range(meta.num_files))
+    return digests
+
+
+def _runs(doc_starts: IntArray) -> Iterator[tuple[int, int, IntArray]]:
+    """`(start, stop, lengths)` of runs of whole sequences."""
+    first, count = 0, len(doc_starts) - 1
+    while first < count:
+        stop = int(np.searchsorted(doc_starts, doc_starts[first] + _RUN_TOKENS, side="right")) - 1
+        stop = min(max(stop, first + 1), count)
+        run = doc_starts[first : stop + 1]
+        yield int(run[0]), int(run[-1]), np.diff(run)
+        first = stop

@@ -1,0 +1,263 @@
+"""Mending a group: `seq_starts` from the start bits, and `max_token_id` from the tokens.
+
+The tokens are never touched. What is replaced is kept beside the outermost group: `<group>.<name>.bak`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.abc import Store, SupportsFolders
+from penstock.errors import PenstockError, Unsupported
+from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
+from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
+from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
+from penstock.formats.tokens.flat_tokens.encode import make_layout
+from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, group_facts, read_group, side_place
+from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
+from penstock.formats.tokens.flat_tokens.problems import Problem
+from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
+from penstock.formats.tokens.flat_tokens.zarr_meta import (
+    ARRAY_FILE,
+    ATTRIBUTES_FILE,
+    CONSOLIDATED_FILE,
+    Json,
+    encode_array,
+    encode_group,
+    parse_json,
+)
+from penstock.store._named import raised
+from penstock.store.resolve import real_path
+from penstock.store.side_file import is_next, sweep_next
+from penstock.types import Action, IntArray, OpenOptions
+
+_BUDGET_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a group will get.
+
+    Attributes:
+        group: as it is.
+        starts: int64[n + 1], the new `seq_starts`; None to leave them.
+        lost: sequences fewer than before, where that is known.
+        limit: the new `max_token_id`; None to leave it.
+    """
+
+    group: Group
+    starts: IntArray | None
+    lost: int
+    limit: int | None
+
+
+def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
+    """What would be mended, and mends it when `write` is true. Reads every token; memory: 8 bytes a sequence.
+
+    - `seq_starts` that are missing, damaged, no borders, or not where the start bits are, are rebuilt from the bits.
+      Empty sequences leave no bit, so they are lost then.
+    - `max_token_id` that is missing, invalid or too small becomes the largest id.
+
+    A group whose tokens can't all be read is left alone: what is missing there must be restored first.
+
+    Raises:
+        NotFound: nothing is at `path`.
+    """
+    path = path.rstrip("/") or path
+    folders = groups_at(store, path, options.split)
+    plans = [plan for folder in folders if (plan := _plan(store, read_group(store, folder))) is not None]
+    swept = _sweep(store, folders, write=write)
+    if not write:
+        return swept + [action for plan in plans for action in _actions(plan)]
+    done = [action for plan in plans for action in _mend(store, plan)]
+    if done and store.exists(side_place(store, folders[0])[0]):
+        write_flat_manifest(store, path, options, replace=True)
+    return swept + done
+
+
+def _sweep(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]:
+    """A final name for the side file that a writer left which was killed while it replaced a group, or away with it."""
+    side_path, _ = side_place(store, folders[0])
+    belongs = any(
+        is_next(store, side_path, functools.partial(group_facts, store, read_group(store, folder)), part)
+        for folder in folders
+        for part in (side_place(store, folder)[1],)
+    )
+    return sweep_next(store, "flat-tokens.next", [side_path], belongs, write=write)
+
+
+def _plan(store: Store, group: Group) -> _Plan | None:
+    if group.tokens is None:
+        return None
+    array = open_array(store, f"{group.path}/{group.tokens_name}", group.tokens, "auto", _BUDGET_BYTES)
+    found = _scan(store, array)
+    if found is None:
+        return None
+    begins, highest, is_whole = found
+    limit = max(highest, 0) if group.max_token_id is None or highest > group.max_token_id else None
+    starts, lost = _rebuilt(store, group, begins) if is_whole else (None, 0)
+    return None if starts is None and limit is None else _Plan(group, starts, lost, limit)
+
+
+def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:
+    """First tokens by their bits, the largest id, and whether all chunks are there; None where one is damaged."""
+    numbers: Sequence[int] = range(array.meta.num_files)
+    if isinstance(array, ChunkArray):
+        numbers = present_files(store, array).tolist()
+    begins, highest = [np.empty(0, np.int64)], -1
+    for number in numbers:
+        place = number * array.meta.chunk_items
+        for piece in array.scan(number):
+            if isinstance(piece, Problem):
+                return None
+            begins.append(np.flatnonzero(piece & 1) + place)
+            highest = max(highest, int(piece.max(initial=0)) >> 1)
+            place += len(piece)
+    return np.concatenate(begins), highest, len(numbers) == array.meta.num_files
+
+
+def _rebuilt(store: Store, group: Group, begins: IntArray) -> tuple[IntArray | None, int]:
+    """`seq_starts` by the start bits, None where they are right as they are; and how many sequences fewer."""
+    num_tokens = 0 if group.tokens is None else group.tokens.num_items
+    if num_tokens and (not len(begins) or begins[0] != 0):
+        begins = np.concatenate([np.zeros(1, np.int64), begins])
+    current = _current(store, group)
+    if current is not None and starts_problem(group, current, num_tokens) is None:
+        filled = current[:-1][current[1:] > current[:-1]]
+        if len(filled) == len(begins) and (filled == begins).all():
+            return None, 0
+    lost = 0 if current is None else max(0, len(current) - 1 - len(begins))
+    return np.append(begins, num_tokens), lost
+
+
+def _current(store: Store, group: Group) -> IntArray | None:
+    """`seq_starts` as they are; None where they can't be read."""
+    if group.starts is None or group.starts.num_items == 0:
+        return None
+    try:
+        array = open_array(store, f"{group.path}/{STARTS}", group.starts, "auto", _BUDGET_BYTES)
+        return array.read(0, group.starts.num_items).view(np.int64)
+    except PenstockError:
+        return None
+
+
+def _actions(plan: _Plan, done: Mapping[str, str] | None = None) -> Iterator[Action]:
+    kept = done or {}
+    if plan.starts is not None:
+        what = f"rebuild `seq_starts` from the start bits: {len(plan.starts) - 1} sequences"
+        if plan.lost:
+            what += f", {plan.lost} fewer than before: empty ones have no start bit"
+        yield _action(f"flat-tokens.{STARTS}", f"{plan.group.path}/{STARTS}", what, kept.get(STARTS))
+    if plan.limit is not None:
+        where = f"{plan.group.path}/{ATTRIBUTES_FILE[plan.group.zarr_format]}"
+        yield _action(f"flat-tokens.{LIMIT}", where, f"set `max_token_id` to {plan.limit}", kept.get(LIMIT))
+
+
+def _action(code: str, path: str, what: str, backup: str | None) -> Action:
+    if backup is None:
+        return Action(code, path, what)
+    return Action(code, path, f"{what}; the old one is kept as {backup}" if backup else what, done=True)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _mend(store: Store, plan: _Plan) -> list[Action]:
+    group, kept = plan.group, dict[str, str]()
+    outer = side_place(store, group.path)[0].removesuffix(".penstock")
+    label = group.path.removeprefix(outer).replace("/", ".")
+    for folder in {group.path, outer}:
+        _drop_consolidated(store, folder, f"{outer}{label}")
+    if plan.starts is not None:
+        kept[STARTS] = _keep(store, f"{group.path}/{STARTS}", f"{outer}{label}.{STARTS}.bak")
+        _write_starts(store, group, plan.starts, outer)
+    if plan.limit is not None:
+        name = ATTRIBUTES_FILE[group.zarr_format]
+        kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
+        _write_limit(store, group, plan.limit)
+    return list(_actions(plan, kept))
+
+
+def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> None:
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("this store can't replace a folder", path=group.path)
+    meta = make_layout(group.path, group.zarr_format).starts_meta(0)
+    folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer, own=_array_files)
+    work = ChunkWork(folder)
+    try:
+        array = ArrayWriter(work, "", meta)
+        array.append(starts.astype(np.uint64))
+        meta = array.finish()
+        work.finish()
+        work.write_all(encode_array(meta))
+        folder.commit()
+    finally:
+        work.stop()
+        folder.abort()
+
+
+def _array_files(folder: str) -> list[str]:
+    """All that may be of an array, of which the metadata may be damaged."""
+    walked = os.walk(folder, onerror=raised)
+    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, files in walked for name in files]
+    meta = {*ARRAY_FILE.values(), *ATTRIBUTES_FILE.values()}
+    return [name for name in names if name in meta or name.removeprefix("c/").isdecimal()]
+
+
+def _write_limit(store: Store, group: Group, limit: int) -> None:
+    name = ATTRIBUTES_FILE[group.zarr_format]
+    found = parse_json(group.metadata.get(name, b"{}"), name)
+    attributes: Json = {} if isinstance(found, Problem) else found
+    if group.zarr_format == 3:
+        attributes = dict(attributes.get("attributes") or {})
+    data = encode_group(group.zarr_format, attributes | {LIMIT: limit})[name]
+    _replace(store, f"{group.path}/{name}", data)
+
+
+def _drop_consolidated(store: Store, folder: str, backup: str) -> None:
+    """Remove copies of metadata that would no longer be right; zarr reads the files themselves then."""
+    where = f"{folder}/{CONSOLIDATED_FILE}"
+    if store.exists(where):
+        _keep(store, where, f"{backup}.zmetadata.bak")
+        store.delete(where)
+    where = f"{folder}/zarr.json"
+    if store.exists(where):
+        found = parse_json(store.get(where), where)
+        if not isinstance(found, Problem) and "consolidated_metadata" in found:
+            _keep(store, where, f"{backup}.zarr.json.bak")
+            del found["consolidated_metadata"]
+            _replace(store, where, json.dumps(found, indent=2).encode())
+
+
+def _replace(store: Store, path: str, data: bytes) -> None:
+    staged = store.stage(path, overwrite=True)
+    try:
+        staged.write(data)
+        staged.commit()
+    finally:
+        staged.abort()
+
+
+def _keep(store: Store, path: str, wanted: str) -> str:
+    """Copy a file or a folder to a free name; returns that, or nothing where there was nothing to keep."""
+    if not store.exists(path):
+        return ""
+    backup, number = wanted, 0
+    while store.exists(backup):
+        number += 1
+        backup = f"{wanted}{number}"
+    files = list(store.list(path)) if store.is_folder(path) else [path]
+    for file in files:
+        copy = store.stage(backup + file.removeprefix(path))
+        try:
+            copy.append_file(real_path(store, file))
+            copy.commit()
+        finally:
+            copy.abort()
+    return backup

@@ -1,0 +1,352 @@
+"""Reading a flat-tokens array: tokens at once, documents when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock._columns import column
+from penstock._index import as_index, as_indices
+from penstock._secrets import redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.errors import Corrupt, TooLarge
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
+from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
+from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
+from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
+from penstock.formats.tokens.flat_tokens.problems import REBUILD, Problem
+from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, ArrayMeta
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import (
+    Batch,
+    Extent,
+    Field,
+    IntArray,
+    Manifest,
+    OpenOptions,
+    Place,
+    ReadMode,
+    Sample,
+    Schema,
+    TokenArray,
+)
+
+TOKENS_BUDGET_BYTES = 1 << 26
+"""Decoded tokens that a source keeps, where chunks are compressed."""
+
+STARTS_BUDGET_BYTES = 1 << 24
+"""Decoded entries of `seq_starts` that it keeps, until all of them were asked for."""
+
+AnyArray: TypeAlias = ChunkArray | ForeignArray
+
+_STARTS_VERSION = "flat-tokens-starts-1"
+_DERIVED_ITEMS = 1 << 22
+_SAMPLED_FILES = 10
+_HASH_BYTES = 1 << 24
+_DTYPE = np.dtype(np.uint32)
+_ONE = np.uint32(1)
+_UNREAD: Any = object()
+
+
+def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatTokensSource:
+    """Open a single array group, or one split of a dataset: a few small metadata files are read.
+
+    Raises:
+        NotFound: nothing is there, or no such split.
+        Unsupported: a zarr group of another kind, or a codec that nobody here reads.
+        Corrupt: metadata are damaged or contradict the format.
+        ConfigError: a split is named and the group has none, or the other way round.
+        TooLarge: `vocab_size=` is given and `max_token_id` is not below it.
+    """
+    folder, split = find_group(store, path.rstrip("/") or path, options.split)
+    return FlatTokensSource(store, path, split, read_group(store, folder), options)
+
+
+def open_array(store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int) -> AnyArray:
+    """The reader of an array, by what its metadata say."""
+    if meta.foreign is not None:
+        return ForeignArray(store, folder, meta)
+    return ChunkArray(store, folder, meta, read, budget_bytes)
+
+
+class FlatTokensSource:
+    """The sequences and tokens of one flat-tokens array; see `penstock.abc.TokenSource`. Made by `penstock.open`.
+
+    Memory: `TOKENS_BUDGET_BYTES` and `STARTS_BUDGET_BYTES` of decoded chunks, and 8 bytes a document once
+    `doc_starts` was asked for. Uncompressed data take none of these: they are mapped.
+    """
+
+    def __init__(self, store: Store, path: str, split: str | None, group: Group, options: OpenOptions) -> None:
+        tokens, starts, limit = group.require()
+        self._store = store
+        self._path = path
+        self._split = split
+        self._group = group
+        self._options = options
+        self._limit = limit
+        self._compressed = tokens.foreign is not None or not tokens.chain.raw
+        self._num_tokens = tokens.num_items
+        folder, read = group.path, options.read
+        self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
+        self._starts = open_array(store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES)
+        self._doc_starts: IntArray | None = None
+        self._fingerprint: str | None = None
+        self._manifest: Manifest | None = _UNREAD
+        require_eos(path, _DTYPE, options.eos_id)
+        if options.vocab_size is not None and limit >= options.vocab_size:
+            raise TooLarge(
+                "the data may hold ids beyond the vocabulary",
+                path=f"{folder}/{ATTRIBUTES_FILE[group.zarr_format]}",
+                found=f"{LIMIT} {limit}",
+                expected=f"0 to {options.vocab_size - 1}",
+                hint="They were made with another tokenizer",
+            )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_flat_tokens, (self._store, self._path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """One field: `tokens`."""
+        return Schema((Field("tokens", "tokens", _DTYPE.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote or compressed ones by blocks."""
+        return preferred_mode(self._store, compressed=self._compressed)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the metadata, of a sample of the chunks, and of the side file's digests."""
+        if self._fingerprint is None:
+            self._fingerprint = self._find_fingerprint()
+        return self._fingerprint
+
+    @property
+    def split(self) -> str | None:
+        """Name of the split; None where the group has no splits."""
+        return self._split
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file says; None where there is none, or where it does not belong to this array."""
+        if self._manifest is _UNREAD:
+            self._manifest = read_manifest(self._store, self._group)
+        return self._manifest
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """Digest of the tokenizer that made the ids, where the side file tells."""
+        return None if self.manifest is None else self.manifest.tokenizer_digest
+
+    @property
+    def max_token_id(self) -> int:
+        """The attribute: no id is larger."""
+        return self._limit
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint32."""
+        return _DTYPE
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self._num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each sequence, and `num_tokens`; read-only.
+
+        Mapped where it is one uncompressed chunk; else decoded at first use, and from 4 million on once a host.
+
+        Raises:
+            Corrupt: they do not begin with 0, fall, or do not end at `num_tokens`; `tokens` and `gather` still work.
+        """
+        if self._doc_starts is None:
+            self._doc_starts = self._read_starts()
+        return self._doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """As given, else what the side file says; the format itself marks starts and needs none."""
+        if self._options.eos_id is not None:
+            return self._options.eos_id
+        return None if self.manifest is None else self.manifest.eos_id
+
+    def __len__(self) -> int:
+        return self._starts.meta.num_items - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        index = as_index(index, len(self))
+        pair = self._starts.read(index, index + 2) if self._doc_starts is None else self._doc_starts[index : index + 2]
+        start, stop = int(pair[0]), int(pair[1])
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise _no_range(self._group, f"{start} and {stop} at entry {index}", self.num_tokens).error()
+        return {"tokens": self.tokens(start, stop)}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The sequences at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        if self._doc_starts is not None:
+            return document_batch(self, indices)
+        return {"tokens": column([self[index]["tokens"] for index in as_indices(indices, len(self)).tolist()])}
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint32[stop - start]: ids of tokens `[start, stop)`; decoded, so always a copy, and read-only."""
+        if not 0 <= start <= stop <= self._num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
+        ids = self._tokens.read(start, stop, 1)
+        ids.setflags(write=False)
+        return ids
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint32[len(starts), length]: one window a row; into `out` where given."""
+        encoded = self._gather_encoded(starts, length, out)
+        return np.right_shift(encoded, _ONE, out=encoded)
+
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a sequence, by its start bit."""
+        return np.bitwise_and(self._gather_encoded(starts, length, None), _ONE).astype(np.bool_)
+
+    def gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        """What `gather` and `gather_starts` give, for one read."""
+        encoded = self._gather_encoded(starts, length, out)
+        flags = np.bitwise_and(encoded, _ONE).astype(np.bool_)
+        return np.right_shift(encoded, _ONE, out=encoded), flags
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`; whole files where chunks are compressed."""
+        return tuple(self._tokens.extents(start, stop))
+
+    def place_of(self, index: int, /) -> Place:
+        """File ranges of sequence `index`."""
+        index = as_index(index, len(self))
+        start, stop = self.doc_starts[index : index + 2].tolist()
+        return Place(extents=self.token_extent(start, stop))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        given = {
+            "split": self._split,
+            "eos_id": self._options.eos_id,
+            "follow_links": self._options.follow_links or None,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        return {"kind": "open", "format": "flat-tokens", "path": redact(self._path), **known}
+
+    def summary(self) -> str:
+        """One line: path, split, documents, tokens."""
+        counts = {"documents": len(self), "tokens": self.num_tokens, LIMIT: self._limit}
+        return line("flat-tokens", {"path": self._path, "split": self._split, **counts}, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _gather_encoded(self, starts: IntArray, length: int, out: TokenArray | None) -> TokenArray:
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        return self._tokens.gather(starts, length, out)
+
+    def _read_starts(self) -> IntArray:
+        count = self._starts.meta.num_items
+        if count < _DERIVED_ITEMS or isinstance(self._starts, ForeignArray) or self._is_one_map():
+            return checked_doc_starts(self._group, self._starts.read(0, count), self.num_tokens)
+        key = f"{_STARTS_VERSION}-{self._hash_starts(self._starts)}"
+        return DerivedCache().array(
+            key, "int64", lambda: checked_doc_starts(self._group, self._starts.read(0, count), self.num_tokens)
+        )
+
+    def _is_one_map(self) -> bool:
+        meta = self._starts.meta
+        return meta.chain.raw and meta.num_files == 1 and meta.chain.stored.isnative
+
+    def _hash_starts(self, starts: ChunkArray) -> str:
+        """Digest of the stored entries: what is derived from them must not rest on a sample."""
+        hasher = xxhash.xxh3_128(self._group.index)
+        for number in range(starts.meta.num_files):
+            if self._store.exists(starts.files.path(number)):
+                size_bytes = starts.files.size(number)
+                hasher.update(f"\n{number} {size_bytes}\n".encode())
+                for begin in range(0, size_bytes, _HASH_BYTES):
+                    hasher.update(byte_view(starts.files.get(number, begin, begin + _HASH_BYTES)))
+        return hasher.hexdigest()
+
+    def _find_fingerprint(self) -> str:
+        # The side file's digests know every byte, but not whether one was changed after them: hence both.
+        files = [
+            (f"{name}/{file}", f"{self._group.path}/{name}/{file}")
+            for name, array in ((self._group.tokens_name, self._tokens), (STARTS, self._starts))
+            for file in sampled_files(array.meta, self._group.index, 2 if name == STARTS else _SAMPLED_FILES)
+        ]
+        there = [(name, path) for name, path in files if self._store.exists(path)]
+        sample = sample_fingerprint(self._store, "flat-tokens", self._group.index, there)
+        if self.manifest is None or not self.manifest.block_digests:
+            return sample
+        hasher = xxhash.xxh3_128(sample.encode())
+        for name, digests in sorted(self.manifest.block_digests.items()):
+            hasher.update("\n".join(("", name, *digests)).encode())
+        return hasher.hexdigest()
+
+
+def sampled_files(meta: ArrayMeta, index: bytes, count: int) -> list[str]:
+    """Names of at most `count` chunk files: the first, the last, and others by hash."""
+    if meta.num_files <= count:
+        return [meta.file_name(number) for number in range(meta.num_files)]
+    seeds = (xxhash.xxh3_64_intdigest(index, seed) for seed in range(count - 2))
+    numbers = {0, meta.num_files - 1, *(seed % meta.num_files for seed in seeds)}
+    return [meta.file_name(number) for number in sorted(numbers)]
+
+
+def checked_doc_starts(group: Group, found: NDArray[Any], num_tokens: int) -> IntArray:
+    """`seq_starts` as int64, read-only; raises `Corrupt` where they are no borders of sequences."""
+    starts = found.view(np.int64)
+    problem = starts_problem(group, starts, num_tokens)
+    if problem is not None:
+        raise problem.error()
+    starts.flags.writeable = False
+    return starts
+
+
+def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem | None:
+    """What is wrong with `seq_starts` as a whole; None for borders of sequences."""
+    path = f"{group.path}/{STARTS}"
+    if int(starts[0]) != 0:
+        what = "`seq_starts` does not begin with 0"
+        return Problem(f"{STARTS}.first_zero", Corrupt, path, what, REBUILD, None, str(int(starts[0])), "0")
+    falls = np.flatnonzero(starts[1:] < starts[:-1])
+    if len(falls):
+        entry = int(falls[0]) + 1
+        found = f"entry {entry} is {int(starts[entry])}, after {int(starts[entry - 1])}"
+        what = "`seq_starts` falls"
+        return Problem(
+            f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, "none smaller than the one before"
+        )
+    if int(starts[-1]) != num_tokens:
+        what = "`seq_starts` does not end at the number of tokens"
+        code = f"{STARTS}.last_equals_token_count"
+        return Problem(code, Corrupt, path, what, REBUILD, None, str(int(starts[-1])), str(num_tokens))
+    return None
+
+
+def _no_range(group: Group, found: str, num_tokens: int) -> Problem:
+    what = "entries of `seq_starts` that are no range of tokens"
+    path = f"{group.path}/{STARTS}"
+    return Problem(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")

@@ -1,0 +1,354 @@
+"""Writing a flat-tokens array: streamed in whole chunks, visible only when it is complete."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import StagedFolder, Store, SupportsFolders
+from penstock.codec.tokens import as_tokens, check_ids, dtype_for
+from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
+from penstock.formats.tokens.common import require_eos
+from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
+from penstock.formats.tokens.flat_tokens.encode import Layout, make_layout
+from penstock.formats.tokens.flat_tokens.group import (
+    LIMIT,
+    MOST_ID,
+    SPLITS,
+    STARTS,
+    TOKENS,
+    edge_files,
+    group_binding,
+    group_facts,
+    holds_array,
+    holds_group,
+    own_files,
+    read_group,
+    side_part,
+    side_place,
+    splits_in,
+)
+from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
+from penstock.formats.tokens.flat_tokens.zarr_meta import (
+    CONSOLIDATED_FILE,
+    GROUP_FILE,
+    ArrayMeta,
+    encode_array,
+    encode_group,
+)
+from penstock.formats.tokens.writer import TokenOptions, TokenTally, check_lengths, document_run, token_manifest
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
+from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
+from penstock.types import Batch, IntArray, Manifest, Sample
+
+_STEP_TOKENS = 1 << 14  # 64 KiB: stays in the processor's cache from one step to the next
+_LAYOUT_OPTIONS = ("compressor", "chunk_tokens", "chunk_starts", "shard_tokens")
+_OWN_OPTIONS = ("split", "zarr_format", *_LAYOUT_OPTIONS, "token_bytes", "vocab_size")
+
+
+def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
+    """A writer for a single array group, or for one split of a dataset.
+
+    Args:
+        store: where it will be.
+        path: its path; with `split`, that of the dataset, to which other splits may be added later.
+        options: `split` (`"train"`, `"validation"`), `zarr_format` (2, 3; that of the dataset, else 2), and what
+            `encode.Layout` says: `compressor, chunk_tokens, chunk_starts, shard_tokens`. `vocab_size`: ids are below
+            it. `token_bytes`: width of the tokens that `write_part` takes (4), recorded as that of where they came
+            from; stored ids always have 4 bytes.
+            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+        overwrite: replace the group, or the split, that is there.
+
+    Raises:
+        ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
+    """
+    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(TokenOptions))]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    given = {name: value for name, value in options.items() if value is not None}
+    own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
+    path = output_path(store, path.rstrip("/") or path)
+    split = own.pop("split", None)
+    if split is not None and split not in SPLITS:
+        raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
+    if not isinstance(store, SupportsFolders):
+        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
+    dtype_for(own.get("token_bytes", 4))
+    require_eos(path, np.dtype(np.uint32), given.get("eos_id"))
+    joined = _dataset_format(store, path) if split is not None else None
+    zarr_format = own.pop("zarr_format", None) or joined or 2
+    layout = make_layout(path, zarr_format, **{name: own.pop(name, None) for name in _LAYOUT_OPTIONS})
+    if joined not in (None, zarr_format):
+        found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
+        raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
+    _require_replaceable(store, path, overwrite=overwrite)
+    require_own_side_file(store, f"{path}.penstock" if split is not None else side_place(store, path)[0])
+    folder = open_folder(
+        store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
+    )
+    inside = f"{split}/" if split is not None and joined is None else ""
+    given_options = TokenOptions(**given)
+    return FlatTokensWriter(store, path, split, layout, folder, inside, given_options, overwrite=overwrite, **own)
+
+
+class FlatTokensWriter:
+    """Streams documents into a flat-tokens array; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Whole chunks are encoded, written and synced by a few threads while the next one fills. Memory: the chunk being
+    filled of each array, and up to 64 MiB of chunks on their way (two of them at least), at any size of the data.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        split: str | None,
+        layout: Layout,
+        folder: StagedFolder,
+        inside: str,
+        given: TokenOptions,
+        *,
+        overwrite: bool,
+        token_bytes: int | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
+        self._overwrite = overwrite
+        self._path = path
+        self._split = split
+        self._layout = layout
+        self._store = store
+        self._folder = folder
+        self._inside = inside
+        self._given = given
+        self._came_in_bytes = token_bytes
+        self._part_dtype = dtype_for(token_bytes or 4, "<")
+        self._limit = min(MOST_ID + 1, vocab_size or MOST_ID + 1)
+        self._tally = TokenTally(keep_lengths=False)
+        self._work = ChunkWork(folder)
+        self._tokens = ArrayWriter(self._work, f"{inside}{TOKENS}", layout.tokens_meta(0))
+        self._starts = ArrayWriter(self._work, f"{inside}{STARTS}", layout.starts_meta(0))
+        self._open = True
+        try:
+            self._starts.append(np.zeros(1, np.uint64))
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n]}`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+        self.write_documents(*document_run(batch, self._path))
+
+    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Add documents that lie back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+
+        Raises:
+            TooLarge: an id is negative, above 2^31 - 1 or not below `vocab_size`; nothing of this call is written.
+            ConfigError: lengths and tokens differ, or the writer is closed.
+        """
+        self._require_open()
+        tokens = as_tokens(tokens)
+        lengths = check_lengths(len(tokens), doc_lengths)
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
+        ends = np.cumsum(lengths)
+        first_token = self._tally.num_tokens
+        try:
+            self._append_tokens(tokens, (ends - lengths)[lengths > 0])
+            self._starts.append((ends + first_token).astype(np.uint64))
+            self._tally.add(tokens, lengths, highest)
+        except BaseException:
+            # What is in the files is no longer what was counted: nobody may go on with it.
+            self.abort()
+            raise
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
+        """Add documents whose tokens lie back to back in a local file.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
+
+        Raises:
+            Truncated: the file is too short.
+            TooLarge: an id does not fit.
+        """
+        self._require_open()
+        if max_token_id is not None and max_token_id >= self._limit:
+            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
+        length_bytes = int(np.sum(doc_lengths, dtype=np.int64)) * self._part_dtype.itemsize
+        stored = LocalStore().mmap(path)
+        if len(stored) - start_bytes < length_bytes:
+            found, expected = f"{len(stored)} bytes", f"{start_bytes + length_bytes} bytes"
+            raise Truncated("the file ends inside its tokens", path=path, found=found, expected=expected)
+        self.write_documents(stored[start_bytes : start_bytes + length_bytes].view(self._part_dtype), doc_lengths)
+
+    def commit(self) -> Manifest:
+        """Write the last chunks, metadata and side file, and make the group visible, durably."""
+        self._require_open()
+        self._open = False
+        try:
+            tokens, starts = self._tokens.finish(), self._starts.finish()
+            self._work.finish()
+            metadata = self._write_metadata(tokens, starts)
+            manifest = self._manifest(tokens, metadata)
+            self._publish(manifest)
+        except BaseException:
+            self._close()
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _append_tokens(self, tokens: NDArray[Any], begins: IntArray) -> None:
+        """Encode ids into chunks; `begins` are the first tokens of documents that have any."""
+        for start, space in self._tokens.spaces(len(tokens)):
+            stop = start + len(space)
+            for first in range(0, len(space), _STEP_TOKENS):
+                part = space[first : first + _STEP_TOKENS]
+                ids = tokens[start + first : start + first + len(part)]
+                np.left_shift(ids.astype(part.dtype, copy=False), 1, out=part)
+            low, high = np.searchsorted(begins, (start, stop))
+            space[begins[low:high] - start] |= 1
+
+    def _write_metadata(self, tokens: ArrayMeta, starts: ArrayMeta) -> dict[str, bytes]:
+        """Metadata files of the group by name; those of a new dataset are written too."""
+        attributes = {LIMIT: max(self._tally.max_token_id, 0)}
+        files = {f"{TOKENS}/{name}": data for name, data in encode_array(tokens).items()}
+        files |= {f"{STARTS}/{name}": data for name, data in encode_array(starts).items()}
+        files |= encode_group(self._layout.zarr_format, attributes)
+        root = encode_group(self._layout.zarr_format, {}) if self._inside else {}
+        self._work.write_all({f"{self._inside}{name}": data for name, data in files.items()} | root)
+        return files
+
+    def _manifest(self, tokens: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:
+        start = self._inside
+        facts = {name[len(start) :]: fact for name, fact in self._work.facts.items() if name.startswith(start)}
+        digests: dict[str, tuple[str, ...]] = {name: (facts[name].digest,) for name in metadata}
+        for array in (self._tokens, self._starts):
+            name = array.name.removeprefix(self._inside)
+            digests[name] = tuple(facts[f"{name}/{array.meta.file_name(n)}"].digest for n in range(array.num_files))
+        index = b"".join(f"{name}\n{len(data)}\n".encode() + data for name, data in sorted(metadata.items()))
+        bindings = [facts[f"{TOKENS}/{name}"].binding for name in edge_files(tokens)]
+        layout = {name: value for name, value in dataclasses.asdict(self._layout).items() if value is not None}
+        if self._came_in_bytes is not None:
+            layout["token_bytes"] = self._came_in_bytes
+        return token_manifest(
+            "flat-tokens",
+            self._tally,
+            self._given,
+            layout,
+            size_bytes=sum(fact.size_bytes for fact in facts.values()),
+            block_digests=digests,
+            binding=group_binding(index, bindings),
+        )
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Side file first, then the folder, which makes everything visible."""
+        # Another split of a new dataset may have been committed meanwhile: then this one joins it.
+        joins = bool(self._inside) and holds_group(self._store, self._path) and not holds_array(self._store, self._path)
+        target = f"{self._path}/{self._split}" if joins else self._folder.path
+        if not self._overwrite and _is_taken(self._store, target):
+            raise output_exists(target)
+        side_path, part = f"{self._path}.penstock", self._split
+        if part is None:
+            side_path, part = side_place(self._store, self._path)
+        # A side file that tells of other splits stays what it is until this one is there.
+        replaces = self._store.exists(target) or (part is not None and self._store.exists(side_path))
+        whole = manifest if part is None else self._with_others(side_path, part, manifest)
+        side = stage_side_file(self._store, side_path, whole, replaces=replaces)
+
+        def land() -> None:
+            if joins:
+                self._folder.commit(self._split, target)
+            else:
+                self._folder.commit()
+
+        def landed() -> bool:
+            found = target if joins else f"{target}/{self._inside}".rstrip("/")
+            return contradiction(manifest, group_facts(self._store, read_group(self._store, found))) is None
+
+        publish_beside(self._store, [side], land, landed)
+
+    def _with_others(self, side_path: str, part: str, manifest: Manifest) -> Manifest:
+        """The side file of a group of groups: one part for each that is there, such as a split."""
+        before, outer = load_manifest(self._store, side_path, to_write=True), side_path.removesuffix(".penstock")
+        waiting = load_manifest(self._store, side_path + NEXT, to_write=True)
+        names = [name for one in (before, waiting) if one is not None for name in one.parts]
+        told = {name: side_part(self._store, f"{outer}/{name}") for name in names}
+        there = {name: one for name, one in told.items() if one is not None and self._store.exists(f"{outer}/{name}")}
+        return sum_of_parts(there | {part: manifest})
+
+    def _close(self) -> None:
+        self._work.stop()
+        self._folder.abort()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
+
+
+# --- where it goes -----------------------------------------------------------------------------------------------
+
+
+def _dataset_format(store: Store, path: str) -> int | None:
+    """Zarr version of the dataset at `path` that a split can join; None where there is none."""
+    if not holds_group(store, path) or holds_array(store, path):
+        return None
+    zarr_format = 3 if store.exists(f"{path}/{GROUP_FILE[3]}") else 2
+    root = store.get(f"{path}/{GROUP_FILE[zarr_format]}")
+    if store.exists(f"{path}/{CONSOLIDATED_FILE}") or b"consolidated_metadata" in root:
+        raise ConfigError(
+            "the dataset has consolidated metadata, which would not know the new split",
+            path=path,
+            hint=f"Remove them ({CONSOLIDATED_FILE}), or write another dataset",
+        )
+    return zarr_format
+
+
+def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
+    """That nothing but flat-tokens data is ever replaced, or added to."""
+    if not _is_taken(store, path) or holds_array(store, path) or splits_in(store, path):
+        return
+    if not overwrite and not holds_group(store, path):
+        raise output_exists(path)
+    raise ConfigError("what stands here is no flat-tokens group", path=path, hint="Name another output, or remove it")
+
+
+def _is_taken(store: Store, path: str) -> bool:
+    """Whether something stands at `path`; an empty folder is nothing."""
+    if not store.is_folder(path):
+        return store.exists(path)
+    return any(True for _ in store.list(path))

@@ -1,0 +1,136 @@
+"""Numbers of any dtype in a file, read as unsigned token ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import Corrupt
+from penstock.formats.tokens.common import TokenFile
+from penstock.types import Extent, IntArray, ReadMode, TokenArray
+
+_EXACT_BITS = {2: 11, 4: 24, 8: 53}
+"""Width of a float → bits of the whole numbers that it holds without gaps."""
+
+
+def ids_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """uint8, uint16 or uint32: what numbers of this dtype are read as."""
+    return np.dtype(f"uint{8 * (4 if stored.kind == 'f' else min(stored.itemsize, 4))}")
+
+
+def id_limit(stored: np.dtype[Any]) -> int:
+    """The first id that this dtype can't hold, or that is no uint32."""
+    bits = 8 * stored.itemsize - (stored.kind == "i") if stored.kind in "iu" else _EXACT_BITS[stored.itemsize]
+    return 1 << min(bits, 32)
+
+
+class FileIds:
+    """A run of numbers in one file, as ids.
+
+    Unsigned numbers of up to 4 bytes are the file's own bytes. So are int8, int16 and int32, whose bits are those of
+    the unsigned dtype once none is negative. 8-byte integers and floats are converted to uint32, where they are exact.
+
+    Args:
+        store: where the file is.
+        path: the file.
+        start_bytes: place of the first number.
+        num_tokens: numbers to read; the file is known to hold them.
+        stored: integer or float dtype in the file.
+        read: as for `TokenFile`.
+        trusted: all are known to be ids, so they need no look.
+    """
+
+    __slots__ = ("_file", "_path", "_stored", "_trusted")
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        start_bytes: int,
+        num_tokens: int,
+        stored: np.dtype[Any],
+        read: ReadMode = "auto",
+        *,
+        trusted: bool = False,
+    ) -> None:
+        in_place = stored.kind in "iu" and stored.itemsize <= 4
+        self._path = path
+        self._stored = stored
+        viewed = ids_dtype(stored).newbyteorder(stored.byteorder) if in_place else stored
+        self._file = TokenFile(store, path, start_bytes, num_tokens, viewed, read)
+        self._trusted = trusted or stored.kind == "u"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32."""
+        return ids_dtype(self._stored)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the run."""
+        return self._file.num_tokens
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start], read-only: a view of the file where its bytes are the ids; raises `Corrupt`."""
+        found = self._as_ids(self._file.tokens(start, stop))
+        found.flags.writeable = False
+        return found
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; raises `Corrupt`."""
+        if self._file.dtype == self.dtype:
+            return self._as_ids(self._file.gather(starts, length, out))
+        ids = self._as_ids(self._file.gather(starts, length))
+        if out is None:
+            return ids
+        if out.shape != ids.shape:
+            raise ValueError(f"out has shape {out.shape}, expected {ids.shape}")
+        out[:] = ids
+        return out
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """File range of tokens `[start, stop)`."""
+        return self._file.extent(start, stop)
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        """The same."""
+        return (self._file.extent(start, stop),)
+
+    def _as_ids(self, values: NDArray[Any]) -> TokenArray:
+        limit = id_limit(self._stored)
+        if values.dtype == self.dtype:
+            if not self._trusted and values.size and int(values.max()) >= limit:
+                raise self._no_id(values.astype(np.int64) - 2 * limit * (values >= limit))
+            return values
+        ids = _to_uint32(values, limit)
+        if ids is None:
+            raise self._no_id(values)
+        return ids
+
+    def _no_id(self, values: NDArray[Any]) -> Corrupt:
+        """The error for values of which one is no id; the first of them is named."""
+        limit = id_limit(self._stored)
+        good = (values >= 0) & (values < limit)
+        if values.dtype.kind == "f":
+            good &= values == np.floor(values)
+        return Corrupt(
+            "a token is no id",
+            path=self._path,
+            found=str(values.flat[int(np.argmin(good))]),
+            expected=f"a whole number from 0 to {limit - 1}",
+            hint=f"The tokens are read as {self._stored.name}: is that what they are?",
+        )
+
+
+def _to_uint32(values: NDArray[Any], limit: int) -> NDArray[np.uint32] | None:
+    """The same numbers as uint32; None where one of them is none, or is too large to be exact."""
+    if not values.size:
+        return values.astype(np.uint32)
+    # As Python's own numbers, which do not wrap, and in a form that NaN fails too.
+    if not (values.min().item() >= 0 and values.max().item() < limit):
+        return None
+    ids = values.astype(np.uint32)
+    return ids if values.dtype.kind in "iu" or bool((ids == values).all()) else None

@@ -1,0 +1,95 @@
+"""Megatron-LM's IndexedDataset: `<prefix>.bin` with all tokens, and `<prefix>.idx`, which says what they are.
+
+`.bin`: token ids of all sequences, little-endian, without a header. `.idx`, little-endian, for S sequences and D
+documents:
+
+| bytes | content |
+|---|---|
+| 0 … 9 | `MMIDIDX`, two zero bytes |
+| 9 … 17 | u64: version, 1 |
+| 17 | u8: dtype code: 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 6 float64, 7 float32, 8 uint16 |
+| 18 … 26 | u64: S |
+| 26 … 34 | u64: D + 1 |
+| 34 … 34 + 4·S | i32: length of each sequence in tokens |
+| … + 8·S | i64: first byte of each sequence in the `.bin` |
+| … + 8·(D + 1) | i64: first sequence of each document, and S |
+| … + S | i8: mode of each sequence; multimodal data only |
+
+A document is one or more sequences, or none. Nothing says whether modes are there but the size of the file. Read:
+every dtype code, whose values must be whole numbers from 0 that fit uint32, and sequences in any order, with gaps.
+Written: one sequence a document, back to back, byte for byte as `IndexedDatasetBuilder` does.
+
+Limits: ids below 2^32 (of int32 2^31, of float32 2^24), sequences below 2^31 tokens. Checked against megatron-core
+0.16.1.
+
+Files: `layout` names and header · `index` arrays · `tokens` ids of every dtype · `source` · `publish`, `writer` ·
+`check` · `repair` · `manifest` side file · `foreign` the side file of another tool's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.abc import Store
+from penstock.formats.tokens.megatron.check import check_megatron
+from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index, prefix_of
+from penstock.formats.tokens.megatron.repair import repair_megatron
+from penstock.formats.tokens.megatron.source import MegatronSource, open_megatron
+from penstock.formats.tokens.megatron.writer import MegatronWriter, create_megatron
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+
+class _Megatron:
+    name = "megatron"
+    traits = Traits(
+        remote=True,
+        write=True,
+        tokens=True,
+        verify=True,
+        repair=True,
+        suffixes=(".idx", ".bin"),
+        made_by="Megatron-LM",
+    )
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the first bytes of the index."""
+        prefix = prefix_of(store, path)
+        if is_index(store, idx_path(prefix)):
+            return Sniff(True, "an index of Megatron-LM")
+        if store.exists(idx_path(prefix)):
+            return Sniff(False, f"{idx_path(prefix)} does not begin as an index does")
+        if store.exists(bin_path(prefix)):
+            return Sniff(False, f"no index: {idx_path(prefix)} is not there")
+        return Sniff(False, "no .idx and .bin of this name")
+
+    def files_at(self, path: str, /) -> tuple[str, ...]:
+        """The files of the dataset that `path` names."""
+        prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
+        return bin_path(prefix), idx_path(prefix)
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> MegatronSource:
+        """See `source.open_megatron`."""
+        return open_megatron(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> MegatronWriter:
+        """See `writer.create_megatron`."""
+        return create_megatron(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_megatron`."""
+        return check_megatron(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_megatron`."""
+        return repair_megatron(store, path, options, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `foreign.write_megatron_manifest`."""
+        return write_megatron_manifest(store, path, options, replace=replace)
+
+
+FORMAT = _Megatron()

@@ -1,0 +1,129 @@
+"""Checking a dataset: header and sizes, the arrays of the index, the side file, tokens, and digests. Never writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats._problems import Problem
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.tokens.checks import (
+    TokenRun,
+    check_block_digests,
+    check_eos,
+    check_vocabulary,
+    sampled_ranges,
+)
+from penstock.formats.tokens.common import DATA, require_eos
+from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
+from penstock.formats.tokens.megatron.kept import KEPT, left_names
+from penstock.formats.tokens.megatron.layout import (
+    bin_path,
+    idx_path,
+    is_half_replaced,
+    named_prefix,
+    prefix_of,
+    read_header,
+)
+from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, side_file_path
+from penstock.formats.tokens.megatron.source import MegatronSource, last_sequence_problem
+from penstock.types import Depth, Finding, Manifest, OpenOptions
+
+
+def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their places. Memory: 16 bytes a sequence and 64 MiB.
+
+    Raises:
+        NotFound: neither of the two files is there.
+        ConfigError: an option that can't hold.
+    """
+    named, prefix = named_prefix(store, path), prefix_of(store, path)
+    findings = [*_check_kept(store, named)]
+    there = [store.exists(one) for one in (idx_path(prefix), bin_path(prefix))]
+    if not any(there):
+        raise NotFound("no such file", path=idx_path(prefix), hint="Check the path")
+    if not all(there):
+        return [*findings, _missing(prefix, *there).finding()]
+    header = read_header(store, prefix)
+    if isinstance(header, Problem):
+        return [*findings, header.finding()]
+    require_eos(prefix, header.kind.ids, options.eos_id)
+    index = IndexArrays(store, prefix, header, store.size(bin_path(prefix)), options.read)
+    problems = [last_sequence_problem(index), *index_problems(index)]
+    findings += [problem.finding() for problem in problems if problem is not None]
+    sound = not any(one.severity == "error" for one in findings)
+    if header.num_sequences == 0:
+        findings.append(
+            Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")
+        )
+    facts = functools.partial(megatron_facts, store, prefix, header.num_documents)
+    manifest, side_findings = check_side_file("megatron", store, bin_path(prefix), side_file_path(prefix), facts)
+    findings += side_findings
+    if depth != "quick" and sound:
+        source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
+        findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth)
+    if depth == "full" and manifest is not None:
+        for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
+            digests = manifest.block_digests.get(name)
+            if digests is not None:
+                findings += check_block_digests(store, file, "megatron", digests, RESTORE)
+    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
+    """What a writer left that was killed while it replaced a dataset."""
+    left = left_names(store, prefix)
+    if is_half_replaced(store, prefix):
+        # A warning: the old dataset is whole, and readers of ours open it. Others see that the index is missing.
+        found = f"the old dataset, as {', '.join(left)}"
+        fix = "`penstock repair --write` puts the old dataset back; the command that was killed, run again, replaces it"
+        yield Finding(KEPT, "warning", idx_path(prefix), None, found, "an index", fix)
+    elif left:
+        found, fix = f"files of a replaced dataset: {', '.join(left)}", "`penstock repair --write` removes them"
+        yield Finding(KEPT, "warning", idx_path(prefix), None, found, None, fix)
+
+
+def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
+    path = bin_path(prefix) if has_index else idx_path(prefix)
+    fix = (
+        "Copy the file beside its index"
+        if has_index
+        else "Copy it from where the tokens came from, or `penstock repair --eos-id ID` makes it from the EOS tokens"
+    )
+    return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
+
+
+def _check_tokens(
+    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth
+) -> Iterator[Finding]:
+    wrong = list(_check_ids(source, prefix, depth))
+    yield from wrong
+    if wrong:
+        return
+    run = TokenRun("megatron", bin_path(prefix), source.ids)
+    vocab_size, eos_id = options.vocab_size, options.eos_id
+    if manifest is not None:
+        eos_id = manifest.eos_id if eos_id is None else eos_id
+        if vocab_size is None and manifest.max_token_id is not None:
+            vocab_size = manifest.max_token_id + 1
+    if vocab_size is not None and vocab_size < 1 << 8 * source.dtype.itemsize:
+        yield from check_vocabulary(run, vocab_size, depth)
+    if eos_id is not None:
+        yield from check_eos(run, source.doc_starts, eos_id, depth)
+
+
+def _check_ids(source: MegatronSource, prefix: str, depth: Depth) -> Iterator[Finding]:
+    """Tokens that are no ids, where the dtype allows them: the first of them."""
+    path = bin_path(prefix)
+    for start, stop in sampled_ranges(source.num_tokens, depth):
+        try:
+            source.tokens(start, stop)
+        except Corrupt as error:
+            yield Finding("megatron.id", "error", path, None, str(error.found), str(error.expected), error.hint)
+            return
+        except PenstockError as error:
+            yield Finding("megatron.tokens", "error", path, error.offset_bytes, error.what, None, error.hint)
+            return

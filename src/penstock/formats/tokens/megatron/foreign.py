@@ -1,0 +1,54 @@
+"""The side file of a dataset that another tool wrote."""
+
+from __future__ import annotations
+
+from penstock.abc import Store
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats.tokens.common import DATA, document_runs
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path, prefix_of
+from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
+from penstock.formats.tokens.megatron.source import open_megatron
+from penstock.formats.tokens.writer import TokenOptions, TokenTally, token_manifest
+from penstock.store.side_file import file_binding, replace_side_file
+from penstock.types import Manifest, OpenOptions
+
+
+def write_megatron_manifest(
+    store: Store, path: str, options: OpenOptions, known: Manifest | None = None, *, replace: bool = False
+) -> str:
+    """Count and digest a dataset, and write what is found beside it; returns the side file's path.
+
+    What `known`, else a side file that fits, says about tokenizer, inputs and options is kept. Reads every byte twice.
+    Memory: 16 bytes a sequence and 64 MiB.
+
+    Raises:
+        FormatError: the files are damaged, or contradict the side file that is there and `replace` is false.
+    """
+    prefix = prefix_of(store, path)
+    source = open_megatron(store, path, options)
+    known = known or source.manifest
+    given = TokenOptions(eos_id=source.eos_id)
+    if known is not None:
+        given = TokenOptions(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+    tally = TokenTally(keep_lengths=False)
+    for tokens, doc_lengths in document_runs(source):
+        tally.add(tokens, doc_lengths, int(tokens.max()) if len(tokens) else -1)
+    files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
+    manifest = token_manifest(
+        "megatron",
+        tally,
+        given,
+        {"dtype": source.header.kind.name},
+        size_bytes=source.size_bytes,
+        block_digests={name: _block_digests(store, file) for name, file in files.items()},
+        binding=joint_binding(*(file_binding(store, file) for file in files.values())),
+    )
+    replace_side_file(store, side_file_path(prefix), manifest, replace=replace)
+    return side_file_path(prefix)
+
+
+def _block_digests(store: Store, path: str) -> tuple[str, ...]:
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()

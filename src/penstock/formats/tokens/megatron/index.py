@@ -1,0 +1,254 @@
+"""The arrays of an index: lengths, pointers, document borders and modes, and where that puts every document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsMmap
+from penstock.errors import Corrupt, PenstockError, Truncated
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.common import way_to_read
+from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path
+from penstock.types import IntArray, ReadMode
+
+MOST_PROBLEMS = 20
+"""Wrong entries that are listed one by one; the others are counted."""
+
+_STEP = 1 << 20
+_RECREATE = "`penstock repair` makes the index again where it can; else copy both files again"
+
+
+class IndexArrays:
+    """Slices of the arrays, from a map or by reads; opening reads nothing. Picklable with its source alone."""
+
+    __slots__ = ("_mapped", "_pread", "_store", "bin_bytes", "header", "prefix")
+
+    def __init__(self, store: Store, prefix: str, header: Header, bin_bytes: int, read: ReadMode = "auto") -> None:
+        self._store = store
+        self._mapped: NDArray[np.uint8] | None = None
+        self._pread = way_to_read(store, idx_path(prefix), read) == "pread"
+        self.prefix = prefix
+        self.header = header
+        self.bin_bytes = bin_bytes
+
+    def lengths(self, start: int, stop: int) -> IntArray:
+        """int64[stop - start]: tokens of these sequences, unchecked."""
+        return self._read(HEADER_BYTES, "<i4", start, stop).astype(np.int64)
+
+    def pointers(self, start: int, stop: int) -> IntArray:
+        """int64[stop - start]: first byte of these sequences in the `.bin`, unchecked."""
+        return self._read(self.header.pointers_at, "<i8", start, stop).astype(np.int64)
+
+    def borders(self, start: int, stop: int) -> IntArray:
+        """int64[stop - start]: entries of the document index: first sequence of each document, and the end."""
+        return self._read(self.header.documents_at, "<i8", start, stop).astype(np.int64)
+
+    def modes(self) -> NDArray[np.int8] | None:
+        """int8[n_sequences]: mode of each sequence; None where the index has none."""
+        if not self.header.has_modes:
+            return None
+        return self._read(self.header.modes_at, "i1", 0, self.header.num_sequences).copy()
+
+    def document(self, index: int) -> tuple[IntArray, IntArray]:
+        """(first token in the `.bin`, tokens), each int64[k]: the sequences of one document.
+
+        Raises:
+            Corrupt: an entry contradicts the others, or leaves the `.bin`.
+        """
+        first, stop = self.borders(index, index + 2).tolist()
+        if not 0 <= first <= stop <= self.header.num_sequences:
+            raise _border(self, index, first, stop).error()
+        lengths, pointers = self.lengths(first, stop), self.pointers(first, stop)
+        wrong = _wrong_sequences(self, lengths, pointers)
+        if len(wrong):
+            raise _sequence(self, first + int(wrong[0]), lengths, pointers, int(wrong[0])).error()
+        if int(lengths.sum()) * self.header.kind.itemsize > self.bin_bytes:
+            raise _overlap(self).error()
+        return pointers // self.header.kind.itemsize, lengths
+
+    def _read(self, at: int, dtype: str, start: int, stop: int) -> NDArray[Any]:
+        width = np.dtype(dtype).itemsize
+        start_bytes, stop_bytes = at + start * width, at + stop * width
+        if self._pread or not isinstance(self._store, SupportsMmap):
+            data = self._store.get_ranges(idx_path(self.prefix), [(start_bytes, stop_bytes)])[0]
+            return np.frombuffer(data, dtype)
+        if self._mapped is None:
+            mapped = self._store.mmap(idx_path(self.prefix))
+            if len(mapped) < self.header.size_bytes:
+                raise Truncated(
+                    "the index is shorter than it was when it was opened",
+                    path=idx_path(self.prefix),
+                    offset_bytes=len(mapped),
+                    expected=f"{self.header.size_bytes} bytes",
+                    hint="Don't replace a dataset that is being read",
+                )
+            self._mapped = mapped
+        return self._mapped[start_bytes:stop_bytes].view(dtype)
+
+
+def sequence_starts(index: IndexArrays) -> tuple[IntArray, bool]:
+    """int64[n_sequences + 1]: first token of each sequence in the order of the index, and the end; and whether the
+    sequences lie in that order back to back from the first byte of the `.bin` on.
+
+    Memory: 8 bytes a sequence, and 64 MiB.
+
+    Raises:
+        Corrupt: a sequence leaves the `.bin`, or together they hold more than it does.
+    """
+    starts = np.zeros(index.header.num_sequences + 1, np.int64)
+    width = index.header.kind.itemsize
+    in_order, end = True, 0
+    for first, lengths, pointers in _sequences(index):
+        wrong = _wrong_sequences(index, lengths, pointers)
+        if len(wrong):
+            raise _sequence(index, first + int(wrong[0]), lengths, pointers, int(wrong[0])).error()
+        part = starts[first + 1 : first + 1 + len(lengths)]
+        np.cumsum(lengths, out=part)
+        part += end
+        in_order = in_order and bool((pointers == (part - lengths) * width).all())
+        end = int(part[-1])
+        if end * width > index.bin_bytes:
+            raise _overlap(index).error()
+    return starts, in_order
+
+
+def document_starts(index: IndexArrays, starts: IntArray) -> IntArray:
+    """int64[n_docs + 1]: first token of each document, and the end, from `sequence_starts`; raises `Corrupt`."""
+    for problem in _border_problems(index):
+        raise problem.error()
+    return starts[index.borders(0, index.header.num_documents + 1)]
+
+
+def index_problems(index: IndexArrays) -> Iterator[Problem]:
+    """Everything wrong with the arrays; warnings for what Megatron reads and a writer would not make."""
+    yield from _sequence_problems(index)
+    yield from _border_problems(index)
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def _sequences(index: IndexArrays) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """`(first sequence, lengths, pointers)` of a million at a time."""
+    count = index.header.num_sequences
+    for first in range(0, count, _STEP):
+        stop = min(count, first + _STEP)
+        yield first, index.lengths(first, stop), index.pointers(first, stop)
+
+
+def _wrong_sequences(index: IndexArrays, lengths: IntArray, pointers: IntArray) -> IntArray:
+    """Places of sequences that are not in the `.bin`."""
+    width = index.header.kind.itemsize
+    outside = (lengths < 0) | (pointers < 0) | (pointers > index.bin_bytes - lengths * width)
+    return np.flatnonzero(outside | (pointers % width != 0))
+
+
+def _sequence_problems(index: IndexArrays) -> Iterator[Problem]:
+    width = index.header.kind.itemsize
+    count, total, expected, apart = 0, 0, 0, -1
+    for first, lengths, pointers in _sequences(index):
+        wrong = _wrong_sequences(index, lengths, pointers)
+        for place in wrong[: max(0, MOST_PROBLEMS - count)].tolist():
+            yield _sequence(index, first + place, lengths, pointers, place)
+        count += len(wrong)
+        if count:
+            continue
+        ends = pointers + lengths * width
+        before = np.concatenate([[expected], ends[:-1]])
+        if apart < 0 and (pointers != before).any():
+            apart = first + int(np.argmax(pointers != before))
+        expected, total = int(ends[-1]), total + int(lengths.sum())
+    if count > MOST_PROBLEMS:
+        words = f"{count - MOST_PROBLEMS} more sequences outside of the tokens"
+        yield _problem(index, "sequence", Corrupt, words, None, None, None)
+    if count:
+        return
+    if total * width > index.bin_bytes:
+        yield _overlap(index)
+    elif apart >= 0:
+        yield _apart(index, apart)
+    elif expected < index.bin_bytes:
+        path, found = bin_path(index.prefix), f"{index.bin_bytes - expected} bytes"
+        fix = "Cut them off, or make the index again: it may be older than the tokens"
+        what = "bytes that no sequence holds"
+        yield Problem("megatron.trailing", Corrupt, path, what, fix, expected, found, None, "warning")
+
+
+def _border_problems(index: IndexArrays) -> Iterator[Problem]:
+    count, sequences = index.header.num_documents, index.header.num_sequences
+    last = 0
+    for first in range(0, count + 1, _STEP):
+        borders = index.borders(first, min(count + 1, first + _STEP))
+        if first == 0 and borders[0] != 0:
+            found, expected = f"{borders[0]} at entry 0", "0"
+            yield _problem(index, "documents", Corrupt, "the document index does not begin with 0", 0, found, expected)
+            return
+        before = np.concatenate([[last], borders[:-1]])
+        wrong = np.flatnonzero((borders < before) | (borders > sequences))
+        if len(wrong):
+            place = int(wrong[0])
+            yield _border(index, first + place - 1, int(before[place]), int(borders[place]))
+            return
+        last = int(borders[-1])
+    if last != sequences:
+        found, expected = f"{last} at entry {count}", f"{sequences}, the number of sequences"
+        what = "the document index does not end with the last sequence"
+        yield _problem(index, "documents", Corrupt, what, count, found, expected)
+
+
+def _border(index: IndexArrays, document: int, first: int, stop: int) -> Problem:
+    found, expected = f"sequences {first} to {stop}", f"a range in 0 to {index.header.num_sequences}"
+    what = f"document {document} has no such sequences"
+    return _problem(index, "documents", Corrupt, what, document + 1, found, expected)
+
+
+def _sequence(index: IndexArrays, number: int, lengths: IntArray, pointers: IntArray, place: int) -> Problem:
+    return Problem(
+        "megatron.sequence",
+        Truncated if _is_cut(index, int(lengths[place]), int(pointers[place])) else Corrupt,
+        idx_path(index.prefix),
+        f"sequence {number} is not in the tokens",
+        _RECREATE,
+        HEADER_BYTES + 4 * number,
+        f"{lengths[place]} tokens from byte {pointers[place]}",
+        f"inside {index.bin_bytes} bytes of {index.header.kind.itemsize}-byte tokens",
+    )
+
+
+def _is_cut(index: IndexArrays, length: int, pointer: int) -> bool:
+    """Whether a sequence would be right in a longer `.bin`."""
+    return length >= 0 and pointer >= 0 and pointer % index.header.kind.itemsize == 0
+
+
+def _overlap(index: IndexArrays) -> Problem:
+    what = "sequences hold more tokens than the file: they overlap"
+    return _problem(index, "overlap", Corrupt, what, None, None, f"at most {index.bin_bytes} bytes together")
+
+
+def _apart(index: IndexArrays, number: int) -> Problem:
+    return Problem(
+        "megatron.apart",
+        Corrupt,
+        idx_path(index.prefix),
+        f"sequence {number} does not follow the one before it",
+        "It is read as it stands, at the cost of slower windows; `penstock convert` writes it in order",
+        index.header.pointers_at + 8 * number,
+        severity="warning",
+    )
+
+
+def _problem(
+    index: IndexArrays,
+    code: str,
+    kind: type[PenstockError],
+    what: str,
+    border: int | None,
+    found: str | None,
+    expected: str | None,
+) -> Problem:
+    offset_bytes = None if border is None else index.header.documents_at + 8 * border
+    return Problem(f"megatron.{code}", kind, idx_path(index.prefix), what, _RECREATE, offset_bytes, found, expected)

@@ -1,0 +1,219 @@
+"""What the two files of a dataset are called, and what the header of the index says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.ids import id_limit, ids_dtype
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+HEADER_BYTES = 34
+MOST_LENGTH = (1 << 31) - 1
+"""Tokens that a sequence can have: lengths are int32."""
+
+_HEADER = struct.Struct("<9sQBQQ")
+_U16_VOCABULARY = 65_500
+_REPAIR = "`penstock repair` makes the index again where it can; else copy both files again"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How ids are stored under one dtype code.
+
+    Attributes:
+        code: in the header.
+        name: numpy's name of the dtype.
+    """
+
+    code: int
+    name: str
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Dtype in the `.bin`."""
+        return np.dtype(self.name).newbyteorder("<")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one token."""
+        return np.dtype(self.name).itemsize
+
+    @property
+    def ids(self) -> np.dtype[Any]:
+        """Dtype that ids are read as: uint8, uint16 or uint32."""
+        return ids_dtype(self.stored)
+
+    @property
+    def id_limit(self) -> int:
+        """The first id that can't be stored, or is no uint32."""
+        return id_limit(self.stored)
+
+
+_NAMES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16")
+KINDS = {name: Kind(code, name) for code, name in enumerate(_NAMES, 1)}
+_BY_CODE = {one.code: one for one in KINDS.values()}
+_BY_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the index says in its first 34 bytes, held against its size.
+
+    Attributes:
+        kind: how ids are stored.
+        num_sequences: entries of lengths and pointers.
+        num_documents: one less than the entries of the document index.
+        has_modes: whether a mode of each sequence stands at the end.
+    """
+
+    kind: Kind
+    num_sequences: int
+    num_documents: int
+    has_modes: bool
+
+    @property
+    def pointers_at(self) -> int:
+        """Where the pointers begin; the lengths begin after the header."""
+        return HEADER_BYTES + 4 * self.num_sequences
+
+    @property
+    def documents_at(self) -> int:
+        """Where the document index begins."""
+        return self.pointers_at + 8 * self.num_sequences
+
+    @property
+    def modes_at(self) -> int:
+        """Where the modes begin."""
+        return self.documents_at + 8 * (self.num_documents + 1)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole index."""
+        return self.modes_at + self.has_modes * self.num_sequences
+
+
+def named_prefix(store: Store, path: str) -> str:
+    """The path without `.bin` or `.idx`, unless that is the name of a dataset itself."""
+    if path.endswith((".bin", ".idx")) and not store.exists(idx_path(path)):
+        return path[:-4]
+    return path
+
+
+def prefix_of(store: Store, path: str) -> str:
+    """The prefix that is to be read: as named, or that of the old dataset where its replacement was killed."""
+    prefix = named_prefix(store, path)
+    return kept_prefix(prefix) if is_half_replaced(store, prefix) else prefix
+
+
+def kept_prefix(prefix: str) -> str:
+    """Prefix of the second names that an old dataset has while another takes its place."""
+    folder, name = os.path.split(prefix)
+    return os.path.join(folder, f".{name}.replaced")
+
+
+def has_kept(store: Store, prefix: str) -> bool:
+    """Whether a whole dataset stands under the second names."""
+    kept = kept_prefix(prefix)
+    return store.exists(idx_path(kept)) and store.exists(bin_path(kept))
+
+
+def is_half_replaced(store: Store, prefix: str) -> bool:
+    """Whether a writer was killed while it replaced a dataset, which is there under its second names."""
+    return not store.exists(idx_path(prefix)) and has_kept(store, prefix)
+
+
+def bin_path(prefix: str) -> str:
+    """File of the tokens."""
+    return prefix + ".bin"
+
+
+def idx_path(prefix: str) -> str:
+    """File of the index."""
+    return prefix + ".idx"
+
+
+def kind_for(
+    path: str, dtype: str | None = None, vocab_size: int | None = None, token_bytes: int | None = None
+) -> Kind | None:
+    """How ids are to be stored, by the first of the three that is given; None where none is.
+
+    Args:
+        path: for errors.
+        dtype: one of the eight by name.
+        vocab_size: by Megatron's rule, uint16 below 65,500 entries, else int32.
+        token_bytes: 1, 2 or 4: uint8, uint16 or int32.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if dtype is not None:
+        if dtype not in KINDS:
+            raise ConfigError("no such dtype", path=path, found=repr(dtype), expected=", ".join(KINDS))
+        return KINDS[dtype]
+    if token_bytes is not None and token_bytes not in _BY_WIDTH:
+        raise ConfigError("no such token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
+    if vocab_size is not None:
+        return KINDS["uint16" if vocab_size < _U16_VOCABULARY else "int32"]
+    return None if token_bytes is None else _BY_WIDTH[token_bytes]
+
+
+def encode_header(header: Header) -> bytes:
+    """34 bytes: magic, version, dtype code, number of sequences, entries of the document index."""
+    return _HEADER.pack(MAGIC, VERSION, header.kind.code, header.num_sequences, header.num_documents + 1)
+
+
+def is_index(store: Store, path: str) -> bool:
+    """Whether the file at `path` begins as an index does."""
+    try:
+        return not store.is_folder(path) and store.get(path, 0, len(MAGIC)) == MAGIC
+    except (NotFound, OSError):
+        return False
+
+
+def read_header(store: Store, prefix: str) -> Header | Problem:
+    """The header of an index, held against the size of its file: two cheap reads.
+
+    Raises:
+        NotFound: there is no index.
+    """
+    path = idx_path(prefix)
+    size_bytes = store.size(path)
+    data = store.get(path, 0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        found, expected = f"{size_bytes} bytes", f"{HEADER_BYTES} bytes at least"
+        return _problem("header", Truncated, path, "the index ends inside its header", size_bytes, found, expected)
+    magic, version, code, num_sequences, num_borders = _HEADER.unpack(data)
+    if magic != MAGIC:
+        return _problem("header", Corrupt, path, "this is no Megatron index", 0, magic.hex(" "), MAGIC.hex(" "))
+    if version != VERSION:
+        return _problem("version", Unsupported, path, "the index has another version", 9, str(version), str(VERSION))
+    if code not in _BY_CODE:
+        return _problem("dtype", Corrupt, path, "no such dtype code", 17, str(code), "1 to 8")
+    if num_borders == 0:
+        what = "the document index has no entry"
+        return _problem("documents", Corrupt, path, what, 26, "0 entries", "one more than documents")
+    header = Header(_BY_CODE[code], num_sequences, num_borders - 1, has_modes=False)
+    if header.size_bytes == size_bytes:
+        return header
+    with_modes = Header(_BY_CODE[code], num_sequences, num_borders - 1, has_modes=True)
+    if with_modes.size_bytes == size_bytes:
+        return with_modes
+    kind = Truncated if size_bytes < header.size_bytes else Corrupt
+    found = f"{size_bytes} bytes for {num_sequences} sequences and {num_borders - 1} documents"
+    expected = f"{header.size_bytes} bytes, or {with_modes.size_bytes} with modes"
+    return _problem("index-size", kind, path, "the index has another size than its counts give", 18, found, expected)
+
+
+def _problem(
+    code: str, kind: type[PenstockError], path: str, what: str, offset_bytes: int, found: str, expected: str
+) -> Problem:
+    return Problem(f"megatron.{code}", kind, path, what, _REPAIR, offset_bytes, found, expected)

@@ -1,0 +1,36 @@
+"""The side file of a dataset: what binds it to both files, and how it is made for data of another tool."""
+
+from __future__ import annotations
+
+import xxhash
+
+from penstock.abc import Store
+from penstock.formats.tokens.common import side_path
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path
+from penstock.store.side_file import Facts, file_binding, fitting_manifest
+from penstock.types import Manifest
+
+INDEX = "index"
+"""Name of the `.idx` in a side file's block digests; that of the `.bin` is `data`."""
+
+
+def side_file_path(prefix: str) -> str:
+    """Path of the side file."""
+    return side_path(idx_path(prefix))
+
+
+def joint_binding(data_binding: str, index_binding: str) -> str:
+    """One binding of both files."""
+    return xxhash.xxh3_128_hexdigest(f"{data_binding}\n{index_binding}".encode())
+
+
+def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
+    """The side file of these very files, whose index counts so many documents; None where there is none."""
+    return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
+
+
+def megatron_facts(store: Store, prefix: str, num_docs: int) -> Facts:
+    """What a dataset says of itself, to hold a side file against: sizes, and the first and last 4 KiB of both files."""
+    paths = (bin_path(prefix), idx_path(prefix))
+    binding = joint_binding(*(file_binding(store, path) for path in paths))
+    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs)

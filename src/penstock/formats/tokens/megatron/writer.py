@@ -1,0 +1,326 @@
+"""Writing a dataset: tokens streamed into the `.bin`, the index at the end, which makes it visible."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Staged, Store
+from penstock.codec.tokens import as_tokens, check_ids, dtype_for
+from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.formats.tokens.common import DATA, require_eos
+from penstock.formats.tokens.megatron.layout import (
+    MOST_LENGTH,
+    Header,
+    Kind,
+    bin_path,
+    encode_header,
+    idx_path,
+    is_index,
+    kind_for,
+)
+from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
+from penstock.formats.tokens.megatron.publish import may_write, publish
+from penstock.formats.tokens.writer import (
+    FileDigests,
+    TokenOptions,
+    TokenTally,
+    append_part,
+    check_lengths,
+    document_run,
+    token_manifest,
+)
+from penstock.store._sweep import sweep_output
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import claim_files, output_path
+from penstock.types import Batch, IntArray, Manifest, Sample
+
+_OTHER = "Name another output, or remove it"
+_OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
+_STEP = 1 << 20
+
+
+def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> MegatronWriter:
+    """A writer for the dataset of a prefix, of which the `.bin` or the `.idx` may be named.
+
+    Args:
+        store: where it will be.
+        path: the prefix, with or without a suffix.
+        options: `dtype` (one of the eight by name), or `vocab_size`, from which the dtype follows by Megatron's rule:
+            uint16 below 65,500 entries, else int32; or `token_bytes` (1, 2 or 4: uint8, uint16, int32). The first
+            that is given decides; ids are checked against all. `token_bytes` is also the width of the tokens that
+            `write_part` takes. `modes`: one mode a document, int8, for multimodal data.
+            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+        overwrite: replace what is there.
+
+    Raises:
+        ConfigError: an unknown option, no dtype, or an output that exists.
+    """
+    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(TokenOptions))]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    given = {name: value for name, value in options.items() if value is not None}
+    own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
+    prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
+    modes = own.pop("modes", None)
+    kind = kind_for(prefix, **own)
+    if kind is None:
+        hint = "Give vocab_size=, dtype= or token_bytes="
+        raise ConfigError("the dtype of the tokens is not known", path=prefix, hint=hint)
+    width = own.get("token_bytes") or min(kind.itemsize, 4)
+    limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
+    prefix = _target_of(store, prefix)
+    return MegatronWriter(
+        store, prefix, kind, limit, dtype_for(width, "<"), modes, TokenOptions(**given), overwrite=overwrite
+    )
+
+
+def encode_index(
+    kind: Kind, lengths: Callable[[], Iterable[IntArray]], num_docs: int, modes: NDArray[np.int8] | None
+) -> Iterator[bytes | NDArray[Any]]:
+    """The bytes of an index, piece by piece, for documents of one sequence each that lie back to back.
+
+    Args:
+        kind: how ids are stored.
+        lengths: gives runs of int64[k], the tokens of each document; asked twice.
+        num_docs: documents in all.
+        modes: int8[n_docs], or None.
+    """
+    yield encode_header(Header(kind, num_docs, num_docs, modes is not None))
+    for run in lengths():
+        yield run.astype("<i4")
+    place = 0
+    for run in lengths():
+        ends = np.cumsum(run) * kind.itemsize + place
+        yield (ends - run * kind.itemsize).astype("<i8")
+        place = int(ends[-1])
+    for first in range(0, num_docs + 1, _STEP):
+        yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
+    if modes is not None:
+        yield modes
+
+
+def _target_of(store: Store, prefix: str) -> str:
+    """Where a dataset named `prefix` goes: both files may be links, to the two files of another prefix."""
+    links = [output_path(store, path) for path in (bin_path(prefix), idx_path(prefix)) if store.exists(path)]
+    if links in ([], [bin_path(prefix)], [idx_path(prefix)], [bin_path(prefix), idx_path(prefix)]):
+        return prefix
+    target = links[0].removesuffix(".bin")
+    if links != [bin_path(target), idx_path(target)]:
+        hint = "Name that dataset itself, or remove the links"
+        raise ConfigError("links that are not the two files of one dataset", path=prefix, found=links[0], hint=hint)
+    return target
+
+
+def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
+    """That what stands here is nothing, ours, or a dataset that is to be replaced."""
+    if may_write(store, prefix):
+        return
+    index = idx_path(prefix)
+    if not overwrite:
+        sweep_output(store, index)
+        raise output_exists(index if store.exists(index) else bin_path(prefix))
+    if store.exists(index) and not is_index(store, index):
+        raise ConfigError("what stands here is no index of Megatron", path=index, hint=_OTHER)
+
+
+class MegatronWriter:
+    """Streams documents, each as one sequence, into a dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Memory: 8 bytes a document, and about 64 MiB.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        kind: Kind,
+        id_limit: int,
+        part_dtype: np.dtype[Any],
+        modes: Any,
+        given: TokenOptions,
+        *,
+        overwrite: bool,
+    ) -> None:
+        require_eos(prefix, kind.ids, given.eos_id)
+        self._store = store
+        self._prefix = prefix
+        self._kind = kind
+        self._limit = id_limit
+        self._part_dtype = part_dtype
+        self._modes = None if modes is None else _as_modes(prefix, modes)
+        self._given = given
+        self._overwrite = overwrite
+        self._tally = TokenTally()
+        self._open = True
+        # What stands there without an index was left by a killed writer: see `may_write`.
+        self._claim = claim_files(store, bin_path(prefix), idx_path(prefix), side=side_file_path(prefix))
+        try:
+            _require_replaceable(store, prefix, overwrite=overwrite)
+            self._bin = store.stage(bin_path(prefix), overwrite=overwrite or store.exists(bin_path(prefix)))
+        except BaseException:
+            self._claim.release()
+            raise
+        self._digests = FileDigests(self._bin)
+        self._idx: Staged | None = None
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n]}`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+        self.write_documents(*document_run(batch, self._prefix))
+
+    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Add documents that lie back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+
+        Raises:
+            TooLarge: an id does not fit the dtype or the vocabulary, or a document is too long for an index; nothing
+                of this call is written.
+            ConfigError: lengths and tokens differ, or the writer is closed.
+        """
+        self._require_open()
+        tokens = as_tokens(tokens)
+        lengths = self._checked_lengths(check_lengths(len(tokens), doc_lengths))
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=bin_path(self._prefix))
+        stored = np.ascontiguousarray(tokens, self._kind.stored)
+        try:
+            self._bin.write(stored)
+        except BaseException:
+            # What is in the file is no longer what was counted: nobody may go on with it.
+            self.abort()
+            raise
+        self._digests.update(stored)
+        self._tally.add(tokens, lengths, highest)
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
+        """Add documents whose tokens lie back to back in a local file, copied by the kernel where the bytes agree.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
+
+        Raises:
+            Truncated: the file is too short.
+            TooLarge: an id does not fit.
+        """
+        self._require_open()
+        if max_token_id is not None and max_token_id >= self._limit:
+            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
+        num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
+        lengths = self._checked_lengths(check_lengths(num_tokens, doc_lengths))
+        length_bytes = num_tokens * self._part_dtype.itemsize
+        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
+        if len(stored) < length_bytes:
+            found, expected = f"{len(stored)} bytes", f"{length_bytes} bytes"
+            what = "the part is shorter than its documents"
+            raise Truncated(what, path=path, offset_bytes=start_bytes, found=found, expected=expected)
+        if self._kind.stored.kind not in "iu" or self._kind.itemsize != self._part_dtype.itemsize:
+            self.write_documents(stored.view(self._part_dtype), lengths)
+            return
+        try:
+            known = (self._part_dtype, self._digests, self._tally, self._limit, max_token_id)
+            highest = append_part(self._bin, path, start_bytes, stored, *known)
+        except BaseException:
+            self.abort()
+            raise
+        self._tally.add_lengths(lengths, highest)
+
+    def commit(self) -> Manifest:
+        """Write index and side file, and make the dataset visible, durably: the index last."""
+        self._require_open()
+        self._open = False
+        try:
+            self._idx = self._store.stage(idx_path(self._prefix), overwrite=self._overwrite)
+            index_digests, index_binding = self._write_index(self._idx)
+            block_digests, binding = self._digests.finish()
+            manifest = token_manifest(
+                "megatron",
+                self._tally,
+                self._given,
+                {"dtype": self._kind.name},
+                size_bytes=self._bin.tell() + self._idx.tell(),
+                block_digests={DATA: block_digests, INDEX: index_digests},
+                binding=joint_binding(binding, index_binding),
+            )
+            files = (self._bin, self._idx)
+            publish(self._store, self._prefix, *files, manifest, self._write_index, overwrite=self._overwrite)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._claim.release()
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._bin.abort()
+        if self._idx is not None:
+            self._idx.abort()
+        self._claim.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _checked_lengths(self, lengths: IntArray) -> IntArray:
+        if len(lengths) and int(lengths.max()) > MOST_LENGTH:
+            raise TooLarge(
+                "a document is too long for an index",
+                path=idx_path(self._prefix),
+                found=f"{int(lengths.max())} tokens",
+                expected=f"at most {MOST_LENGTH}",
+            )
+        return lengths
+
+    def _write_index(self, staged: Staged) -> tuple[tuple[str, ...], str]:
+        """Block digests and binding of the index, which is then in `staged`."""
+        count = self._tally.num_docs
+        if self._modes is not None and len(self._modes) != count:
+            raise ConfigError(
+                "there is one mode for each document",
+                path=self._prefix,
+                found=f"{len(self._modes)} modes",
+                expected=f"{count}",
+            )
+        digests = FileDigests(staged)
+        for piece in encode_index(self._kind, self._tally.lengths, count, self._modes):
+            staged.write(piece)
+            digests.update(piece)
+        return digests.finish()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._prefix)
+
+
+def _as_modes(prefix: str, modes: Any) -> NDArray[np.int8]:
+    found = np.asarray(modes)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise ConfigError("modes are a run of integers", path=prefix, found=f"{found.dtype} of shape {found.shape}")
+    if found.size and (int(found.min()) < -128 or int(found.max()) > 127):
+        raise ConfigError("a mode is an int8", path=prefix, found=f"{found.min()} to {found.max()}")
+    return found.astype(np.int8)

@@ -1,0 +1,87 @@
+"""Packed tokens of Modalities: one file of token ids with a document index behind them.
+
+Today's layout (`h12le`), little-endian:
+
+| bytes | content |
+|---|---|
+| 0 … 8 | u64: L, length of the tokens in bytes |
+| 8 … 12 | u32: width of a token: 1, 2 or 4 bytes |
+| 12 … 12 + L | token ids of all documents, back to back, an EOS id after each |
+| 12 + L … end | pickled list of `(offset, length)` in bytes, offsets from the first token |
+
+Older ones, read: `h12le-abs` (offsets from the file's start), `h12be` (the same in big-endian), `h8` (8-byte
+big-endian length, 4-byte big-endian tokens), `h8le` (the same in little-endian, as the format's first description
+may be read), `h4` (as `h8`, with a 4-byte length).
+
+Limits: ids below 2^32, files below 2^63 bytes. Checked against Modalities 0.5.0; older layouts against files written
+by the code of their time.
+
+Files: `layout` which of them a file has · `index` its documents · `source` · `writer` · `check` ·
+`repair` · `manifest` the side file of foreign data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.abc import Store
+from penstock.errors import NotFound
+from penstock.formats.tokens.pbin.check import check_pbin
+from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
+from penstock.formats.tokens.pbin.repair import repair_pbin
+from penstock.formats.tokens.pbin.source import PbinSource, open_pbin
+from penstock.formats.tokens.pbin.writer import PbinWriter, create_pbin
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+
+class _Pbin:
+    name = "pbin"
+    traits = Traits(
+        remote=True,
+        write=True,
+        tokens=True,
+        verify=True,
+        repair=True,
+        suffixes=(".pbin", ".packed.bin"),
+        made_by="Modalities",
+    )
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By name, else by header, first index entry and last bytes."""
+        if store.is_folder(path):
+            return Sniff(False, "a folder")
+        try:
+            found = find_layout(store, path)
+        except NotFound:
+            return Sniff(False, "no such file")
+        if not isinstance(found, Problem):
+            return Sniff(True, f"header and index of the layout {found.layout.name}")
+        # A damaged file is better refused by `open` and found by `verify`, which say what is wrong with it.
+        return Sniff(path.endswith(self.traits.suffixes) and found.code != "header", found.what)
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> PbinSource:
+        """See `source.open_pbin`."""
+        return open_pbin(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
+        """See `writer.create_pbin`."""
+        return create_pbin(store, path, options, overwrite=overwrite)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check.check_pbin`."""
+        return check_pbin(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """See `repair.repair_pbin`."""
+        return repair_pbin(store, path, options, findings, write=write)
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """See `manifest.write_pbin_manifest`."""
+        return write_pbin_manifest(store, path, options, replace=replace)
+
+
+FORMAT = _Pbin()

@@ -1,0 +1,146 @@
+"""Checking a packed file: header and index, the side file, the tokens, and the digest of every byte. Never writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec.tokens import dtype_for
+from penstock.errors import PenstockError
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.tokens.checks import (
+    TokenRun,
+    check_block_digests,
+    check_eos,
+    check_vocabulary,
+    stored_too_narrow,
+    stored_too_wide,
+)
+from penstock.formats.tokens.common import DATA, TokenFile, require_eos, side_path
+from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
+from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
+from penstock.formats.tokens.pbin.source import pbin_facts
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+
+_WIDTH_TOKENS = 1 << 16
+
+
+def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings, in the order of their places. Memory: 64 bytes a document and 64 MiB.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: an option that can't hold.
+    """
+    geometry = find_layout(store, path, options.layout)
+    findings: list[Finding] = []
+    if isinstance(geometry, Problem):
+        findings.append(geometry.finding(path))
+        found = _by_whole_index(store, path) if geometry.code == "ambiguous" else None
+        if found is None:
+            return findings
+        geometry = found
+        fix = f"Open it with layout={geometry.layout.name!r}"
+        findings = [replace(findings[0], severity="warning", expected=geometry.layout.name, fix=fix)]
+    require_eos(path, dtype_for(geometry.token_bytes), options.eos_id)
+    findings += _check_header(geometry, path)
+    starts, index_findings = _check_index(store, path, geometry)
+    num_docs = None if starts is None else len(starts) - 1
+    facts = functools.partial(pbin_facts, store, path, geometry, num_docs)
+    manifest, side_findings = check_side_file("pbin", store, path, side_path(path), facts)
+    findings += index_findings + side_findings
+    if depth != "quick":
+        stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
+        file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
+        # Where the writer of these very bytes says their width, it need not be guessed.
+        said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
+        known = said == geometry.token_bytes
+        told = None if side_findings else manifest
+        findings += _check_tokens(TokenRun("pbin", path, file), options, told, starts, depth, known)
+    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
+        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE)
+    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _by_whole_index(store: Store, path: str) -> Geometry | None:
+    """The one layout whose index has no fault, where there is one."""
+    named = [find_layout(store, path, name) for name in LAYOUTS]
+    sound = [one for one in named if isinstance(one, Geometry) and _check_index(store, path, one)[0] is not None]
+    return sound[0] if len(sound) == 1 else None
+
+
+def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:
+    if geometry.layout is not TODAY:
+        yield Finding(
+            "pbin.old-layout",
+            "warning",
+            path,
+            0,
+            f"{geometry.layout.name}, which today's Modalities does not read",
+            TODAY.name,
+            "`penstock convert` writes today's layout",
+        )
+    if geometry.num_tokens == 0:
+        yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check what was packed")
+
+
+def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, list[Finding]]:
+    """Document starts, None where the index does not give them, and what is wrong with it."""
+    try:
+        pairs = read_index(store, path, geometry)
+    except PenstockError as error:
+        code = "unsafe-index" if error.code == "unsafe-data" else "index"
+        return None, [
+            Finding(
+                f"pbin.{code}",
+                "error",
+                path,
+                error.offset_bytes,
+                f"{error.what}: {error.found}" if error.found is not None else error.what,
+                None if error.expected is None else str(error.expected),
+                error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
+            )
+        ]
+    findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
+    return (None if findings else doc_starts(pairs, geometry, path)), findings
+
+
+def _check_tokens(
+    run: TokenRun,
+    options: OpenOptions,
+    manifest: Manifest | None,
+    starts: IntArray | None,
+    depth: Depth,
+    width_is_known: bool,
+) -> Iterator[Finding]:
+    if starts is not None and not width_is_known:
+        yield from _check_width(run, np.diff(starts))
+    vocab_size, eos_id = options.vocab_size, options.eos_id
+    if manifest is not None:
+        eos_id = manifest.eos_id if eos_id is None else eos_id
+        if vocab_size is None and manifest.max_token_id is not None:
+            vocab_size = manifest.max_token_id + 1
+    if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
+        yield from check_vocabulary(run, vocab_size, depth)
+    if eos_id is not None and starts is not None:
+        yield from check_eos(run, starts, eos_id, depth)
+
+
+def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:
+    tokens = run.file.tokens(0, min(_WIDTH_TOKENS, run.file.num_tokens))
+    narrow = stored_too_narrow(tokens, doc_lengths)
+    if narrow or stored_too_wide(tokens):
+        width = tokens.dtype.itemsize
+        yield Finding(
+            "pbin.token-bytes",
+            "error",
+            run.path,
+            8,
+            f"{width}-byte tokens that look like {'halves of wider' if narrow else 'pairs of narrower'} ones",
+            f"{2 * width if narrow else width // 2}",
+            "Set the width at byte 8 to the true one, or pack again",
+        )

@@ -1,0 +1,205 @@
+"""The document index: `(offset, length)` in bytes for each document, as a pickled list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.pickles import decode_pairs, feed_pairs
+from penstock.errors import Corrupt
+from penstock.formats.tokens.pbin.layout import Geometry, Problem
+from penstock.store.local import LocalStore
+from penstock.store.mapped import MappedFile
+from penstock.types import IntArray
+
+MOST_PROBLEMS = 20
+"""Wrong entries that are listed one by one."""
+
+_REBUILD = "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens"
+
+
+def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
+    """int64[n_docs, 2]: offset from the first token, and length, of each document in bytes, unchecked.
+
+    Memory: 3 times the index's size in the file at most.
+
+    Raises:
+        FormatError: the index is no plain pickled list.
+    """
+    start_bytes = geometry.index_start_bytes
+    if isinstance(store, SupportsMmap):
+        buffer = store.mmap(path)[start_bytes : geometry.size_bytes]
+    else:
+        buffer = np.frombuffer(store.get(path, start_bytes, geometry.index_bytes), np.uint8)
+    pairs = decode_pairs(buffer, path=path, offset_bytes=start_bytes)
+    if geometry.offset_base_bytes:
+        pairs = pairs - np.array([geometry.offset_base_bytes, 0])
+    return pairs
+
+
+class NotStraight(Exception):
+    """The documents do not plainly lie back to back: `doc_starts` reads what can be read, or says what is wrong."""
+
+
+def feed_starts(store: LocalStore, path: str, geometry: Geometry, put: Callable[[IntArray], None]) -> None:
+    """Put what `doc_starts` gives in runs, as the index is decoded. Memory: a few MB.
+
+    Raises:
+        NotStraight: entries that need a closer look.
+        FormatError: the index is no plain pickled list.
+    """
+    mapped = MappedFile(path)
+    end = 0
+
+    def take(pairs: IntArray) -> None:
+        nonlocal end
+        offsets, lengths = pairs[:, 0] - geometry.offset_base_bytes, pairs[:, 1]
+        if len(pairs) and int(lengths.max()) > geometry.data_bytes:
+            raise NotStraight
+        ends = np.cumsum(lengths) + end
+        if not np.array_equal(offsets, ends - lengths) or (lengths % geometry.token_bytes).any():
+            raise NotStraight
+        put(offsets // geometry.token_bytes)
+        end = int(ends[-1]) if len(ends) else end
+        mapped.release()
+
+    index = mapped.data[geometry.index_start_bytes : geometry.size_bytes]
+    whole = feed_pairs(index, take, path=path, offset_bytes=geometry.index_start_bytes)
+    if not whole or end != geometry.data_bytes:
+        raise NotStraight
+    put(np.array([geometry.num_tokens]))
+
+
+def doc_starts(pairs: IntArray, geometry: Geometry, path: str) -> IntArray:
+    """int64[n_docs + 1]: first token of each document, and the number of tokens.
+
+    Raises:
+        Corrupt: the documents do not lie back to back over all tokens.
+    """
+    for problem in index_problems(pairs, geometry):
+        raise problem.error(path)
+    starts = np.empty(len(pairs) + 1, np.int64)
+    starts[:-1] = pairs[:, 0]
+    starts[-1] = geometry.data_bytes
+    return np.floor_divide(starts, geometry.token_bytes, out=starts)
+
+
+def is_merged(pairs: IntArray, geometry: Geometry) -> bool:
+    """Whether offsets are wrong in the way of Modalities' `merge_packed_data`: 12 bytes too low a preceding file."""
+    lengths = pairs[:, 1]
+    if _sum(lengths) != geometry.data_bytes:
+        return False
+    too_low = np.cumsum(lengths) - lengths - pairs[:, 0]
+    steps = np.diff(too_low, prepend=0)
+    return bool(len(steps) and steps.any() and (steps >= 0).all() and (steps % 12 == 0).all())
+
+
+def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
+    """What keeps the documents from lying back to back over all tokens: the first wrong entries, then a count.
+
+    Args:
+        pairs: int64[n_docs, 2], as `read_index` gives them.
+        geometry: the file's.
+    """
+    offsets, lengths = pairs[:, 0], pairs[:, 1]
+    if is_merged(pairs, geometry):
+        yield _merged(pairs, geometry)
+        return
+    # The sums below stay in int64 only where each entry lies inside the data.
+    too_far = offsets > geometry.data_bytes - lengths
+    outside = np.flatnonzero((offsets < 0) | (lengths > geometry.data_bytes) | too_far)
+    if len(outside):
+        yield from (_outside(doc, pairs, geometry) for doc in outside[:MOST_PROBLEMS].tolist())
+        yield from _more("index-outside", len(outside))
+        return
+    uneven = np.flatnonzero((lengths % geometry.token_bytes != 0) | (offsets % geometry.token_bytes != 0))
+    if len(uneven):
+        yield _uneven(int(uneven[0]), len(uneven), pairs, geometry)
+        return
+    ends = offsets + lengths
+    expected = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    gaps = np.flatnonzero(offsets != expected)
+    yield from (_gap(doc, int(expected[doc]), pairs, geometry) for doc in gaps[:MOST_PROBLEMS].tolist())
+    yield from _more("index-hole", len(gaps))
+    last = int(ends[-1]) if len(ends) else 0
+    if last != geometry.data_bytes:
+        yield Problem(
+            "index-hole",
+            Corrupt,
+            "the index ends before the tokens do",
+            geometry.layout.header_bytes + last,
+            f"{len(pairs)} documents up to byte {last} of the tokens",
+            f"byte {geometry.data_bytes}",
+            _REBUILD,
+        )
+
+
+def _more(code: str, count: int) -> Iterator[Problem]:
+    if count > MOST_PROBLEMS:
+        yield Problem(code, Corrupt, f"{count - MOST_PROBLEMS} more wrong entries")
+
+
+def _sum(lengths: IntArray) -> int:
+    """The exact sum, also of lengths that an attacker chose."""
+    low, high = int((lengths & 0xFFFFFFFF).sum()), int((lengths >> 32).sum())
+    return (high << 32) + low
+
+
+def _place(geometry: Geometry, offset_bytes: int) -> int:
+    return min(max(0, geometry.layout.header_bytes + offset_bytes), geometry.size_bytes)
+
+
+def _merged(pairs: IntArray, geometry: Geometry) -> Problem:
+    lengths = pairs[:, 1]
+    right = np.cumsum(lengths) - lengths
+    wrong = np.flatnonzero(pairs[:, 0] != right)
+    first = int(wrong[0])
+    return Problem(
+        "merged-offsets",
+        Corrupt,
+        f"{len(wrong)} of {len(pairs)} documents have offsets a multiple of 12 bytes too low, as Modalities' "
+        "merge_packed_data leaves them",
+        _place(geometry, int(right[first])),
+        f"offset {int(pairs[first, 0])} for document {first}",
+        f"offset {int(right[first])}",
+        "`penstock repair --write` sets them to the sums of the lengths",
+    )
+
+
+def _outside(doc: int, pairs: IntArray, geometry: Geometry) -> Problem:
+    return Problem(
+        "index-outside",
+        Corrupt,
+        "a document leaves the data",
+        _place(geometry, int(pairs[doc, 0])),
+        f"document {doc} at byte {int(pairs[doc, 0])} of the tokens, {int(pairs[doc, 1])} bytes long",
+        f"0 to {geometry.data_bytes}",
+        _REBUILD,
+    )
+
+
+def _uneven(doc: int, count: int, pairs: IntArray, geometry: Geometry) -> Problem:
+    return Problem(
+        "token-bytes",
+        Corrupt,
+        "document lengths do not fit the token width, so the width in the header is wrong",
+        8 if geometry.layout.token_bytes is None else _place(geometry, int(pairs[doc, 0])),
+        f"{count} documents, the first is {doc} at byte {int(pairs[doc, 0])}, {int(pairs[doc, 1])} bytes long",
+        f"multiples of {geometry.token_bytes}",
+        "Set the width at byte 8 to the true one, or pack again",
+    )
+
+
+def _gap(doc: int, expected_bytes: int, pairs: IntArray, geometry: Geometry) -> Problem:
+    hole = int(pairs[doc, 0]) > expected_bytes
+    return Problem(
+        "index-hole" if hole else "index-overlap",
+        Corrupt,
+        "bytes that belong to no document" if hole else "a document that begins inside another, or out of order",
+        _place(geometry, min(expected_bytes, int(pairs[doc, 0]))),
+        f"document {doc} at byte {int(pairs[doc, 0])} of the tokens",
+        f"byte {expected_bytes}, where the document before it ends",
+        _REBUILD,
+    )

@@ -1,0 +1,236 @@
+"""Mending a packed file: wrong offsets of a merge, an unfinished header, an index that is lost.
+
+The mended file is written in today's layout, beside the old one, which is kept as `<file>.bak`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.tokens import TOKEN_BYTES, dtype_for
+from penstock.errors import PenstockError
+from penstock.formats.tokens.common import TokenFile, side_path
+from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
+from penstock.formats.tokens.pbin.layout import (
+    HEADER_BYTES,
+    Geometry,
+    Problem,
+    data_length,
+    find_layout,
+    layout_named,
+    likely_layout,
+    width_field,
+)
+from penstock.formats.tokens.pbin.source import pbin_facts
+from penstock.formats.tokens.pbin.writer import PbinWriter
+from penstock.formats.tokens.writer import TokenOptions
+from penstock.store.backup import back_up
+from penstock.store.side_file import is_next, load_manifest, sweep_next
+from penstock.types import Action, Finding, IntArray, OpenOptions
+
+RUN_TOKENS = 1 << 22
+_INDEX_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\](?:\x94|q\x00)(?:\(|K\x00)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a mended file will hold.
+
+    Attributes:
+        action: code and words for it.
+        file: the tokens that are there.
+        doc_lengths: int64[n_docs], in tokens, of the documents to keep, from the first token on.
+        eos_id: id that ends them all, where it is known.
+    """
+
+    action: Action
+    file: TokenFile
+    doc_lengths: IntArray
+    eos_id: int | None
+
+
+def repair_pbin(
+    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+) -> list[Action]:
+    """What would be mended, and mends it when `write` is true. Memory: 8 bytes a document and 64 MiB.
+
+    - Offsets as `merge_packed_data` leaves them become the sums of the lengths.
+    - A header that was never patched gets its length, where the index is there.
+    - An index that is cut off, damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side
+      file names them; what follows the last EOS of a file that was cut off is left out, and said.
+    - What a writer left that was killed while it replaced the file gets its final name, or goes.
+    """
+    swept = _sweep(store, path, options, write=write)
+    if not any(one.severity == "error" for one in findings):
+        return swept
+    eos_id = options.eos_id if options.eos_id is not None else _told_eos(store, path)
+    plan = _plan(store, path, options, eos_id)
+    if plan is None:
+        return swept
+    if not write:
+        return [*swept, plan.action]
+    backup = _write(store, path, plan)
+    what = f"{plan.action.what}; the old file is kept as {backup}"
+    return [*swept, Action(plan.action.code, path, what, done=True)]
+
+
+def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
+    """`(start, stop, doc_lengths)` of runs of whole documents, of about 4 million tokens or one long document."""
+    ends = np.cumsum(doc_lengths)
+    first, start = 0, 0
+    while first < len(ends):
+        stop_doc = max(first + 1, int(np.searchsorted(ends, start + RUN_TOKENS, side="right")))
+        stop = int(ends[stop_doc - 1])
+        yield start, stop, doc_lengths[first:stop_doc]
+        first, start = stop_doc, stop
+
+
+def _sweep(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
+    side = side_path(path)
+    geometry = find_layout(store, path, options.layout)
+    belongs = isinstance(geometry, Geometry) and is_next(
+        store, side, functools.partial(pbin_facts, store, path, geometry)
+    )
+    return sweep_next(store, "pbin.next", [side], belongs, write=write)
+
+
+def _plan(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
+    geometry = find_layout(store, path, options.layout)
+    if isinstance(geometry, Geometry):
+        return _plan_index(store, path, geometry, eos_id)
+    if geometry.code == "unfinished":
+        return _plan_unfinished(store, path, options, eos_id)
+    if geometry.code in ("truncated", "truncated-index", "no-index"):
+        return _plan_cut(store, path, options, geometry, eos_id)
+    return None
+
+
+def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None) -> _Plan | None:
+    """The tokens are whole; the index may be wrong."""
+    file = _tokens(store, path, geometry)
+    try:
+        pairs = read_index(store, path, geometry)
+    except PenstockError:
+        pairs = None
+    if pairs is not None:
+        if is_merged(pairs, geometry) and not (pairs[:, 1] % geometry.token_bytes).any():
+            what = f"set the offsets of {len(pairs)} documents to the sums of their lengths"
+            return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes, eos_id)
+        if not any(True for _ in index_problems(pairs, geometry)):
+            return None
+    return _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
+
+
+def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
+    """The header has no length: the index, where it is there, tells it."""
+    geometry = _as_far_as_there(store, path, options)
+    if geometry is None:
+        return None
+    start_bytes = _index_start(store, path, geometry)
+    if start_bytes is not None:
+        geometry = replace(geometry, data_bytes=start_bytes - geometry.layout.header_bytes)
+        pairs = _whole_index(store, path, geometry)
+        if pairs is not None:
+            what = f"set the data length to {geometry.data_bytes} bytes, as the index of {len(pairs)} documents has it"
+            lengths = pairs[:, 1] // geometry.token_bytes
+            return _Plan(Action("pbin.unfinished", path, what), _tokens(store, path, geometry), lengths, eos_id)
+    return _plan_rebuilt("pbin.unfinished", path, _tokens(store, path, geometry), eos_id, keep_rest=False)
+
+
+def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, eos_id: int | None) -> _Plan | None:
+    """The file or its index is cut off or gone: what there is of the tokens is kept, by whole documents."""
+    geometry = _as_far_as_there(store, path, options)
+    if geometry is None:
+        return None
+    keep_rest = problem.code != "truncated"
+    return _plan_rebuilt(f"pbin.{problem.code}", path, _tokens(store, path, geometry), eos_id, keep_rest=keep_rest)
+
+
+def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, keep_rest: bool) -> _Plan | None:
+    if eos_id is None:
+        return None
+    ends = _document_ends(file, eos_id)
+    rest = file.num_tokens - (int(ends[-1]) if len(ends) else 0)
+    if not len(ends):
+        return None
+    what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
+    if rest and keep_rest:
+        what += f", and one of the last {rest} tokens, which no EOS ends"
+        return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0, append=file.num_tokens), None)
+    if rest:
+        what += f"; leave out the last {rest} tokens, which no EOS ends"
+    return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0), eos_id)
+
+
+def _document_ends(file: TokenFile, eos_id: int) -> IntArray:
+    """int64[n]: the token after each EOS token."""
+    found = [np.empty(0, np.int64)]
+    for start in range(0, file.num_tokens, RUN_TOKENS):
+        tokens = file.tokens(start, min(file.num_tokens, start + RUN_TOKENS))
+        found.append(np.flatnonzero(tokens == eos_id) + start + 1)
+    return np.concatenate(found)
+
+
+def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry | None:
+    """The header's geometry, its length cut to what the file holds; a length of 0 means all of it."""
+    size_bytes = store.size(path)
+    header = store.get(path, 0, HEADER_BYTES)
+    layout = likely_layout(store, path, size_bytes, header) if options.layout is None else layout_named(options.layout)
+    token_bytes = width_field(header, layout)
+    if len(header) < layout.header_bytes or token_bytes not in TOKEN_BYTES:
+        return None
+    there_bytes = size_bytes - layout.header_bytes
+    data_bytes = min(data_length(header, layout) or there_bytes, there_bytes)
+    data_bytes -= data_bytes % token_bytes
+    return Geometry(layout, size_bytes, data_bytes, token_bytes, layout.first_offsets[0])
+
+
+def _index_start(store: Store, path: str, geometry: Geometry) -> int | None:
+    """Where a pickled index begins behind the tokens, whole or not."""
+    view = _bytes_of(store, path)
+    header_bytes = geometry.layout.header_bytes
+    for match in _INDEX_START.finditer(view.data if len(view) else b"", header_bytes):
+        if (match.start() - header_bytes) % geometry.token_bytes == 0:
+            return match.start()
+    return None
+
+
+def _whole_index(store: Store, path: str, geometry: Geometry) -> IntArray | None:
+    """The pairs of an index without a fault, else None."""
+    try:
+        pairs = read_index(store, path, geometry)
+    except PenstockError:
+        return None
+    return None if any(True for _ in index_problems(pairs, geometry)) else pairs
+
+
+def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
+    return store.mmap(path) if isinstance(store, SupportsMmap) else np.frombuffer(store.get(path), np.uint8)
+
+
+def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
+    stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
+    return TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored)
+
+
+def _told_eos(store: Store, path: str) -> int | None:
+    """The EOS id in the side file, which need not fit the damaged file."""
+    manifest = load_manifest(store, side_path(path), to_write=True)
+    return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
+
+
+def _write(store: Store, path: str, plan: _Plan) -> str:
+    """Keep the old file, write the new one; returns the old one's new path."""
+    backup = back_up(store, path)
+    width = plan.file.dtype.itemsize
+    with PbinWriter(store, path, width, None, TokenOptions(eos_id=plan.eos_id), overwrite=True) as writer:
+        for start, stop, doc_lengths in document_runs(plan.doc_lengths):
+            writer.write_documents(plan.file.tokens(start, stop), doc_lengths)
+    return backup

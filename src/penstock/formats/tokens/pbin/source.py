@@ -1,0 +1,261 @@
+"""Reading a packed file: tokens at once, documents when they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock._secrets import logger, redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.codec.tokens import dtype_for
+from penstock.errors import Corrupt
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import (
+    TokenFile,
+    document,
+    document_batch,
+    require_eos,
+    require_vocabulary,
+    side_path,
+    token_fingerprint,
+)
+from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
+from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
+from penstock.store.derived import DerivedCache, Put
+from penstock.store.local import LocalStore
+from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
+
+_STARTS_VERSION = "pbin-doc-starts-1"
+_TAIL_BYTES = 4096
+_log = logger()
+
+_SLOW_INDEX_BYTES = 1 << 26
+_SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
+_HASHED_INDEX_BYTES = 1 << 26
+_UNREAD: Any = object()
+_LEAST_ENTRY_BYTES = 5  # a pickled tuple of two integers
+
+
+def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
+    """Open a packed file: a few reads of header, first index entry and tail, and the side file where it is needed.
+
+    Raises:
+        NotFound: no such file.
+        Truncated: the file ends early, or its writer was killed.
+        Corrupt: header and index contradict each other.
+        ConfigError: more than one layout fits, or an option can't hold.
+        TooLarge: `vocab_size=` is given and the side file tells of a larger id.
+    """
+    geometry = find_layout(store, path, options.layout)
+    if isinstance(geometry, Problem):
+        raise geometry.error(path)
+    return PbinSource(store, path, geometry, options)
+
+
+def pbin_facts(store: Store, path: str, geometry: Geometry, num_docs: int | None = None) -> Facts:
+    """What a packed file says of itself, to hold a side file against; without `num_docs` its index is not decoded."""
+    room = geometry.index_bytes // _LEAST_ENTRY_BYTES if num_docs is None else None
+    return file_facts(store, path, "pbin", num_samples=num_docs, num_tokens=geometry.num_tokens, most_samples=room)
+
+
+class PbinSource:
+    """The documents and tokens of one packed file; see `penstock.abc.TokenSource`. Made by `penstock.open`."""
+
+    def __init__(self, store: Store, path: str, geometry: Geometry, options: OpenOptions) -> None:
+        stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
+        self._store = store
+        self._path = path
+        self._geometry = geometry
+        self._options = options
+        self._file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
+        self._doc_starts: IntArray | None = None
+        self._fingerprint: str | None = None
+        self._manifest: Manifest | None = _UNREAD
+        require_eos(path, self.dtype, options.eos_id)
+        if options.vocab_size is not None:
+            require_vocabulary(path, self.dtype, self.manifest, options.vocab_size)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_pbin, (self._store, self._path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """One field: `tokens`."""
+        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of header, length, last 4 KiB, and a sample of the file or its side file's digests."""
+        if self._fingerprint is None:
+            size_bytes = self._geometry.size_bytes
+            index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
+            index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
+            self._fingerprint = token_fingerprint(self._store, "pbin", index, self._path, self.manifest)
+        return self._fingerprint
+
+    @property
+    def layout(self) -> str:
+        """Name of the file's layout: `"h12le"` is today's."""
+        return self._geometry.layout.name
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file says; None where there is none, or where it does not belong to this file."""
+        if self._manifest is _UNREAD:
+            facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
+            self._manifest = fitting_manifest(self._store, side_path(self._path), facts)
+        return self._manifest
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """Digest of the tokenizer that made the ids, where the side file tells."""
+        return None if self.manifest is None else self.manifest.tokenizer_digest
+
+    @property
+    def derived(self) -> DerivedCache | None:
+        """Where what is worked out from this file is kept; None for a small one."""
+        return DerivedCache() if self._geometry.index_bytes >= _SMALL_INDEX_BYTES else None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32."""
+        return self._file.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self._file.num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
+
+        Decoded at first use, once a host, into a mapped file; in memory where the index is small. Takes 3 times the
+        memory of the index for a file that is not local, or is damaged.
+
+        Raises:
+            FormatError: the index is damaged, or the side file counts others; `tokens` and `gather` still work.
+        """
+        if self._doc_starts is None:
+            starts = self.starts_of_index()
+            self._require_told(len(starts) - 1)
+            self._doc_starts = starts
+        return self._doc_starts
+
+    def starts_of_index(self) -> IntArray:
+        """`doc_starts`, whatever the side file counts."""
+        derived = self.derived
+        return self._decode_starts() if derived is None else self._derived_starts(derived)
+
+    @property
+    def eos_id(self) -> int | None:
+        """As given, else what the side file says."""
+        if self._options.eos_id is not None:
+            return self._options.eos_id
+        return None if self.manifest is None else self.manifest.eos_id
+
+    def __len__(self) -> int:
+        if self._doc_starts is None and self.manifest is not None:
+            return self.manifest.num_samples
+        return len(self.doc_starts) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return document(self, index)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        return document_batch(self, indices)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens `[start, stop)`; a read-only view of the mapping where there is one."""
+        return self._file.tokens(start, stop)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        return self._file.gather(starts, length, out)
+
+    def extent(self, index: int, /) -> Extent:
+        """File range of document `index`."""
+        index = range(len(self))[index]
+        return self._file.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1]))
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File range of tokens `[start, stop)`."""
+        return (self._file.extent(start, stop),)
+
+    def token_run(self) -> Extent | None:
+        """File range of all tokens; None in a layout that is big-endian."""
+        layout = self._geometry.layout
+        return self._file.extent(0, self.num_tokens) if layout.byte_order == "<" else None
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options = self._options
+        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
+        known = {name: value for name, value in given.items() if value is not None}
+        return {"kind": "open", "format": "pbin", "path": redact(self._path), **known}
+
+    def summary(self) -> str:
+        """One line: path, tokens, width."""
+        return line("pbin", {"path": self._path, "tokens": self.num_tokens, "dtype": self.dtype}, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)
+
+    def _require_told(self, num_docs: int) -> None:
+        """Refuse an index that the side file, by which `len` may have gone, contradicts."""
+        told = None if self._manifest is _UNREAD else self._manifest
+        if told is not None and told.num_samples != num_docs:
+            raise Corrupt(
+                "the index and the side file count different documents",
+                path=side_path(self._path),
+                found=f"{told.num_samples} in the side file",
+                expected=f"{num_docs}, as the index holds",
+                hint=f"If the data are right, {REPLACE}",
+            )
+
+    def _starts_key(self) -> str:
+        key = f"{_STARTS_VERSION}-{self._geometry.layout.name}-{self.fingerprint}"
+        geometry = self._geometry
+        if geometry.index_bytes <= _HASHED_INDEX_BYTES:
+            # A fingerprint is a sample: two files may share it and differ in the middle of their indexes.
+            index = self._store.get(self._path, geometry.index_start_bytes, geometry.index_bytes)
+            key += "-" + xxhash.xxh3_64_hexdigest(index)
+        return key
+
+    def _derived_starts(self, derived: DerivedCache) -> IntArray:
+        store, key, path, geometry = self._store, self._starts_key(), self._path, self._geometry
+
+        def feed(put: Put) -> None:
+            if geometry.index_bytes >= _SLOW_INDEX_BYTES:
+                _log.warning("%s: decoding a document index of %d bytes, once on this host", path, geometry.index_bytes)
+            feed_starts(LocalStore(), path, geometry, put)
+
+        if isinstance(store, LocalStore):
+            with contextlib.suppress(NotStraight):
+                return derived.fed(key, "int64", feed)
+        return derived.array(key, "int64", self._decode_starts)
+
+    def _decode_starts(self) -> IntArray:
+        starts = doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
+        starts.flags.writeable = False
+        return starts

@@ -1,0 +1,233 @@
+"""Writing a packed file: today's layout, streamed, with its side file."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.codec.pickles import PairListEncoder
+from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
+from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.formats.tokens.common import DATA, require_eos, side_path
+from penstock.formats.tokens.pbin.layout import HEADER_BYTES
+from penstock.formats.tokens.writer import (
+    FileDigests,
+    TokenOptions,
+    TokenTally,
+    append_part,
+    check_lengths,
+    commit_with_side_file,
+    document_run,
+    token_manifest,
+)
+from penstock.store.local import LocalStore
+from penstock.store.outputs import claim_files, output_path
+from penstock.types import Batch, IntArray, Manifest, Sample
+
+
+def encode_header(data_bytes: int, token_bytes: int) -> bytes:
+    """12 bytes: data length u64, token width u32, little-endian."""
+    return struct.pack("<QI", data_bytes, token_bytes)
+
+
+def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
+    """A writer for a packed file.
+
+    Args:
+        store: where it will be.
+        path: its path.
+        options: `token_bytes` (1, 2 or 4) or `vocab_size`, from which the width follows by Modalities' rule; ids are
+            checked against both. `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+        overwrite: replace what is there.
+
+    Raises:
+        ConfigError: an unknown option, no width, or an output that exists.
+    """
+    known = ["token_bytes", "vocab_size", *(one.name for one in dataclasses.fields(TokenOptions))]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    given = {name: value for name, value in options.items() if value is not None}
+    token_bytes, vocab_size = given.pop("token_bytes", None), given.pop("vocab_size", None)
+    if vocab_size is not None:
+        needed_bytes = token_bytes_for_vocab(vocab_size)
+        token_bytes = needed_bytes if token_bytes is None else token_bytes
+    if token_bytes is None:
+        raise ConfigError("the token width is not known", path=path, hint="Give token_bytes= or vocab_size=")
+    path = output_path(store, path)
+    return PbinWriter(store, path, token_bytes, vocab_size, TokenOptions(**given), overwrite=overwrite)
+
+
+class PbinWriter:
+    """Streams documents, as they are given, into a packed file; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    Memory: 8 bytes a document, and about 64 MiB.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        token_bytes: int,
+        vocab_size: int | None,
+        given: TokenOptions,
+        *,
+        overwrite: bool,
+    ) -> None:
+        self._dtype = dtype_for(token_bytes, "<")
+        require_eos(path, self._dtype, given.eos_id)
+        self._store = store
+        self._path = path
+        self._limit = min(1 << 8 * token_bytes, vocab_size or 1 << 32)
+        self._options = {"token_bytes": token_bytes} | ({} if vocab_size is None else {"vocab_size": vocab_size})
+        self._given = given
+        self._overwrite = overwrite
+        self._tally = TokenTally()
+        self._open = True
+        self._claim = claim_files(store, path, side=side_path(path))
+        try:
+            self._staged = store.stage(path, overwrite=overwrite)
+        except BaseException:
+            self._claim.release()
+            raise
+        self._digests = FileDigests(self._staged, header_bytes=HEADER_BYTES)
+        self._append(encode_header(0, token_bytes))
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n]}`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+        self.write_documents(*document_run(batch, self._path))
+
+    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Add documents that lie back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+
+        Raises:
+            TooLarge: an id does not fit the width or the vocabulary; nothing of this call is written.
+            ConfigError: lengths and tokens differ, or the writer is closed.
+        """
+        self._require_open()
+        tokens = as_tokens(tokens)
+        lengths = check_lengths(len(tokens), doc_lengths)
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
+        stored = np.ascontiguousarray(tokens, self._dtype)
+        self._append(stored)
+        self._tally.add(stored, lengths, highest)
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
+        """Add documents whose tokens lie back to back in a local file, copied by the kernel.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin, little-endian in this writer's width.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
+
+        Raises:
+            Truncated: the file is too short.
+            TooLarge: an id does not fit.
+        """
+        self._require_open()
+        if max_token_id is not None and max_token_id >= self._limit:
+            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
+        num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
+        lengths = check_lengths(num_tokens, doc_lengths)
+        length_bytes = num_tokens * self._dtype.itemsize
+        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
+        if len(stored) < length_bytes:
+            raise Truncated(
+                "the part is shorter than its documents",
+                path=path,
+                offset_bytes=start_bytes,
+                found=f"{len(stored)} bytes",
+                expected=f"{length_bytes} bytes",
+            )
+        try:
+            known = (self._dtype, self._digests, self._tally, self._limit, max_token_id)
+            highest = append_part(self._staged, path, start_bytes, stored, *known)
+        except BaseException:
+            self.abort()
+            raise
+        self._tally.add_lengths(lengths, highest)
+
+    def commit(self) -> Manifest:
+        """Write index, header and side file, and make the dataset visible, durably."""
+        self._require_open()
+        self._open = False
+        try:
+            self._append_index()
+            data_bytes = self._tally.num_tokens * self._dtype.itemsize
+            header = encode_header(data_bytes, self._dtype.itemsize)
+            self._staged.write_at(0, header)
+            block_digests, binding = self._digests.finish()
+            manifest = token_manifest(
+                "pbin",
+                self._tally,
+                self._given,
+                self._options,
+                size_bytes=self._staged.tell(),
+                block_digests={DATA: block_digests},
+                binding=binding,
+            )
+            commit_with_side_file(self._store, self._staged, side_path(self._path), manifest, overwrite=self._overwrite)
+        except BaseException:
+            self._staged.abort()
+            raise
+        finally:
+            self._claim.release()
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._staged.abort()
+        self._claim.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    def _append(self, data: bytes | NDArray[Any]) -> None:
+        try:
+            self._staged.write(data)
+        except BaseException:
+            # What is in the file is no longer what was counted: nobody may go on with it.
+            self.abort()
+            raise
+        self._digests.update(data)
+
+    def _append_index(self) -> None:
+        encoder = PairListEncoder()
+        offset_bytes = 0
+        for lengths in self._tally.lengths():
+            pairs = np.empty((len(lengths), 2), np.int64)
+            np.multiply(lengths, self._dtype.itemsize, out=pairs[:, 1])
+            np.cumsum(pairs[:, 1], out=pairs[:, 0])
+            pairs[:, 0] += offset_bytes - pairs[:, 1]
+            offset_bytes += int(pairs[:, 1].sum())
+            self._append(encoder.encode(pairs))
+        self._append(encoder.finish())
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)

@@ -1,0 +1,253 @@
+"""Raw token files: token ids and nothing else, or a short header before them. Read only.
+
+| `layout=` | header | token ids | made by |
+|---|---|---|---|
+| `uint8`, `uint16`, `uint32`, `uint64` | none | little-endian, so wide | nanoGPT `.bin`, OLMo `.npy` |
+| `llm.c` | 1,024 bytes | uint16 or uint32 | llm.c, modded-nanogpt `.bin` |
+| `npy` | that of NumPy, versions 1 to 3 | any integer dtype, one dimension | `numpy.save` |
+
+The header of llm.c is 256 int32: a magic, a version, the number of tokens, zeros. 20240520 with version 1 means uint16,
+20240801 with version 7 uint32. Files with a header are known by it; of others nothing can be known, so `layout=` names
+the width.
+
+Where `<stem>.csv.gz` stands beside a `<stem>.npy`, as OLMo's tools leave it, it says where documents are: lines
+`start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put
+that token first, they begin at it. A last document without its token, or tokens before the first, are a document too.
+
+Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e2ace and OLMo-core fa6c501 make them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.csv_borders import read_table, table_path
+from penstock.formats.tokens.ids import FileIds
+from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, Opening, RunSource
+from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+
+HEADERLESS = ("uint8", "uint16", "uint32", "uint64")
+LLMC_HEADER_BYTES = 1024
+
+_LLMC = {(20_240_520, 1): "<u2", (20_240_801, 7): "<u4"}
+_LLMC_MAGICS = {20_240_520, 20_240_801, 20_240_522}
+_NPY_MAGIC = b"\x93NUMPY"
+_NPY_HEADER_BYTES = 12_000
+_AGAIN = "Copy the file again, or make it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where the tokens of a file are.
+
+    Attributes:
+        layout: `"llm.c"`, `"npy"`, or one of `HEADERLESS`.
+        start_bytes: place of the first token.
+        num_tokens: tokens in the file.
+        stored: their dtype.
+    """
+
+    layout: str
+    start_bytes: int
+    num_tokens: int
+    stored: np.dtype[Any]
+
+
+def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Problem:
+    """Where the tokens are: by the header, else as `layout` says; one read.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no layout is given and none can be known, or the header says another one.
+    """
+    size_bytes = store.size(path)
+    head = store.get(path, 0, min(size_bytes, _NPY_HEADER_BYTES))
+    found = _headed(path, size_bytes, head)
+    if found is None:
+        return _headerless(path, size_bytes, layout)
+    if isinstance(found, Geometry) and layout not in (None, found.layout, found.stored.name):
+        told = f"{found.layout}, {found.stored.name}"
+        raise ConfigError("the file's header says otherwise", path=path, found=f"layout={layout!r}", expected=told)
+    return found
+
+
+def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
+    """Open a file of tokens: one read, whatever its size.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: the width of the tokens is not known: give `layout=`.
+        FormatError: header and size contradict each other.
+    """
+    found = find_geometry(store, path, options.layout)
+    if isinstance(found, Problem):
+        raise found.error()
+    ids = FileIds(store, path, found.start_bytes, found.num_tokens, found.stored, options.read)
+    prepended = found.layout == "llm.c"
+    head = store.get(path, 0, found.start_bytes) + store.size(path).to_bytes(8, "little")
+    params = (("layout", found.layout),)
+    table = table_path(path)
+    if table is None or not store.exists(table):
+        opening = Opening("raw-tokens", open_raw, store, path, options, head, params=params)
+        borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
+    else:
+        opening = Opening("raw-tokens", open_raw, store, path, options, head, (("table", table),), params)
+        borders = IndexBorders(partial(read_table, store, table, found.num_tokens))
+    return RunSource(opening, ids, borders, None if prepended else options.eos_id)
+
+
+def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings: header and size; at `sample` and `full` also ids against `vocab_size`.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: the width of the tokens is not known.
+    """
+    found = find_geometry(store, path, options.layout)
+    if isinstance(found, Problem):
+        return [found.finding()]
+    if found.num_tokens == 0:
+        return [Finding("raw-tokens.empty", "warning", path, None, "no tokens", None, "Check what was written")]
+    findings = _check_table(store, path, found.num_tokens)
+    if findings or depth == "quick":
+        return findings
+    ids = open_raw(store, path, options).ids
+    try:
+        for start, stop in sampled_ranges(ids.num_tokens, depth):
+            ids.tokens(start, stop)
+    except PenstockError as error:
+        return [Finding("raw-tokens.id", "error", path, None, str(error.found), str(error.expected), error.hint)]
+    if options.vocab_size is None or options.vocab_size >= 1 << 8 * ids.dtype.itemsize:
+        return []
+    return list(check_vocabulary(TokenRun("raw-tokens", path, ids), options.vocab_size, depth))
+
+
+def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
+    """What is wrong with the documents in the table beside the tokens, where there is one."""
+    table = table_path(path)
+    if table is None or not store.exists(table):
+        return []
+    try:
+        read_table(store, table, num_tokens)
+    except FormatError as error:
+        found, expected = str(error.found or error.what), None if error.expected is None else str(error.expected)
+        return [Finding("raw-tokens.table", "error", table, None, found, expected, error.hint)]
+    return []
+
+
+def _headed(path: str, size_bytes: int, head: bytes) -> Geometry | Problem | None:
+    """What a header says; None where there is none."""
+    if head.startswith(_NPY_MAGIC):
+        return _npy(path, size_bytes, head)
+    if len(head) >= 12:
+        magic, version, count = struct.unpack_from("<3i", head)
+        if magic in _LLMC_MAGICS:
+            return _llmc(path, size_bytes, magic, version, count)
+    return None
+
+
+def _llmc(path: str, size_bytes: int, magic: int, version: int, count: int) -> Geometry | Problem:
+    dtype = _LLMC.get((magic, version))
+    if dtype is None:
+        what, expected = "a file of llm.c that holds no training tokens", "20240520 version 1, 20240801 version 7"
+        found = f"{magic} version {version}"
+        return Problem("raw-tokens.version", Unsupported, path, what, "Give a training file", 0, found, expected)
+    stored = np.dtype(dtype)
+    expected_bytes = LLMC_HEADER_BYTES + count * stored.itemsize
+    if count < 0 or size_bytes != expected_bytes:
+        kind = Truncated if 0 <= size_bytes < expected_bytes else Corrupt
+        what, found = "the file has another size than its header says", f"{size_bytes} bytes"
+        expected = f"{expected_bytes} bytes for {count} tokens"
+        return Problem("raw-tokens.size", kind, path, what, _AGAIN, 8, found, expected)
+    return Geometry("llm.c", LLMC_HEADER_BYTES, count, stored)
+
+
+def _npy(path: str, size_bytes: int, head: bytes) -> Geometry | Problem:
+    stream = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream, max_header_size=_NPY_HEADER_BYTES)
+    except Exception as error:  # the parser of literals raises many kinds
+        what = "the header of the array is damaged"
+        return Problem("raw-tokens.header", Corrupt, path, what, _AGAIN, 0, str(error)[:200], "a NumPy header")
+    stored: np.dtype[Any] = dtype
+    if stored.kind not in "iu" or len(shape) != 1:
+        what, found = "the array is no run of integers", f"{stored} of shape {shape}"
+        fix, expected = "Give an array of one dimension", "integers of one dimension"
+        return Problem("raw-tokens.array", Unsupported, path, what, fix, 0, found, expected)
+    count, start_bytes = int(shape[0]), stream.tell()
+    expected_bytes = start_bytes + count * stored.itemsize
+    if count < 0 or size_bytes != expected_bytes:
+        kind = Truncated if 0 <= size_bytes < expected_bytes else Corrupt
+        what, expected = "the file has another size than its header says", f"{expected_bytes} bytes"
+        return Problem("raw-tokens.size", kind, path, what, _AGAIN, 0, f"{size_bytes} bytes", expected)
+    return Geometry("npy", start_bytes, count, stored)
+
+
+def _headerless(path: str, size_bytes: int, layout: str | None) -> Geometry | Problem:
+    if layout not in HEADERLESS:
+        raise ConfigError(
+            "the width of the tokens is not known: the file has no header",
+            path=path,
+            found=None if layout is None else f"layout={layout!r}",
+            expected=" | ".join(HEADERLESS),
+            hint="Give layout= (--layout): uint16 for nanoGPT, mostly uint32 or uint16 for OLMo",
+        )
+    stored = np.dtype(layout).newbyteorder("<")
+    if size_bytes % stored.itemsize:
+        what, found = "the file does not end with a token", f"{size_bytes} bytes"
+        expected = f"a multiple of {stored.itemsize}"
+        return Problem("raw-tokens.size", Corrupt, path, what, f"Is it {layout}? {_AGAIN}", size_bytes, found, expected)
+    return Geometry(layout, 0, size_bytes // stored.itemsize, stored)
+
+
+class _RawTokens:
+    name = "raw-tokens"
+    traits = Traits(tokens=True, verify=True, suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the header of llm.c or NumPy; a file without one can't be known."""
+        try:
+            size_bytes = store.size(path)
+            found = _headed(path, size_bytes, store.get(path, 0, min(size_bytes, _NPY_HEADER_BYTES)))
+        except NotFound:
+            return Sniff(False, "no such file")
+        if found is None:
+            return Sniff(False, 'no header; if it is tokens and nothing else: format="raw-tokens", layout="uint16"')
+        if isinstance(found, Problem):
+            # A file that was cut off is better refused by `open`, which says so; an array of floats is another thing.
+            return Sniff(found.code == "raw-tokens.size" and path.endswith(self.traits.suffixes), found.what)
+        return Sniff(True, f"a header of {found.layout}")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> RunSource:
+        """See `open_raw`."""
+        return open_raw(store, path, options)
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
+        """Nothing is written in this format."""
+        raise Unsupported("the format 'raw-tokens' is read-only", path=path)
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """See `check_raw`."""
+        return check_raw(store, path, options, depth)
+
+    def repair(
+        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+    ) -> list[Action]:
+        """There is nothing to mend by."""
+        return []
+
+
+FORMAT = _RawTokens()

@@ -1,0 +1,289 @@
+"""Documents and tokens of one run in a file, for formats that are read only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._secrets import logger, redact
+from penstock._tree import line, tree
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import DATA, document, document_batch, flags_of_starts, require_eos
+from penstock.formats.tokens.ids import FileIds
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Sample, Schema, TokenArray
+
+_STARTS_VERSION = "run-starts-1"
+_SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take
+_SCAN_TOKENS = 1 << 22
+_log = logger()
+
+
+class Borders(Protocol):
+    """How a format tells where documents begin."""
+
+    def find(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each document, and the number of tokens; may read everything."""
+        ...
+
+    def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBorders:
+    """Borders that stand in an index.
+
+    Attributes:
+        read: gives int64[n_docs + 1].
+    """
+
+    read: Callable[[], IntArray]
+
+    def find(self) -> IntArray:
+        """See `Borders`."""
+        return self.read()
+
+    def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """See `Borders`."""
+        return flags_of_starts(doc_starts(), starts, length)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedBorders:
+    """Borders at one token in the data. Finding them all reads everything once; a window needs itself alone.
+
+    Attributes:
+        ids: the tokens.
+        path: for errors.
+        mark: the id; None where nobody named it.
+        before: the id is the first of each document; else the last.
+    """
+
+    ids: FileIds
+    path: str
+    mark: int | None
+    before: bool
+
+    def find(self) -> IntArray:
+        """See `Borders`. Memory: 8 bytes a document and 16 MiB where the file is not mapped."""
+        mark = self._mark()
+        found = [np.zeros(1, np.int64)]
+        for start in range(0, self.ids.num_tokens, _SCAN_TOKENS):
+            tokens = self.ids.tokens(start, min(self.ids.num_tokens, start + _SCAN_TOKENS))
+            found.append(np.flatnonzero(tokens == mark) + (start + (not self.before)))
+        borders = np.concatenate([*found, np.array([self.ids.num_tokens])])
+        # Both ends may be borders already: of an empty file, and where the first or the last token is the mark.
+        return borders[np.append(True, np.diff(borders) > 0)]
+
+    def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """See `Borders`."""
+        mark = self._mark()
+        if self.before:
+            flags = self.ids.gather(starts, length) == mark
+        else:
+            flags = np.empty((len(starts), length), np.bool_)
+            np.equal(self.ids.gather(starts, length)[:, :-1], mark, out=flags[:, 1:])
+            flags[:, 0] = self.ids.gather(np.maximum(starts - 1, 0), 1)[:, 0] == mark
+        flags[starts == 0, 0] = True
+        return flags
+
+    def _mark(self) -> int:
+        if self.mark is None:
+            raise ConfigError(
+                "this format does not say where documents begin",
+                path=self.path,
+                hint="Name the id between them with eos_id= (--eos-id); windows without labels need none",
+            )
+        return self.mark
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a source was made, and what tells it from others.
+
+    Attributes:
+        format: format name.
+        again: makes the source again, in another process too.
+        store: where the files are.
+        path: file of the tokens.
+        options: as given.
+        head: the format's own index or header, for the fingerprint.
+        more_files: `(name, path)` of further files of the dataset.
+        params: of the recipe, beside format, path and `eos_id`.
+        only_here: what the files hold beside documents of tokens.
+    """
+
+    format: str
+    again: Callable[[Store, str, OpenOptions], Source[Sample]]
+    store: Store
+    path: str
+    options: OpenOptions
+    head: bytes
+    more_files: tuple[tuple[str, str], ...] = ()
+    params: tuple[tuple[str, Any], ...] = ()
+    only_here: tuple[str, ...] = ()
+
+
+class RunSource:
+    """See `penstock.abc.TokenSource`. Made by `penstock.open`.
+
+    Args:
+        opening: how it was made.
+        ids: the tokens.
+        borders: where documents begin.
+        eos_id: id that ends every document; None where there is none, or it is not known.
+    """
+
+    def __init__(self, opening: Opening, ids: FileIds, borders: Borders, eos_id: int | None) -> None:
+        self._opening = opening
+        self._borders = borders
+        self._eos_id = eos_id
+        self._doc_starts: IntArray | None = None
+        self._fingerprint: str | None = None
+        self.ids = ids
+        options = opening.options
+        require_eos(opening.path, ids.dtype, options.eos_id)
+        if options.vocab_size is not None and options.vocab_size < 1 << 8 * ids.dtype.itemsize:
+            _log.warning(
+                "%s: the largest id is not recorded, so vocab_size=%d is not checked; "
+                "`penstock verify --vocab-size %d --depth full` looks at every id",
+                opening.path,
+                options.vocab_size,
+                options.vocab_size,
+            )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (self._opening.again, (self._opening.store, self._opening.path, self._opening.options))
+
+    @property
+    def schema(self) -> Schema:
+        """One field: `tokens`."""
+        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._opening.store)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the header or index, of a sample of the files, and of how they are read."""
+        if self._fingerprint is None:
+            one = self._opening
+            read_as = repr((one.params, self.options.eos_id)).encode()
+            files = [(DATA, one.path), *one.more_files]
+            self._fingerprint = sample_fingerprint(one.store, one.format, one.head + read_as, files)
+        return self._fingerprint
+
+    @property
+    def options(self) -> OpenOptions:
+        """As given."""
+        return self._opening.options
+
+    @property
+    def only_here(self) -> tuple[str, ...]:
+        """What the files hold beside documents of tokens, and other formats have no place for."""
+        return self._opening.only_here
+
+    @property
+    def derived(self) -> DerivedCache | None:
+        """Where what is worked out from this file is kept; None for a small one."""
+        return DerivedCache() if self.num_tokens * self.dtype.itemsize >= _SMALL_BYTES else None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32."""
+        return self.ids.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.ids.num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
+
+        Found at first use; once a host, and mapped, unless the file is small.
+
+        Raises:
+            ConfigError: nothing says where documents begin.
+            FormatError: the index is damaged; `tokens` and `gather` still work.
+        """
+        if self._doc_starts is None:
+            derived = self.derived
+            if derived is None:
+                self._doc_starts = self._borders.find()
+                self._doc_starts.flags.writeable = False
+            else:
+                key = f"{_STARTS_VERSION}-{self.fingerprint}"
+                self._doc_starts = derived.array(key, "int64", self._borders.find)
+        return self._doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id that ends every document; None where there is none, or it is not known."""
+        return self._eos_id
+
+    def __len__(self) -> int:
+        return len(self.doc_starts) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return document(self, index)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        return document_batch(self, indices)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens `[start, stop)`; a read-only view of the mapped file where that is possible."""
+        return self.ids.tokens(start, stop)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        return self.ids.gather(starts, length, out)
+
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        return self._borders.flags(lambda: self.doc_starts, starts, length)
+
+    def extent(self, index: int, /) -> Extent:
+        """File range of document `index`."""
+        index = range(len(self))[index]
+        return self.ids.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1]))
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File range of tokens `[start, stop)`."""
+        return self.ids.extents(start, stop)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        one = self._opening
+        known = {} if one.options.eos_id is None else {"eos_id": one.options.eos_id}
+        known |= {"follow_links": True} if one.options.follow_links else {}
+        return {"kind": "open", "format": one.format, "path": redact(one.path), **dict(one.params), **known}
+
+    def summary(self) -> str:
+        """One line: path, tokens, width."""
+        one = self._opening
+        params = {"path": one.path, "tokens": self.num_tokens, "dtype": self.dtype, **dict(one.params)}
+        return line(one.format, params, self._fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
+    def __str__(self) -> str:
+        return tree(self)

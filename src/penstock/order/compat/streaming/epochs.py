@@ -1,0 +1,225 @@
+"""A run of MosaicML Streaming as an endless order: position → sample, epoch after epoch, from any saved state on.
+
+Positions count samples in the order in which the run reads them: global batch after global batch, and in each the
+first sample of every rank, the second of every rank, … So rank r of W reads the positions `p ≡ r (mod W)`. Padding
+holds no position: where the original's last batches are short, the next epoch follows at once.
+
+An epoch is made at its first use, once a host where a `Derived` is given, and mapped: 4 bytes a sample (8 from 2^32
+samples on). Two epochs are kept at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._digest import digest
+from penstock._index import as_position, as_positions
+from penstock.abc import Derived
+from penstock.errors import ConfigError, ResumeMismatch
+from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun, epoch_grid, epoch_samples
+from penstock.order.compat.streaming.partition import padding_of
+from penstock.types import IntArray
+
+# Epochs of fewer samples are made in memory: that takes less time than a file does.
+KEPT_FROM = 1 << 20
+
+_NEEDED = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingState:
+    """The original's state of a run.
+
+    Attributes:
+        epoch: the running one.
+        sample_in_epoch: samples of it that were read, over all ranks.
+        num_canonical_nodes: of the run.
+        shuffle_seed: of the run.
+        initial_physical_nodes: nodes that the run began with; None in old states.
+    """
+
+    epoch: int
+    sample_in_epoch: int
+    num_canonical_nodes: int
+    shuffle_seed: int
+    initial_physical_nodes: int | None = None
+
+
+def decode_state(state: Any) -> StreamingState:
+    """Check the form of a state of the original.
+
+    Raises:
+        ResumeMismatch: it is none.
+    """
+    if not isinstance(state, Mapping) or any(key not in state for key in _NEEDED):
+        found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+        raise ResumeMismatch("this is no state of a StreamingDataset", found=found, expected=", ".join(_NEEDED))
+    first = state.get("initial_physical_nodes")
+    return StreamingState(
+        epoch=_count(state, "epoch", 0),
+        sample_in_epoch=_count(state, "sample_in_epoch", 0),
+        num_canonical_nodes=_count(state, "num_canonical_nodes", 1),
+        shuffle_seed=_count(state, "shuffle_seed", 0),
+        initial_physical_nodes=None if first is None else _count(state, "initial_physical_nodes", 1),
+    )
+
+
+def _count(state: Mapping[str, Any], key: str, least: int) -> int:
+    value = state[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ResumeMismatch(f"{key} in the state can't be so", found=repr(value), expected=f"{least} or more")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """One epoch.
+
+    Attributes:
+        ids: its grid end to end.
+        gaps: int64[n_padding]: for each place of padding, how many places before it hold a sample.
+    """
+
+    ids: NDArray[Any]
+    gaps: IntArray
+
+    def at(self, places: IntArray) -> IntArray:
+        """int64[k]: the samples at places that don't count padding."""
+        return self.ids[places + np.searchsorted(self.gaps, places, side="right")].astype(np.int64)
+
+
+class StreamingEpochs:
+    """The samples of a run by position. Threads may share it; picklable; usable after fork.
+
+    Attributes:
+        run: everything that decides its epochs.
+        epoch: the epoch of position 0.
+        drop_first: samples of that epoch that were read before position 0.
+    """
+
+    version = VERSION
+
+    def __init__(self, run: StreamingRun, epoch: int = 0, drop_first: int = 0, derived: Derived | None = None) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.drop_first = drop_first
+        self._derived = derived
+        self._sizes: tuple[int, int] | None = None
+        self._epochs: dict[int, _Epoch] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (StreamingEpochs, (self.run, self.epoch, self.drop_first, self._derived))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Samples left of the first epoch, and samples of every later one.
+
+        Raises:
+            ConfigError: arguments that don't fit each other or the data, or an epoch without a whole batch.
+        """
+        if self._sizes is None:
+            first, later = epoch_samples(self.run, self.drop_first), epoch_samples(self.run)
+            if later < 1:
+                raise ConfigError("an epoch has no whole batch", found=f"{self.run.shares.epoch_size} samples")
+            self._sizes = first, later
+        return self._sizes
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Epoch of a position, and its place among what is read of that epoch."""
+        position = as_position(position)
+        first, size = self.sizes
+        if position < first:
+            return self.epoch, position
+        later, place = divmod(position - first, size)
+        return self.epoch + 1 + later, place
+
+    def order(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: the sample at each position."""
+        positions = as_positions(positions)
+        first, size = self.sizes
+        behind = positions - first
+        epochs = np.where(behind < 0, self.epoch, behind // size + self.epoch + 1)
+        places = np.where(behind < 0, positions, behind % size)
+        out = np.empty(positions.shape, dtype=np.int64)
+        for epoch in np.unique(epochs).tolist():
+            rows = epochs == epoch
+            out[rows] = self._of_epoch(epoch).at(places[rows])
+        return out
+
+    def order_one(self, position: int, /) -> int:
+        """The sample at `position`."""
+        epoch, place = self.place(position)
+        return int(self._of_epoch(epoch).at(np.array([place]))[0])
+
+    def grid(self, epoch: int, drop_first: int = 0) -> NDArray[Any]:
+        """[steps, ranks]: an epoch with its padding; see `partition`.
+
+        Args:
+            epoch: from 0.
+            drop_first: samples left out at its start.
+        """
+        ranks = self.run.cluster.ranks
+        if drop_first == self._drop_first(epoch):
+            return self._of_epoch(epoch).ids.reshape(-1, ranks)
+        return epoch_grid(self.run, epoch, drop_first)
+
+    def params(self) -> dict[str, Any]:
+        """Everything that decides the order, as plain JSON; `shards` is a digest of their sizes."""
+        run = self.run
+        sizes = [np.asarray(shards, dtype="<i8").tobytes() for shards in run.shards]
+        shards = hashlib.blake2b(b"".join(sizes), digest_size=8).hexdigest()
+        return {
+            "nodes": run.cluster.nodes,
+            "ranks_per_node": run.cluster.ranks_per_node,
+            "batch_size": run.cluster.batch,
+            "num_canonical_nodes": run.canonical_nodes,
+            "shuffle": run.shuffle,
+            "shuffle_algo": run.shuffle_algo,
+            "shuffle_seed": run.seed,
+            "shuffle_block_size": run.block_size,
+            "batching_method": run.batching_method,
+            "partition_algo": run.partition_algo,
+            "sampling_method": run.sampling_method,
+            "sampling_granularity": run.sampling_granularity,
+            "initial_physical_nodes": run.first_nodes,
+            "choose": run.shares.choose.tolist(),
+            "proportions": run.shares.proportions.tolist(),
+            "shards": f"{'-'.join(str(len(shards)) for shards in run.shards)}-{shards}",
+            "epoch": self.epoch,
+            "sample_in_epoch": self.drop_first,
+        }
+
+    def _drop_first(self, epoch: int) -> int:
+        return self.drop_first if epoch == self.epoch else 0
+
+    def _of_epoch(self, epoch: int) -> _Epoch:
+        known = self._epochs
+        if epoch not in known:
+            # Two epochs are kept: batches cross from one into the next.
+            latest = list(known.items())[-1:]
+            known = {**dict(latest), epoch: self._make(epoch)}
+            self._epochs = known
+        return known[epoch]
+
+    def _make(self, epoch: int) -> _Epoch:
+        run, drop_first = self.run, self._drop_first(epoch)
+        if self._derived is None or run.shares.epoch_size < KEPT_FROM:
+            ids = epoch_grid(run, epoch, drop_first).reshape(-1)
+            ids.flags.writeable = False
+            return _Epoch(ids, _gaps(ids))
+        dtype = "uint32" if sum(int(shards.sum()) for shards in run.shards) < (1 << 32) - 1 else "int64"
+        known = {**self.params(), "epoch": epoch, "sample_in_epoch": drop_first, "workers": run.cluster.workers}
+        key = f"{VERSION}-{digest(known)}"
+        ids = self._derived.array(key, dtype, lambda: epoch_grid(run, epoch, drop_first).reshape(-1))
+        return _Epoch(ids, self._derived.array(f"{key}-gaps", "int64", lambda: _gaps(ids)))
+
+
+def _gaps(ids: NDArray[Any]) -> IntArray:
+    padding = np.flatnonzero(ids == padding_of(ids.dtype)).astype(np.int64)
+    return padding - np.arange(len(padding))

@@ -1,0 +1,283 @@
+"""What samples seem to be, by their first ones: a sample type, where its fields come from, and what a field finds.
+
+Only a proposal: the assistant shows it, and whoever prepares the data decides. Nothing here reads or writes files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.codec.fieldmap import find, parse_access
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import MediaBytes
+from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES, DecodeOptions, decode_part, suffix_of
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats.samples.webdataset.find import PeekedSample
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML
+from penstock.formats.samples.webdataset.sample_types import TYPES, SampleType
+from penstock.formats.samples.webdataset.splits import SPLITS
+from penstock.prepare.energon.plan import DatasetOptions
+
+CRUDE = "CrudeWebdataset"
+MENU = (
+    *("CaptioningSample", "ImageClassificationSample", "ImageSample", "InterleavedSample", "MultiChoiceVQASample"),
+    *("OCRSample", "Sample", "SimilarityInterleavedSample", "TextSample", "VQASample", "VidQASample", CRUDE),
+)
+"""What the assistant offers, by number; the numbers are Energon's of 7.4.1."""
+
+_TEXT_SUFFIXES = ("txt", "text", "transcript")
+_JSON_SUFFIXES = ("json", "jsn")
+_LABEL_SUFFIXES = ("cls", "cls2")
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "caption": ("caption", "captions", "text", "description", "alt_text", "title"),
+    "context": ("context", "question", "prompt", "instruction"),
+    "answers": ("answers", "answer"),
+    "answer_weights": ("answer_weights", "weights"),
+    "choices": ("choices", "options"),
+    "correct_choice_idx": ("correct_choice_idx", "correct_idx", "correct"),
+    "text": ("text", "caption", "content"),
+    "label": ("label", "class", "cls"),
+    "label_name": ("label_name", "class_name"),
+    "sequence": ("sequence", "interleaved"),
+    "images": ("images",),
+    "texts": ("texts",),
+}
+_ORDER = ("MultiChoiceVQASample", "VidQASample", "VQASample", "InterleavedSample", "CaptioningSample")
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What samples seem to be: a name of `MENU`, the map of its fields, and why."""
+
+    sample_type: str
+    field_map: dict[str, str]
+    reason: str
+
+
+def guess(samples: Sequence[PeekedSample]) -> Guess:
+    """The sample type that fits all the given samples and uses most of their parts; else crude ones."""
+    if not samples:
+        return Guess(CRUDE, {}, "no sample to tell by")
+    common = [part for part in samples[0].parts if all(part in one.parts for one in samples)]
+    for name in (*_ORDER, "ImageClassificationSample", "ImageSample", "TextSample"):
+        fields = guess_fields(name, samples)
+        one = TYPES[name]
+        if not set(one.required) <= set(fields) or not _is_telling(name, fields):
+            continue
+        used = {text.partition("[")[0] for text in fields.values()}
+        if name in ("ImageSample", "TextSample") and used != set(common):
+            continue
+        return Guess(name, fields, f"the first samples have {_listed(common)}")
+    return Guess(CRUDE, {}, f"no type fits {_listed(common) or 'parts that differ'}: parts are taken as they are")
+
+
+def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
+    """Fields of a sample type → where they seem to be; only those that all the samples have."""
+    if name not in TYPES or not samples:
+        return {}
+    found: dict[str, str] = {}
+    for field in TYPES[name].fields:
+        place = next((one for one in _places(field, samples[0]) if _fits_all(one, samples)), None)
+        if place is not None:
+            found[field] = place
+    return found
+
+
+def sample_type_named(text: str) -> str:
+    """The name of a sample type, by its number in `MENU`, its name, or its name without `Sample`.
+
+    Raises:
+        ConfigError: no such type.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit() and int(text) < len(MENU):
+        return MENU[int(text)]
+    if text.lower() in ("crude", CRUDE.lower()):
+        return CRUDE
+    for name in TYPES:
+        if text.lower() in (name.lower(), name.removesuffix("Sample").lower() or name.lower()):
+            return name
+    raise ConfigError("no such sample type", found=text or "nothing", expected=", ".join((*TYPES, CRUDE)))
+
+
+def try_field(text: str, samples: Sequence[PeekedSample]) -> list[str]:
+    """What one value of a field map finds in each sample, in words.
+
+    Raises:
+        ConfigError: it finds nothing in one of them.
+    """
+    access = parse_access(text)
+    shown: list[str] = []
+    for one in samples:
+        wanted = [part for part in dict.fromkeys(option[0] for option in access) if part in one.parts]
+        if not wanted:
+            raise ConfigError(
+                f"the sample {one.key!r} has no part {access[0][0]!r}", expected=f"one of {', '.join(one.parts)}"
+            )
+        if all(len(option) == 1 for option in access):
+            shown.append(show_part(wanted[0], *one.parts[wanted[0]]))
+            continue
+        try:
+            shown.append(_short(find(access, {part: _decoded(part, *one.parts[part]) for part in wanted})))
+        except PenstockError as error:
+            told = f"{text} finds nothing in the sample {one.key!r}"
+            raise ConfigError(told, found=error.found, expected=error.expected) from None
+    return shown
+
+
+def check_field_map(fields: Mapping[str, str], sample_type: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
+    """Hold a whole field map against the first samples; field → what it finds in the first of them.
+
+    Raises:
+        ConfigError: an unknown field, a missing one, or one that finds nothing.
+    """
+    one = TYPES[sample_type]
+    unknown = [name for name in fields if name not in one.fields]
+    missing = [name for name in one.required if name not in fields]
+    if unknown or missing:
+        told = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
+        what = f"the field map does not fit {one.name}"
+        raise ConfigError(what, found=", ".join(told), expected=", ".join(one.fields))
+    shown: dict[str, str] = {}
+    for name, text in fields.items():
+        try:
+            shown[name] = (try_field(text, samples) or ["no sample to look at"])[0]
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error.what}", found=error.found, expected=error.expected) from None
+    return shown
+
+
+def show_part(part: str, size_bytes: int, content: bytes) -> str:
+    """A part in a few words: size of an image, the text, the beginning of JSON."""
+    suffix = suffix_of(part).lower()
+    if suffix in IMAGE_SUFFIXES:
+        try:
+            found = read_image_header(MediaBytes(len(content), content, lambda at, count: content[at : at + count]))
+        except PenstockError as error:
+            return f"{size_bytes:,} bytes: {error.what}"
+        if found is not None:
+            return f"{size_bytes:,} bytes: {found.format} image, {found.width} x {found.height}, {found.mode}"
+    if suffix in (*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *_LABEL_SUFFIXES):
+        text = content[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "replace")
+        return _short(text.strip() if suffix not in _JSON_SUFFIXES else re.sub(r"\s+", " ", text).strip())
+    return f"{size_bytes:,} bytes"
+
+
+def dataset_options(
+    sample_type: str,
+    field_map: Mapping[str, str] | None,
+    parts: Sequence[str],
+    *,
+    name: str = DATASET_YAML,
+) -> DatasetOptions:
+    """What `dataset.yaml` shall say of a type: its field map, or without one a `sample_loader.py` to be filled in."""
+    if sample_type == CRUDE or field_map is not None:
+        return DatasetOptions(name, sample_type, field_map)
+    return DatasetOptions(name, sample_type, sample_loader=loader_template(TYPES[sample_type], parts))
+
+
+def loader_template(sample_type: SampleType, parts: Sequence[str]) -> str:
+    """Text of a `sample_loader.py` that whoever prepares the data completes. Equal input gives equal text."""
+    listed = ", ".join(sorted(parts)) or "none"
+    fields = "\n".join(f"        {name}=...,  # {_of(name, sample_type)}" for name in sample_type.fields)
+    return (
+        f'"""Makes a {sample_type.name} of the parts of a sample. The first samples have: {listed}."""\n\n\n'
+        "def sample_loader(raw: dict) -> dict:\n"
+        '    """`raw` has the decoded parts, and `__key__`; each `...` below is to be filled in."""\n'
+        "    return dict(\n"
+        '        __key__=raw["__key__"],\n'
+        f"{fields}\n"
+        "    )\n\n\n"
+        "def part_filter(part: str) -> bool:\n"
+        '    """Which parts are read."""\n'
+        f"    return part in {tuple(sorted(parts))!r}\n"
+    )
+
+
+def parse_ratio(text: str) -> list[float]:
+    """Shares of train, val and test from `8,1,1`.
+
+    Raises:
+        ConfigError: not three numbers.
+    """
+    try:
+        shares = [float(one) for one in text.split(",")]
+    except ValueError:
+        shares = []
+    if len(shares) != len(SPLITS):
+        raise ConfigError("not the shares of train, val and test", found=text, expected="three numbers, such as 8,1,1")
+    return shares
+
+
+def parse_patterns(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """`(split, regular expression)` of each `NAME:REGEX`.
+
+    Raises:
+        ConfigError: one has no name or no expression.
+    """
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        name, colon, pattern = text.partition(":")
+        if not (name and colon and pattern):
+            raise ConfigError("not a split's name and a pattern", found=text, expected="such as train:train/.*")
+        pairs.append((name, pattern))
+    return pairs
+
+
+def _of(field: str, sample_type: SampleType) -> str:
+    return "required" if field in sample_type.required else f"optional, by default {sample_type.defaults[field]!r}"
+
+
+def _places(field: str, sample: PeekedSample) -> list[str]:
+    """Where a field may be, the likeliest place first."""
+    if field == "image":
+        return [part for part in sample.parts if suffix_of(part).lower() in IMAGE_SUFFIXES]
+    if field == "video":
+        return [part for part in sample.parts if suffix_of(part).lower() in AV_SUFFIXES]
+    found = [part for part in sample.parts if part in _NAMES.get(field, ())]
+    if field in ("text", "caption"):
+        found += [part for part in sample.parts if suffix_of(part) in _TEXT_SUFFIXES]
+    if field == "label":
+        found += [part for part in sample.parts if suffix_of(part) in _LABEL_SUFFIXES]
+    for part, (size_bytes, content) in sample.parts.items():
+        if suffix_of(part) not in _JSON_SUFFIXES:
+            continue
+        try:
+            value = _decoded(part, size_bytes, content)
+        except PenstockError:
+            continue
+        if isinstance(value, dict):
+            found += [f"{part}[{name}]" for name in _NAMES.get(field, ()) if name in value]
+    return found
+
+
+def _fits_all(place: str, samples: Sequence[PeekedSample]) -> bool:
+    try:
+        return bool(try_field(place, samples))
+    except ConfigError:
+        return False
+
+
+def _is_telling(name: str, fields: Mapping[str, str]) -> bool:
+    """Whether a type has more than what it shares with simpler ones."""
+    needed = {"MultiChoiceVQASample": "choices", "VQASample": "answers", "ImageClassificationSample": "label"}
+    return name not in needed or needed[name] in fields
+
+
+def _decoded(part: str, size_bytes: int, content: bytes) -> Any:
+    if len(content) < size_bytes:
+        raise ConfigError(f"the part {part!r} is too large to look into here", found=f"{size_bytes:,} bytes")
+    return decode_part(part, content, DecodeOptions())
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…")
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts)

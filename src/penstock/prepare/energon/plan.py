@@ -1,0 +1,287 @@
+"""What a preparation will do, known before a shard is opened: the shards, the splits, and what would be replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.abc import Store
+from penstock.codec import energon_yaml
+from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.formats.samples.webdataset.find import PeekedSample, find_shards, peek
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    INFO_JSON,
+    INFO_YAML,
+    SPLIT_YAML,
+    encode_splits,
+    meta_path,
+    read_info,
+    read_splits,
+    split_shards,
+)
+from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
+from penstock.store.resolve import resolve_dataset
+
+MOST_SHARDS = 10_000
+_TINY_BYTES = 16 << 20
+_MANY_SHARDS = 100
+_MODULES = {"VQAOCRSample": "megatron.energon.flavors.vqa_and_ocr"}
+_CRUDE = "CrudeWebdataset"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergonPlan:
+    """What is there to prepare.
+
+    Attributes:
+        path: the dataset's folder.
+        shards: by their paths in it, in the order of their numbers.
+        sizes: of the shards, in bytes.
+        is_prepared: whether it has a list of shards already.
+        has_splits, has_dataset: whether it has a `split.yaml`, a `dataset.yaml`.
+        warnings: what is odd about the shards.
+    """
+
+    path: str
+    shards: tuple[str, ...]
+    sizes: tuple[int, ...]
+    is_prepared: bool
+    has_splits: bool
+    has_dataset: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOptions:
+    """What `dataset.yaml` shall say; nothing of it given: the file is left as it is.
+
+    Attributes:
+        name: of the file.
+        sample_type: class name of a sample type of Energon, or `CrudeWebdataset`.
+        field_map: field → part.
+        subflavors: to be added to each sample.
+        sample_loader: text of a `sample_loader.py`, in place of a field map; one that is there stays.
+        value: the whole content, in place of all this.
+    """
+
+    name: str = DATASET_YAML
+    sample_type: str | None = None
+    field_map: Mapping[str, str] | None = None
+    subflavors: Mapping[str, Any] | None = None
+    sample_loader: str | None = None
+    value: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetaFiles:
+    """Files of `.nv-meta` that a user may edit: name → content; and the splits they make."""
+
+    files: dict[str, bytes]
+    assignment: Assignment | None = None
+    warnings: list[str] = field(default_factory=list[str])
+
+
+def plan_webdataset(
+    path: str | os.PathLike[str], *, exclude: str | None = None, follow_links: bool = False
+) -> EnergonPlan:
+    """List the shards of a folder; none is opened.
+
+    Args:
+        path: the folder.
+        exclude: leave out shards in whose path this regular expression is found.
+        follow_links: read files through links that lead out of the dataset's folder.
+
+    Raises:
+        NotFound: no such folder, or no shard in it.
+        Unsupported: a compressed shard.
+        ConfigError: the expression is none.
+    """
+    store, root = resolve_dataset(path, follow_links=follow_links)
+    return plan_in(store, root.rstrip("/") or root, exclude)
+
+
+def plan_in(store: Store, root: str, exclude: str | None = None) -> EnergonPlan:
+    """See `plan_webdataset`."""
+    shards = find_shards(store, root)
+    if exclude is not None:
+        try:
+            left_out = re.compile(exclude)
+        except re.error as error:
+            raise ConfigError("exclude is no regular expression", found=f"{exclude}: {error}") from None
+        shards = [name for name in shards if not left_out.search(name)]
+    if not shards:
+        raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar")
+    require_random_access(root, shards)
+    sizes = tuple(store.size(f"{root}/{name}") for name in shards)
+    there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
+    return EnergonPlan(
+        root,
+        tuple(shards),
+        sizes,
+        there[INFO_JSON] or there[INFO_YAML],
+        there[SPLIT_YAML],
+        there[DATASET_YAML],
+        tuple(_oddities(sizes)),
+    )
+
+
+def require_random_access(root: str, shards: Sequence[str]) -> None:
+    """Refuse compressed shards, of which no sample can be read alone; raises `Unsupported`."""
+    compressed = [name for name in shards if not name.endswith(".tar")]
+    if compressed:
+        raise Unsupported(
+            "a compressed shard: its samples can't be read one by one", path=f"{root}/{compressed[0]}",
+            found=f"{len(compressed)} such shards", hint="Unpack it, or leave it out with exclude (--exclude)",
+        )  # fmt: skip
+
+
+def _oddities(sizes: Sequence[int]) -> list[str]:
+    count, mean_bytes = len(sizes), sum(sizes) // max(1, len(sizes))
+    hint = "merge them (`penstock merge`): loading is faster with fewer, larger shards"
+    found: list[str] = []
+    if count > MOST_SHARDS:
+        found.append(f"{count:,} shards, more than {MOST_SHARDS:,}: {hint}")
+    if count > _MANY_SHARDS and mean_bytes < _TINY_BYTES:
+        found.append(f"{count:,} shards of {mean_bytes / (1 << 20):.1f} MiB on average are tiny: {hint}")
+    return found
+
+
+def peek_webdataset(
+    path: str | os.PathLike[str],
+    shards: Sequence[str] | None = None,
+    *,
+    samples: int = 2,
+    follow_links: bool = False,
+) -> list[PeekedSample]:
+    """The first samples of a folder of shards: keys, and the names, sizes and beginnings of their parts.
+
+    Args:
+        path: the folder.
+        shards: its shards, as a plan lists them; found where they are not given.
+        samples: how many.
+        follow_links: read files through links that lead out of the dataset's folder.
+
+    Raises:
+        FormatError: a shard is damaged before that.
+    """
+    store, root = resolve_dataset(path, follow_links=follow_links)
+    return peek(store, root, find_shards(store, root) if shards is None else shards, samples)
+
+
+# --- the files that users edit -----------------------------------------------------------------------------------
+
+
+def plan_meta(
+    store: Store,
+    plan: EnergonPlan,
+    split_ratio: Mapping[str, float] | Sequence[float] | None,
+    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None,
+    dataset: DatasetOptions,
+    *,
+    shuffle_tars: bool,
+    overwrite: bool,
+) -> MetaFiles:
+    """The contents of `split.yaml` and `dataset.yaml`, checked against what is there.
+
+    Raises:
+        ConfigError: options that can't be, or a file of the user that would be replaced without being asked to.
+    """
+    if split_ratio is not None and split_parts is not None:
+        raise ConfigError("splits go by a ratio or by patterns, not both", expected="split_ratio or split_parts")
+    files: dict[str, bytes] = {}
+    warnings: list[str] = []
+    assignment: Assignment | None = None
+    if split_ratio is not None:
+        assignment = by_ratio(plan.shards, split_ratio, shuffle=shuffle_tars)
+    elif split_parts is not None:
+        pairs = list(split_parts.items()) if isinstance(split_parts, Mapping) else list(split_parts)
+        assignment = by_patterns(plan.shards, pairs)
+    elif not plan.has_splits:
+        raise ConfigError("how shall the shards be split?", path=plan.path, hint="Give split_ratio or split_parts")
+    else:
+        _require_known(store, plan)
+    if assignment is not None:
+        files[SPLIT_YAML] = encode_splits(assignment.parts)
+        warnings += _split_warnings(plan, assignment)
+    files |= _dataset_files(store, plan.path, dataset)
+    for name, content in files.items():
+        path = meta_path(plan.path, name)
+        if not overwrite and store.exists(path) and store.get(path) != content:
+            raise ConfigError(
+                "this file is there already, and says something else", path=path,
+                hint="Pass overwrite (--overwrite) to replace it, or leave out what it is about",
+            )  # fmt: skip
+    return MetaFiles(files, assignment, warnings)
+
+
+def _require_known(store: Store, plan: EnergonPlan) -> None:
+    """That the splits that are kept name no shard that is gone."""
+    splits = read_splits(store, plan.path)
+    info = read_info(store, plan.path) if plan.is_prepared else None
+    there = set(plan.shards)
+    for split in splits.parts if info is not None else ():
+        shards, _ = split_shards(info, splits, split, plan.path) if info is not None else ([], {})
+        gone = next((name for name in shards if name not in there), None)
+        if gone is not None:
+            raise ConfigError(
+                f"the split {split!r} names a shard that is not there", path=meta_path(plan.path, SPLIT_YAML),
+                found=gone, hint="Mend the list, or give split_ratio or split_parts to make it again",
+            )  # fmt: skip
+
+
+def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
+    found: list[str] = []
+    if assignment.lost:
+        names = ", ".join(assignment.lost[:3])
+        found.append(
+            f"Energon's rounding would leave {len(assignment.lost)} of {len(plan.shards)} shards out of every split "
+            f"({names}); here each is in one"
+        )
+    assigned = [name for shards in assignment.parts.values() for name in shards]
+    if len(set(assigned)) < len(plan.shards):
+        found.append(f"{len(plan.shards) - len(set(assigned))} shards are in no split")
+    if len(set(assigned)) < len(assigned):
+        found.append(f"{len(assigned) - len(set(assigned))} shards are in several splits")
+    empty = [split for split, shards in assignment.parts.items() if not shards and split not in assignment.unasked]
+    return found + [f"the split {split!r} has no shard" for split in empty]
+
+
+def _dataset_files(store: Store, root: str, given: DatasetOptions) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    value = None if given.value is None else dict(given.value)
+    if value is None and given.sample_type is not None:
+        value = _dataset_value(given)
+    if value is None:
+        if given.field_map is not None or given.subflavors is not None:
+            raise ConfigError("a field map belongs to a sample type", hint="Give sample_type (--sample-type)")
+        return files
+    loader = "sample_loader.py"
+    if given.sample_loader is not None and not store.exists(meta_path(root, loader)):
+        files[loader] = given.sample_loader.encode()
+    if not given.name.endswith(".yaml") or "/" in given.name:
+        raise ConfigError("no name for a dataset.yaml", found=given.name, expected="a name that ends in .yaml")
+    return files | {given.name: energon_yaml.dump(value).encode()}
+
+
+def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
+    name = str(given.sample_type)
+    more = {} if given.subflavors is None else {"subflavors": dict(given.subflavors)}
+    if name == _CRUDE:
+        if given.field_map is not None or given.sample_loader is not None:
+            raise ConfigError("crude samples have no field map and no sample loader", found=name)
+        return {"__module__": "megatron.energon", "__class__": _CRUDE, **more}
+    value: dict[str, Any] = {
+        "sample_type": {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name},
+    }
+    if given.field_map is not None:
+        if given.sample_loader is not None or not given.field_map:
+            raise ConfigError("a sample type takes a field map or a sample loader", found=f"{dict(given.field_map)}")
+        return {**value, "field_map": dict(given.field_map), **more}
+    if given.sample_loader is None:
+        raise ConfigError(f"how do parts become fields of {name}?", hint="Give field_map (--field-map)")
+    loader = {"sample_loader": "sample_loader.py:sample_loader", "part_filter": "sample_loader.py:part_filter"}
+    return {**value, **loader, **more}

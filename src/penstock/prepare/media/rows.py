@@ -1,0 +1,230 @@
+"""Which files are media, and what their headers say: of a folder's files, and of the members of a tar.
+
+| filter | looks at |
+|---|---|
+| `EXTENSION` | names that end as those of images, sounds or films do, in any case |
+| `GLOB` | full names that fit one of several patterns, in any case |
+| `HEADER` | the first bytes of every file, and its name where they tell nothing |
+
+A file that can't be read gets no row and is told of; nothing stops for it. One that is evidently cut short keeps its
+row, as its header is whole, and is told of too. With `exact` images and sound are decoded, and damaged ones get no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from penstock.abc import Store
+from penstock.codec.av_header import read_av_header
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes
+from penstock.codec.parts import DecodeOptions, decode_image
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats.samples.media_index import MediaFilter, MediaRow
+from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.types import ImageMetadata, MediaMetadata
+
+_IMAGES = "bmp gif ico j2k jp2 jpx jpeg jpg png tif tiff webp"
+_FILMS = "aac avi flac m4a m4v mkv mov mp3 mp4 ogg wav webm"
+_KINDS = {**dict.fromkeys(_IMAGES.split(), "image"), **dict.fromkeys(_FILMS.split(), "av")}
+
+_IMAGE_MAGIC = (
+    *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS"),
+    *(b"\xff\x4f\xff\x51", b"\0\0\0\x0cjP  "),
+)
+_AV_MAGIC = (
+    *(b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"\xff\xf1", b"\xff\xf9"),
+    *(b"\x1aE\xdf\xa3", b"FLV\1"),
+)
+_STILL_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
+_TAIL_BYTES = 64
+_ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";"}
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFile:
+    """A file to be looked at: `path[start_bytes : start_bytes + size_bytes]`, under its full name."""
+
+    name: str
+    start_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MediaProblem:
+    """A media file that can't be read, or seems to be cut short, and why."""
+
+    name: str
+    what: str
+
+
+def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaFilter:
+    """A filter.
+
+    Args:
+        by: `"extension"`, `"glob"` or `"header"`.
+        patterns: of `"glob"`, as a list or joined by commas.
+
+    Raises:
+        ConfigError: no such way, or patterns that are missing or out of place.
+    """
+    if by not in ("extension", "glob", "header"):
+        raise ConfigError("no such way to find media", found=by, expected="extension | glob | header")
+    given = patterns.split(",") if isinstance(patterns, str) else list(patterns or ())
+    given = [one.strip() for one in given if one.strip()]
+    if (by == "glob") != bool(given):
+        raise ConfigError("patterns go with glob", found=f"{by} and {given}", expected='such as "*.jpg,*.png"')
+    return MediaFilter(by.upper(), ",".join(given))
+
+
+def kind_by_name(name: str) -> str | None:
+    """`"image"`, `"av"`, or None."""
+    dot = name.rfind(".")
+    return _KINDS.get(name[dot + 1 :].lower()) if dot >= 0 else None
+
+
+def kind_by_header(head: bytes) -> str | None:
+    """`"image"`, `"av"`, or None, by the first 16 bytes."""
+    if head[4:8] == b"ftyp":
+        return "image" if head[8:12] in _STILL_BRANDS else "av"
+    if head.startswith(b"RIFF"):
+        return {b"WEBP": "image", b"WAVE": "av", b"AVI ": "av"}.get(head[8:12])
+    if head.startswith(_IMAGE_MAGIC):
+        return "image"
+    return "av" if head.startswith(_AV_MAGIC) else None
+
+
+def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
+    """Whether a file of this name has to be looked at."""
+    return any(
+        one.strategy == "HEADER"
+        or (one.strategy == "EXTENSION" and kind_by_name(name) is not None)
+        or (one.strategy == "GLOB" and _fits(one.patterns, name))
+        for one in filters
+    )
+
+
+def read_rows(
+    store: Store, path: str, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, exact: bool
+) -> Iterator[MediaRow | MediaProblem]:
+    """Rows of the media among ranges of one file, and what is wrong with others.
+
+    Memory: the first and last KiB of 256 files, and with `exact` one image.
+    """
+    wanted = [file for file in files if may_hold(filters, file.name)]
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        try:
+            found = iter(store.get_ranges(path, [part for file in some for part in _edges(file)]))
+        except (PenstockError, PermissionError) as error:
+            yield from (MediaProblem(file.name, str(error)) for file in some)
+            continue
+        for file in some:
+            media = _with_edges(store, path, file, next(found), next(found))
+            yield from read_media(file.name, media, filters, exact=exact)
+
+
+def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first bytes of a file, and its last ones where those are others."""
+    start, stop = file.start_bytes, file.start_bytes + file.size_bytes
+    head_stop = min(stop, start + HEAD_BYTES)
+    return (start, head_stop), (max(head_stop, stop - _TAIL_BYTES), stop)
+
+
+def _with_edges(store: Store, path: str, file: MediaFile, head: bytes, tail: bytes) -> MediaBytes:
+    tail_start = file.size_bytes - len(tail)
+
+    def more(start_bytes: int, length_bytes: int) -> bytes:
+        if start_bytes >= tail_start:
+            return tail[start_bytes - tail_start :][:length_bytes]
+        return store.get(path, file.start_bytes + start_bytes, length_bytes)
+
+    return MediaBytes(file.size_bytes, head, more)
+
+
+def read_media(
+    name: str, media: MediaBytes, filters: Sequence[MediaFilter], *, exact: bool
+) -> Iterator[MediaRow | MediaProblem]:
+    """The row of one file that a filter wants, and what is wrong with it."""
+    kind = kind_by_header(media.head[:16])
+    named = kind_by_name(name)
+    by_name = any(one.strategy != "HEADER" for one in filters)
+    if named is not None and by_name and kind != named:
+        kind = named  # the name was asked for: what does not fit it is worth telling
+    kind = kind or named
+    if kind is None:
+        return
+    try:
+        metadata = _metadata(kind, media, exact)
+        if metadata is not None:
+            yield MediaRow(name, metadata)
+            if not exact and isinstance(metadata, ImageMetadata) and _is_cut(media, metadata.format):
+                yield MediaProblem(name, f"it does not end as a {metadata.format} does: it may be cut short")
+        elif named is not None:
+            yield MediaProblem(name, "no image" if kind == "image" else "neither audio nor video")
+    except PenstockError as error:
+        if named is not None:
+            yield MediaProblem(name, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMedia:
+    """Reads the rows of a whole tar shard, and what is wrong with its files; picklable.
+
+    Attributes:
+        filter: which members it looks at.
+        exact: decode images and sound.
+    """
+
+    filter: MediaFilter
+    exact: bool = False
+
+    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow | MediaProblem]:
+        """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
+        rows: dict[str, MediaRow] = {}
+        for found in read_rows(store, path, list(_members(table)), [self.filter], exact=self.exact):
+            if isinstance(found, MediaRow):
+                rows[found.name] = found
+            else:
+                yield found
+        yield from rows.values()
+
+
+def _members(table: ShardTable) -> Iterator[MediaFile]:
+    contents, sizes, borders = table.contents.tolist(), table.sizes.tolist(), table.part_starts.tolist()
+    for sample, key in enumerate(table.keys):
+        for place in range(borders[sample], borders[sample + 1]):
+            yield MediaFile(f"{key}.{table.part_names[place]}", contents[place], sizes[place])
+
+
+def _fits(patterns: str, name: str) -> bool:
+    lowered = name.lower()
+    return any(fnmatchcase(lowered, pattern.lower()) for pattern in patterns.split(","))
+
+
+def _metadata(kind: str, media: MediaBytes, exact: bool) -> MediaMetadata | None:
+    if kind == "av":
+        return read_av_header(media, exact=exact)
+    metadata = read_image_header(media)
+    if metadata is not None and exact:
+        decode_image(media.read(0, media.size_bytes), DecodeOptions())
+    return metadata
+
+
+def _is_cut(media: MediaBytes, format_name: str) -> bool:
+    """Whether the end of an image is evidently missing."""
+    if format_name == "WEBP":
+        return int.from_bytes(media.read(4, 4), "little") + 8 > media.size_bytes
+    end = _ENDS.get(format_name)
+    return end is not None and end not in _tail(media)
+
+
+def _tail(media: MediaBytes) -> bytes:
+    """The last bytes of a file; with those before them where they are read already."""
+    if media.size_bytes <= len(media.head):
+        return media.head[-_TAIL_BYTES:]
+    start_bytes = max(len(media.head), media.size_bytes - _TAIL_BYTES)
+    return media.head[-_TAIL_BYTES:] + media.read(start_bytes, _TAIL_BYTES)

@@ -1,0 +1,325 @@
+"""Media metadata: what the headers of images, sounds and films say, kept in `.nv-meta/index.sqlite`.
+
+For a folder of files, and for the members of prepared tars, whose samples stay as they are. A run reads new and changed
+files alone: a side file knows size and time of those that were looked at. Rows are those of all filters that ever ran,
+and rows of files that are gone go. The new index is made beside the old one and takes its place at once, so a run that
+is killed leaves the old one; the next run makes the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from penstock._regular import open_regular
+from penstock._secrets import redacted_repr
+from penstock.abc import Store
+from penstock.errors import ConfigError, NotFound
+from penstock.executors import make_executor
+from penstock.formats.samples import media_index
+from penstock.formats.samples.folder.files import INDEX, is_text, list_files
+from penstock.formats.samples.media_index import MediaFilter, MediaRow
+from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
+from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
+from penstock.prepare.media.seen import Seen, Stamp, open_seen, seen_path, write_seen
+from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed_data
+from penstock.store.resolve import resolve_dataset
+from penstock.store.side_file import file_binding
+
+Progress = Callable[[int, int], None]
+"""Told how many files are done, and of how many."""
+
+_FILES_A_TASK = 500
+_WORTH_A_WORKER = 2000
+_MOST_WORKERS = 16
+_BLOCK_BYTES = 1 << 22
+_EPOCH = "1970-01-01 00:00:00"
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class MediaSummary:
+    """What a run did.
+
+    Attributes:
+        path: the dataset's folder.
+        num_files: files, or members of tars, that its filters choose.
+        num_read: how many of them were read in this run; the others were known.
+        num_rows: rows of the index now.
+        problems: files that can't be read or seem to be cut short, of those that were read.
+    """
+
+    path: str
+    num_files: int
+    num_read: int
+    num_rows: int
+    problems: tuple[MediaProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Ranges of one or several files: `(path, its members)`."""
+
+    store: Store
+    files: tuple[tuple[str, tuple[MediaFile, ...]], ...]
+    filters: tuple[MediaFilter, ...]
+    exact: bool
+
+    @property
+    def num_files(self) -> int:
+        return sum(len(members) for _, members in self.files)
+
+
+def prepare_media(
+    path: str | os.PathLike[str],
+    *,
+    by: str = "extension",
+    patterns: str | Iterable[str] | None = None,
+    workers: int | None = None,
+    exact: bool = False,
+    follow_links: bool = False,
+    progress: Progress | None = None,
+) -> MediaSummary:
+    """Make or renew the media index of a folder of files, or of a prepared WebDataset.
+
+    Args:
+        path: the folder.
+        by: `"extension"`, `"glob"` or `"header"`: which files are looked at.
+        patterns: of `"glob"`, such as `"*.jpg,*.png"`.
+        workers: processes; by default one for each 2,000 files, but no more than cores.
+        exact: decode images and sound, and count, instead of believing headers.
+        follow_links: read files through links that lead out of the dataset's folder.
+        progress: told what is done.
+
+    Memory: about 500 bytes a file.
+
+    Raises:
+        NotFound: no such folder, or a WebDataset without an index of its samples.
+        ConfigError: no file that the filter would choose, or a filter that can't be.
+        PrepareError: a worker was killed, or somebody else writes into this dataset.
+    """
+    chosen = media_filter(by, patterns)
+    store, given = resolve_dataset(path, follow_links=follow_links)
+    root = given.rstrip("/") or given
+    if not store.is_folder(root):
+        raise NotFound("no such folder", path=root, hint="Check the path")
+    is_tars = any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML))
+    index = f"{root}/{INDEX}"
+    if is_tars and not store.exists(index):
+        raise NotFound("no index of the samples", path=index, hint=f"Make it: `penstock prepare {root}`")
+    with claimed_data(store, root), tempfile.TemporaryDirectory() as scratch:
+        run = _Run(store, root, index, scratch, chosen, exact)
+        filters = (*(one for one, _ in run.filters), chosen)
+        units = run.tar_units() if is_tars else run.folder_units()
+        known = run.unchanged(units, filters)
+        tasks = list(_tasks(store, [unit for unit in units if unit.name not in known], filters, exact))
+        done = _results(tasks, workers, progress)
+        return run.finish(units, known, filters, done, is_tars=is_tars)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What changes as a whole: a file of a folder, or a tar. `files` are looked at in it."""
+
+    name: str
+    path: str
+    stamp: Stamp
+    files: tuple[MediaFile, ...]
+
+
+class _Run:
+    """One run: the old index and what is known of its files, and the new one in `scratch`."""
+
+    def __init__(self, store: Store, root: str, index: str, scratch: str, chosen: MediaFilter, exact: bool) -> None:
+        self._store, self._root, self._index, self._exact = store, root, index, exact
+        self._chosen = chosen
+        self._new = os.path.join(scratch, "index.sqlite")
+        self._has_old = store.exists(index)
+        self.filters: list[tuple[MediaFilter, str]] = []
+        self._seen: Seen = Seen({}, (), False)
+        if self._has_old:
+            with closing(media_index.connect_media(store, index)) as old:
+                self.filters = media_index.read_filters(old, path=index)
+            self._seen = open_seen(store, index, file_binding(store, index))
+
+    def folder_units(self) -> list[_Unit]:
+        """Each file of the folder as one."""
+        units: list[_Unit] = []
+        for name in list_files(self._store, self._root):
+            if is_text(name):
+                path = f"{self._root}/{name}"
+                stamp = _stamp(self._store, path)
+                units.append(_Unit(name, path, stamp, (MediaFile(name, 0, stamp[0]),)))
+        return units
+
+    def tar_units(self) -> list[_Unit]:
+        """Each tar as one, with its members by the index of its samples."""
+        names = list(read_info(self._store, self._root).counts)
+        query = (
+            "SELECT p.tar_file_id, s.sample_key || '.' || p.part_name, p.content_byte_offset, p.content_byte_size "
+            "FROM sample_parts p JOIN samples s ON s.tar_file_id = p.tar_file_id AND s.sample_index = p.sample_index "
+            "ORDER BY p.tar_file_id, p.content_byte_offset"
+        )
+        members: list[list[MediaFile]] = [[] for _ in names]
+        try:
+            with system_errors(self._index), closing(connect(self._store, self._index)) as old:
+                for number, name, start_bytes, size_bytes in old.execute(query):
+                    members[number].append(MediaFile(name, start_bytes, size_bytes))
+        except (sqlite3.Error, IndexError, TypeError) as error:
+            hint = f"Make it again: `penstock prepare --tar-index-only {self._root}`"
+            raise NotFound("no index of the samples' parts", path=self._index, found=str(error), hint=hint) from None
+        units: list[_Unit] = []
+        for name, files in zip(names, members, strict=True):
+            path = f"{self._root}/{name}"
+            stamp = _stamp(self._store, path)
+            inside = (file for file in files if file.start_bytes + file.size_bytes <= stamp[0])
+            units.append(_Unit(name, path, stamp, tuple(inside)))
+        return units
+
+    def unchanged(self, units: Sequence[_Unit], filters: Sequence[MediaFilter]) -> frozenset[str]:
+        """Units that an earlier run looked at in the same way, and that are the same since."""
+        seen = self._seen
+        if not set(filters) <= set(seen.filters) or (self._exact and not seen.exact):
+            return frozenset()
+        return frozenset(unit.name for unit in units if seen.stamps.get(unit.name) == unit.stamp)
+
+    def finish(
+        self,
+        units: Sequence[_Unit],
+        known: frozenset[str],
+        filters: Sequence[MediaFilter],
+        done: Iterable[list[MediaRow | MediaProblem]],
+        *,
+        is_tars: bool,
+    ) -> MediaSummary:
+        """Make the new index of what was read and what is known, and put it in place."""
+        counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
+        if not sum(counts.values()):
+            hint = "Choose others: by header, or by glob with patterns"
+            raise ConfigError(
+                "no file that could be media", path=self._root, found=f"{len(units)} looked at", hint=hint
+            )
+        problems: list[MediaProblem] = []
+        if is_tars:
+            _copy(self._store, self._index, self._new)
+        with system_errors(self._new), closing(connect_to_write(self._new)) as new:
+            # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
+            for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
+                new.execute(f"PRAGMA {pragma}").fetchall()
+            new.execute("BEGIN")
+            media_index.create_tables(new)
+            kept = {file.name for unit in units if unit.name in known for file in unit.files}
+            self._put_known(new, kept, is_tars)
+            for found in done:
+                media_index.put_rows(new, (one for one in found if isinstance(one, MediaRow)))
+                problems += [one for one in found if isinstance(one, MediaProblem)]
+            media_index.add_filters(new, [*self.filters, (self._chosen, _newest(units))])
+            num_rows = int(new.execute("SELECT COUNT(entry_key) FROM media_metadata").fetchone()[0])
+            new.execute("COMMIT")
+        self._publish(Seen({unit.name: unit.stamp for unit in units}, tuple(filters), self._exact))
+        num_read = sum(count for name, count in counts.items() if name not in known)
+        return MediaSummary(self._root, sum(counts.values()), num_read, num_rows, tuple(problems))
+
+    def _put_known(self, new: sqlite3.Connection, kept: set[str], is_tars: bool) -> None:
+        """Rows of files that were not read again; all others go."""
+        if is_tars:
+            rows: list[tuple[str]] = new.execute("SELECT entry_key FROM media_metadata").fetchall()
+            gone = [row for row in rows if row[0] not in kept]
+            new.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
+        elif self._has_old:
+            with closing(media_index.connect_media(self._store, self._index)) as old:
+                rows_of_old = media_index.read_rows(old, path=self._index)
+                media_index.put_rows(new, (row for row in rows_of_old if row.name in kept))
+
+    def _publish(self, seen: Seen) -> None:
+        index = self._store.stage(self._index, overwrite=True)
+        side = None
+        try:
+            index.append_file(self._new)
+            side = self._store.stage(seen_path(self._index), overwrite=True)
+            side.write(write_seen(seen, file_binding(LocalStore(), self._new)))
+            # The index first: without its side file the next run only reads more than it had to.
+            self._store.commit([index, side])
+        except BaseException:
+            index.abort()
+            if side is not None:
+                side.abort()
+            raise
+
+
+# --- work ----------------------------------------------------------------------------------------------------------
+
+
+def _tasks(store: Store, units: Iterable[_Unit], filters: Sequence[MediaFilter], exact: bool) -> Iterator[_Task]:
+    """Runs of about 500 files."""
+    waiting: list[tuple[str, tuple[MediaFile, ...]]] = []
+    count = 0
+    for unit in units:
+        files = [file for file in unit.files if may_hold(filters, file.name)]
+        for first in range(0, len(files), _FILES_A_TASK):
+            some = tuple(files[first : first + _FILES_A_TASK])
+            waiting.append((unit.path, some))
+            count += len(some)
+            if count >= _FILES_A_TASK:
+                yield _Task(store, tuple(waiting), tuple(filters), exact)
+                waiting, count = [], 0
+    if waiting:
+        yield _Task(store, tuple(waiting), tuple(filters), exact)
+
+
+def _work(task: _Task) -> list[MediaRow | MediaProblem]:
+    """The rows of one task; runs in a worker."""
+    return [
+        found
+        for path, files in task.files
+        for found in read_rows(task.store, path, files, task.filters, exact=task.exact)
+    ]
+
+
+def _results(
+    tasks: Sequence[_Task], workers: int | None, progress: Progress | None
+) -> Iterator[list[MediaRow | MediaProblem]]:
+    total = sum(task.num_files for task in tasks)
+    if workers is None:
+        workers = max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, total // _WORTH_A_WORKER))
+    done = 0
+    with make_executor("inline" if workers == 1 else "processes", workers, preload=[__name__]) as executor:
+        for task, found in zip(tasks, executor.map(_work, tasks), strict=True):
+            done += task.num_files
+            if progress is not None:
+                progress(done, total)
+            yield found
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def _stamp(store: Store, path: str) -> Stamp:
+    """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
+    if isinstance(store, LocalStore):
+        status = os.stat(store.real_path(path))
+        return status.st_size, status.st_mtime_ns
+    return store.size(path), -1
+
+
+def _newest(units: Sequence[_Unit]) -> str:
+    """When the newest file was changed, as sqlite writes it: the same for the same data."""
+    newest_ns = max((unit.stamp[1] for unit in units), default=-1)
+    return _EPOCH if newest_ns < 0 else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_ns // 10**9))
+
+
+def _copy(store: Store, path: str, local: str) -> None:
+    with open(local, "wb") as file:
+        if isinstance(store, LocalStore):
+            with open_regular(store.real_path(path)) as source:
+                shutil.copyfileobj(source, file, _BLOCK_BYTES)
+        else:
+            file.write(store.get(path))

@@ -1,0 +1,260 @@
+"""Who turns text into ids: gigatoken, which is fast, or the tokenizer's own library, which is the reference.
+
+gigatoken's `encode` leaves post-processors out, so what a post-processor puts around every text is put there here.
+Whether the two agree is looked at in every run: on text of the input, on odd texts, and around added tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+from penstock.prepare.tokens.sp_model import gigatoken_json, load_sentencepiece, special_pieces
+from penstock.prepare.tokens.tiktoken_ranks import GIGATOKEN_NAMES, load_encoding
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer_json import no_panics
+from penstock.types import IntArray
+
+EngineName = Literal["gigatoken", "tokenizers", "sentencepiece", "tiktoken"]
+
+Encoded = tuple[NDArray[np.uint32], IntArray]
+"""`(ids, lengths)`: uint32[n] of all texts one after another, int64[k] ids of each."""
+
+ODD_TEXTS = (
+    *(
+        "",
+        " ",
+        "a",
+        " lead",
+        "trail ",
+        "  double  spaces  ",
+        "\n\n\n",
+        "\t\ta\r\nb\rc",
+        " \n ",
+        "x\u00a0y\u2003z\u3000w",
+    ),
+    *("don't we've I'LL you'Re 'tis", "camelCase snake_case kebab-case", "3.14 1,000,000 12345678901234567890 ١٢٣ ½²"),
+    *(
+        "()[]{}!!!???...",
+        "http://a.b/c?d=e&f#g",
+        "e\u0301 \u00e9 ﬁ ß İ ǅ",
+        "日本語テキスト。中文 한국어 가각",
+        "नमस्ते ไทย עברית العربية",
+    ),
+    *(
+        "😀👨\u200d👩\u200d👧🏽 ❤\ufe0f",
+        "\u0000a\u0001b\u007f",
+        "\ufeffbom\u200b\u2028\u2029",
+        "\U0010ffff\uffff\ud7ff\ue000",
+    ),
+    *("a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
+)
+"""Texts at which tokenizers are known to part ways."""
+
+_ADDED_TOKENS = 256
+_ONE_BY_ONE_TEXTS = 50_000
+"""From so many texts on, batches are worth the import of awkward, in whose arrays gigatoken hands them over."""
+
+
+class Engine(Protocol):
+    """Encodes texts as the tokenizer's own library does."""
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        ...
+
+
+class Reference(Engine, Protocol):
+    """The tokenizer's own library."""
+
+    def added_tokens(self) -> list[str]:
+        """Tokens that are more than pieces of words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A text that two engines encode differently."""
+
+    text: str
+    found: list[int]
+    expected: list[int]
+
+    def __str__(self) -> str:
+        place = next(
+            (i for i, pair in enumerate(zip(self.found, self.expected, strict=False)) if pair[0] != pair[1]),
+            min(len(self.found), len(self.expected)),
+        )
+        start = max(0, place - 2)
+        return (
+            f"at token {place} of {self.text[:60]!r}: "
+            f"{self.found[start : place + 4]} instead of {self.expected[start : place + 4]}"
+        )
+
+
+class TokenizersEngine:
+    """The `tokenizers` package.
+
+    Args:
+        spec: what to encode with.
+        tokenizer: the same as a `tokenizers.Tokenizer`, where it is loaded already.
+    """
+
+    def __init__(self, spec: TokenizerSpec, tokenizer: Any = None) -> None:
+        self._tokenizer = spec.load() if tokenizer is None else tokenizer
+        self._special_tokens = spec.special_tokens
+        self._path = spec.path
+
+    def added_tokens(self) -> list[str]:
+        """Tokens beside the base vocabulary, by id."""
+        return [token.content for _, token in sorted(self._tokenizer.get_added_tokens_decoder().items())]
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        with no_panics("this tokenizer fails on a text", self._path):
+            found = self._tokenizer.encode_batch_fast(
+                [text.decode() for text in texts], add_special_tokens=self._special_tokens
+            )
+        return _joined([one.ids for one in found])
+
+
+class SentencePieceEngine:
+    """The `sentencepiece` package."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._processor = load_sentencepiece(spec)
+
+    def added_tokens(self) -> list[str]:
+        """Control and unknown pieces, by id."""
+        return special_pieces(self._spec)
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        return _joined(self._processor.Encode([text.decode() for text in texts], out_type=int, num_threads=1))
+
+
+class TiktokenEngine:
+    """The `tiktoken` package; special tokens in a text are plain text."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._encoding = load_encoding(spec)
+
+    def added_tokens(self) -> list[str]:
+        """The EOS token."""
+        return [self._spec.eos]
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        return _joined([self._encoding.encode_ordinary(text.decode()) for text in texts])
+
+
+def _joined(found: Sequence[Sequence[int]]) -> Encoded:
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    ids = np.empty(int(lengths.sum()), np.uint32)
+    place = 0
+    for one in found:
+        ids[place : place + len(one)] = one
+        place += len(one)
+    return ids, lengths
+
+
+def make_reference(spec: TokenizerSpec, tokenizer: Any = None) -> Reference:
+    """The engine of a tokenizer's own library; `tokenizer` as for `TokenizersEngine`."""
+    if spec.kind == "sentencepiece":
+        return SentencePieceEngine(spec)
+    return TiktokenEngine(spec) if spec.kind == "tiktoken" else TokenizersEngine(spec, tokenizer)
+
+
+class GigatokenEngine:
+    """The gigatoken package, on the calling thread."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        if spec.kind == "tokenizers" and spec.split_special_tokens:
+            raise ValueError("special tokens in a text are to be split, which gigatoken does not do")
+        if spec.around is None:
+            raise ValueError("its post-processor does more than put tokens around a text")
+        self._around = spec.around
+        self._tokenizer = _load_gigatoken(spec)
+        self._encoded_texts = 0
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Ids of UTF-8 texts."""
+        if not texts:
+            return np.empty(0, np.uint32), np.empty(0, np.int64)
+        self._encoded_texts += len(texts)
+        encode = self._batch if self._encoded_texts > _ONE_BY_ONE_TEXTS else self._one_by_one
+        return _put_around(*encode(texts), *self._around)
+
+    def _one_by_one(self, texts: Sequence[bytes]) -> Encoded:
+        encode = self._tokenizer.encode
+        found = [encode(text) for text in texts]
+        ids = found[0] if len(found) == 1 else np.concatenate(found)  # one long document is not copied
+        return ids, np.fromiter(map(len, found), np.int64, len(found))
+
+    def _batch(self, texts: Sequence[bytes]) -> Encoded:
+        layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], np.diff(offsets)
+
+
+def _load_gigatoken(spec: TokenizerSpec) -> Any:
+    make = require("gigatoken", extra="tokenize").Tokenizer
+    if spec.kind == "tiktoken":
+        name = spec.pretokenizer or ""
+        return make.from_tiktoken(spec.path, pretokenizer=GIGATOKEN_NAMES.get(name, name), special_tokens={})
+    return make.from_json(gigatoken_json(spec.json) if spec.kind == "sentencepiece" else spec.json)
+
+
+def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:
+    """The same texts with `prefix` before and `suffix` after each."""
+    if not prefix and not suffix:
+        return ids, lengths
+    stops = np.cumsum(lengths)
+    places = np.stack([stops - lengths] * len(prefix) + [stops] * len(suffix), axis=1).reshape(-1)
+    return np.insert(ids, places, np.tile([*prefix, *suffix], len(lengths))), lengths + len(prefix) + len(suffix)
+
+
+@functools.lru_cache(maxsize=2)
+def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
+    """The engine of this process for a tokenizer; loaded once."""
+    return GigatokenEngine(spec) if name == "gigatoken" else make_reference(spec)
+
+
+def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:
+    """What gigatoken makes of some texts, or why it can't."""
+    try:
+        return load_engine("gigatoken", spec).encode(texts)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def odd_texts(added_tokens: Sequence[str]) -> list[bytes]:
+    """Texts to compare that the input may lack: odd characters, and each added token in several surroundings."""
+    around = ("{}", "x{}y", " {} ", "x {}\n{}{} y")
+    texts = [*ODD_TEXTS, *(form.replace("{}", token) for token in added_tokens[:_ADDED_TOKENS] for form in around)]
+    return [text.encode(errors="replace") for text in texts]
+
+
+def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -> Difference | None:
+    """The first text whose ids differ."""
+    if np.array_equal(found[1], expected[1]) and np.array_equal(found[0], expected[0]):
+        return None
+    for text, one, other in zip(texts, _split(found), _split(expected), strict=True):
+        if one != other:
+            return Difference(text.decode(), one, other)
+    return None
+
+
+def _split(encoded: Encoded) -> list[list[int]]:
+    ids, lengths = encoded
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if len(lengths) else []

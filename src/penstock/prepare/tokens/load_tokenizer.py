@@ -1,0 +1,72 @@
+"""What a `--tokenizer` names: a tokenizer.json or its folder, a SentencePiece model, or a tiktoken rank file."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.errors import ConfigError
+from penstock.prepare.tokens.engines import Reference, make_reference
+from penstock.prepare.tokens.sp_model import sentencepiece_spec
+from penstock.prepare.tokens.tiktoken_ranks import is_rank_file, tiktoken_spec
+from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec, read_config
+from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute, local_path
+
+_MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
+_SUFFIXES = (".model", ".tiktoken")
+
+
+def load_tokenizer(
+    given: str | os.PathLike[str],
+    store: LocalStore,
+    *,
+    eos: str | None = None,
+    special_tokens: bool = True,
+    pretokenizer: str | None = None,
+) -> tuple[TokenizerSpec, Reference]:
+    """The tokenizer at a path, and its own library's encoder. What a file is, is told by its content.
+
+    Args:
+        given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file.
+        store: where it is.
+        eos: token that ends a document; by default the tokenizer's own.
+        special_tokens: whether a post-processor adds its special tokens.
+        pretokenizer: how a tiktoken file's text is split; see `penstock.prepare.tokens.tiktoken_ranks`.
+
+    Raises:
+        NotFound: nothing is there.
+        Corrupt: a file of the tokenizer is damaged.
+        ConfigError: an option does not fit the tokenizer, or no EOS is known.
+        MissingExtra: its library is not installed.
+    """
+    path = absolute(local_path(given, "a tokenizer"))
+    file = _model_in(store, path) if store.is_folder(path) else path
+    data = store.get(file) if file is not None else b"{"
+    is_ranks = is_rank_file(data)
+    if pretokenizer is not None and not is_ranks:
+        raise ConfigError("only tiktoken files take a pretokenizer", path=path, found=pretokenizer)
+    if file is None or _is_json(data, file):
+        spec, tokenizer = load_spec(given, store, eos=eos, special_tokens=special_tokens)
+        return spec, make_reference(spec, tokenizer)
+    if is_ranks:
+        config = read_config(store, os.path.join(os.path.dirname(file), "tokenizer_config.json"))
+        spec = tiktoken_spec(data, file, eos=eos, pretokenizer=pretokenizer, config=config)
+    else:
+        spec = sentencepiece_spec(data, file, eos=eos)
+    return spec, make_reference(spec)
+
+
+def _is_json(data: bytes, file: str) -> bool:
+    """Whether a file is to be read as a tokenizer.json; so is a damaged one, for its error."""
+    return data.lstrip()[:1] == b"{" or not (file.endswith(_SUFFIXES) or is_rank_file(data))
+
+
+def _model_in(store: LocalStore, folder: str) -> str | None:
+    """The model file of a folder without a `tokenizer.json`."""
+    if store.exists(os.path.join(folder, "tokenizer.json")):
+        return None
+    for name in _MODELS:
+        if store.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    found = sorted(name for name in os.listdir(folder) if name.endswith(_SUFFIXES))
+    return os.path.join(folder, found[0]) if len(found) == 1 else None

@@ -1,0 +1,87 @@
+"""Who encodes in this run: gigatoken where the tokenizer's own library confirms it, else that library itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from penstock._secrets import logger
+from penstock.errors import ConfigError, PrepareError
+from penstock.executors import InlineExecutor, ProcessExecutor
+from penstock.prepare.tokens.engines import (
+    Encoded,
+    EngineName,
+    Reference,
+    find_difference,
+    odd_texts,
+    try_gigatoken,
+)
+from penstock.prepare.tokens.parts import PartMeta
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+
+EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
+
+_log = logger()
+
+
+def choose_engine(
+    asked: EngineChoice,
+    spec: TokenizerSpec,
+    reference: Reference,
+    texts: Sequence[bytes],
+    executor: InlineExecutor | ProcessExecutor,
+) -> tuple[EngineName, str | None]:
+    """`(engine, why not gigatoken)`, after both encoded a sample of the input and odd texts.
+
+    Args:
+        asked: the user's choice; `"tokenizers"` is the tokenizer's own library; `"auto"` falls back to it and says so.
+        spec: the tokenizer.
+        reference: the same, loaded.
+        texts: UTF-8 texts of the input.
+        executor: gigatoken is loaded in its first worker, and so for all.
+
+    Raises:
+        ConfigError: gigatoken was asked for by name, and can't.
+    """
+    if asked == "tokenizers":
+        return spec.kind, None
+    sample = [*texts, *odd_texts(reference.added_tokens())]
+    begun = executor.begin(functools.partial(try_gigatoken, spec), sample)
+    expected = reference.encode(sample)
+    reason = _objection(sample, begun(), expected)
+    if reason is None:
+        return "gigatoken", None
+    if asked == "gigatoken":
+        raise ConfigError(
+            f"gigatoken can't be used with this tokenizer: {reason}",
+            path=spec.path,
+            hint=f"Leave the choice open (--engine auto), which falls back to {spec.kind}",
+        )
+    _log.warning("%s: encoding with %s, which is slower: %s", spec.path, spec.kind, reason)
+    return spec.kind, reason
+
+
+def check_probes(reference: Reference, meta: PartMeta, path: str) -> None:
+    """Raise `PrepareError` where the reference gives the texts that a part remembers other ids."""
+    if not meta.probes:
+        return
+    texts = [probe.text.encode() for probe in meta.probes]
+    lengths = np.array([len(probe.ids) for probe in meta.probes], np.int64)
+    ids = np.array([token for probe in meta.probes for token in probe.ids], np.uint32)
+    difference = find_difference(texts, (ids, lengths), reference.encode(texts))
+    if difference is not None:
+        raise PrepareError(
+            f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
+            path=path,
+            hint="Encode all of it with the reference: --engine tokenizers --restart",
+        )
+
+
+def _objection(sample: Sequence[bytes], found: Encoded | str, expected: Encoded) -> str | None:
+    if isinstance(found, str):
+        return f"gigatoken can't take it ({found})"
+    difference = find_difference(sample, found, expected)
+    return None if difference is None else f"gigatoken differs {difference}"

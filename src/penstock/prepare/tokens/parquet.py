@@ -1,0 +1,106 @@
+"""Parquet files as input: each row becomes a line of JSON, with the columns that are asked for as its keys.
+
+So fields, joined fields and jq patterns mean the same as for JSONL. A row group is one task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import msgspec
+
+from penstock._optional import require
+from penstock.errors import ConfigError, Corrupt
+from penstock.prepare.tokens.select import Selection
+
+MAGIC = b"PAR1"
+
+_BATCH_ROWS = 512
+_SHOWN = 12
+
+
+def row_groups(path: str) -> list[tuple[int, int]]:
+    """`(start, stop)` in bytes of each row group, as if they lay one after another; only the sizes are certain.
+
+    Raises:
+        Corrupt: the file is damaged.
+    """
+    with _opened(path) as file:
+        metadata = file.metadata
+        sizes = [_size_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
+    return list(itertools.pairwise(itertools.accumulate(sizes, initial=0)))
+
+
+def require_columns(path: str, selection: Selection) -> None:
+    """Raise `ConfigError` where a column that is asked for is not there, or can't hold text.
+
+    Raises:
+        Corrupt: the file is damaged.
+        MissingExtra: pyarrow is not installed.
+    """
+    keys = selection.top_keys()
+    if keys is None:
+        return
+    with _opened(path) as file:
+        schema = file.schema_arrow
+        for key in keys:
+            if key not in schema.names:
+                names = ", ".join(schema.names[:_SHOWN]) + (", …" if len(schema.names) > _SHOWN else "")
+                raise ConfigError(
+                    f"no column {key!r}", path=path, expected=names, hint="Name one with field= (--field)"
+                )
+            if "binary" in str(schema.field(key).type):
+                raise ConfigError(
+                    f"the column {key!r} is not text", path=path, found=str(schema.field(key).type), expected="string"
+                )
+
+
+def row_lines(path: str, group: int, start_bytes: int, selection: Selection) -> Iterator[tuple[int, bytes]]:
+    """`(offset, lines)` of a row group: 512 rows at a time, as JSON. Memory: a few times these, and a column's page.
+
+    Args:
+        path: the file.
+        group: number of the row group.
+        start_bytes: where its lines are said to begin.
+        selection: tells the columns; all but binary ones where it may look at any.
+
+    Raises:
+        Corrupt: the file is damaged.
+    """
+    with _opened(path) as file:
+        keys = selection.top_keys()
+        if keys is None:
+            keys = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
+        encode = msgspec.json.Encoder().encode_lines
+        batches = file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], columns=keys, use_threads=False)
+        for batch in batches:
+            lines = encode(batch.to_pylist())
+            yield start_bytes, lines
+            start_bytes += len(lines)
+
+
+def _size_bytes(group: Any) -> int:
+    return sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Generator[Any]:
+    """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
+    pyarrow = require("pyarrow", extra="parquet")
+    parquet = require("pyarrow.parquet", extra="parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str, error: Exception) -> Corrupt:
+    return Corrupt("the Parquet file is damaged", path=path, found=str(error).partition("\n")[0], hint="Copy it again")

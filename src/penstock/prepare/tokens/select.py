@@ -1,0 +1,223 @@
+"""Which text of a line is the document: one field, several joined, what a jq program gives, or the line itself.
+
+A jq pattern that is a plain path, such as `.text`, `.a.b`, `.["x"]` or `.a[0]`, is read like a field, without jq.
+All others go through the `jq` package, which is about ten times slower; its first output counts, as in Modalities.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from penstock._optional import require
+from penstock.errors import ConfigError
+from penstock.prepare.tokens.documents import KINDS, Path, TextReader, Texts, encode_text, json_fault, parse_field
+
+Unit = Literal["json", "line", "file"]
+
+DEFAULT_JOIN = "\n\n"
+
+_STEP = re.compile(r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\.?\["(?P<key>[^"\\]*)"\]|\.?\[(?P<index>-?\d{1,9})\]')
+
+
+class Reader(Protocol):
+    """Blocks of an input → texts."""
+
+    def read(self, block: bytes) -> Texts:
+        """Texts of a run of whole lines."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    r"""What of an input is a document; see `select`.
+
+    Attributes:
+        fields: as `parse_field` takes them; joined by `join` where there are several.
+        join: text between two fields.
+        jq: a jq program instead of fields.
+        unit: `"json"` lines; `"line"`, each line as it is; `"file"`, all of a file.
+    """
+
+    fields: tuple[str, ...] = ("text",)
+    join: str = DEFAULT_JOIN
+    jq: str | None = None
+    unit: Unit = "json"
+
+    def options(self) -> dict[str, Any]:
+        """What it was made from, by the names of the command line; defaults are left out."""
+        found: dict[str, Any] = {}
+        if self.unit != "json":
+            found["--text-per"] = self.unit
+        elif self.jq is not None:
+            found["--jq"] = self.jq
+        else:
+            found["--field"] = self.fields[0] if len(self.fields) == 1 else list(self.fields)
+            if len(self.fields) > 1 and self.join != DEFAULT_JOIN:
+                found["--join"] = self.join
+        return found
+
+    def top_keys(self) -> list[str] | None:
+        """The keys of a line that are looked at; None where it may be any."""
+        if self.jq is None:
+            return list(dict.fromkeys(parse_field(field)[0] for field in self.fields))
+        path = compile_path(self.jq)
+        return [path[0]] if path is not None and isinstance(path[0], str) else None
+
+
+def select(
+    field: str | Sequence[str] | None = None,
+    join: str = DEFAULT_JOIN,
+    jq: str | None = None,
+    unit: Unit = "json",
+) -> Selection:
+    """A checked `Selection`.
+
+    Args:
+        field: one field or several, `"text"` by default; dots lead into objects.
+        join: text between several.
+        jq: a jq program instead; a plain path needs no jq package.
+        unit: see `Selection`.
+
+    Raises:
+        ConfigError: no such field or program can be, or more than one thing is selected.
+        MissingExtra: the program needs the `jq` package, which is not installed.
+    """
+    if (field is not None) + (jq is not None) + (unit != "json") > 1:
+        raise ConfigError(
+            "a field, a jq pattern and plain text exclude each other", hint="Give one of --field, --jq, --text-per"
+        )
+    fields = ("text",) if field is None else (field,) if isinstance(field, str) else tuple(field)
+    if not fields:
+        raise ConfigError("no field is named", hint="Name one with field= (--field)")
+    for one in fields:
+        parse_field(one)
+    if jq is not None and compile_path(jq) is None:
+        _compile(jq)
+    return Selection(fields, join, jq, unit)
+
+
+def make_reader(selection: Selection | str) -> Reader:
+    """What reads a selection; a text is the name of one field."""
+    if isinstance(selection, str):
+        return TextReader(selection)
+    if selection.unit == "line":
+        return LineReader()
+    if selection.unit == "file":
+        return FileReader()
+    if selection.jq is None:
+        return TextReader(*selection.fields, join=selection.join)
+    path = compile_path(selection.jq)
+    return JqReader(selection.jq) if path is None else TextReader(paths=(path,))
+
+
+def compile_path(pattern: str) -> Path | None:
+    """The steps of a jq pattern that is a plain path: keys and list indexes; None for any other.
+
+    `.a["b c"][0]` → `("a", "b c", 0)`.
+    """
+    pattern = pattern.strip()
+    steps: list[str | int] = []
+    place = 0
+    while place < len(pattern):
+        found = _STEP.match(pattern, place)
+        if found is None or (place == 0 and not pattern.startswith(".")):
+            return None
+        name = found["name"] if found["name"] is not None else found["key"]
+        steps.append(int(found["index"]) if name is None else name)
+        place = found.end()
+    return tuple(steps) or None
+
+
+class JqReader:
+    """The first output of a jq program for each line, which has to be text. Memory: what jq builds of a line.
+
+    A line must be JSON by Python's rules and by jq's: jq refuses lone surrogates, for one.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._program = _compile(pattern)
+
+    def read(self, block: bytes) -> Texts:
+        """Texts of a run of whole lines."""
+        return read_lines(block, self._text_of)
+
+    def _text_of(self, line: bytes) -> bytes | str:
+        fault = json_fault(line)
+        if fault is not None:
+            return fault
+        try:
+            found = self._program.input_text(line.decode("utf-8-sig")).first()
+        except StopIteration:
+            return f"jq {self._pattern!r} gives nothing"
+        except (ValueError, RecursionError) as error:
+            return f"jq {self._pattern!r} fails: {error}"
+        if not isinstance(found, str):
+            return f"jq {self._pattern!r} gives {KINDS[type(found)]}, not text"
+        return encode_text(found, f"what jq {self._pattern!r} gives")
+
+
+class LineReader:
+    r"""Plain text, a document a line. Blank lines are none; the `\r` of a `\r\n` is left out."""
+
+    def read(self, block: bytes) -> Texts:
+        """Texts of a run of whole lines."""
+        return read_lines(block, _plain_line)
+
+
+class FileReader:
+    """Plain text, a block a document. A byte order mark at the start is left out."""
+
+    def read(self, block: bytes) -> Texts:
+        """The text of a whole file."""
+        found = utf8_or_fault(block.removeprefix(b"\xef\xbb\xbf"))
+        if isinstance(found, str):
+            return Texts([], [], {0: found}, [block])
+        return Texts([found], None, {}, [block])
+
+
+def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> Texts:
+    """Each line by itself: `text_of` gives its text, why there is none, or None for a line that is no document."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    texts: list[bytes] = []
+    places: list[int] = []
+    faults: dict[int, str] = {}
+    for place, line in enumerate(lines):
+        found = text_of(line)
+        if isinstance(found, bytes):
+            texts.append(found)
+            places.append(place)
+        elif found is not None:
+            faults[place] = found
+    return Texts(texts, places, faults, lines)
+
+
+def utf8_or_fault(data: bytes) -> bytes | str:
+    """The same bytes, or why they are no text."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8, byte {error.start + 1}"
+    return data
+
+
+def _plain_line(line: bytes) -> bytes | str | None:
+    line = line.removesuffix(b"\r")
+    return utf8_or_fault(line) if line.strip() else None
+
+
+@functools.lru_cache(maxsize=8)
+def _compile(pattern: str) -> Any:
+    """A program of the `jq` package."""
+    try:
+        return require("jq", extra="jq").compile(pattern)
+    except ValueError as error:
+        raise ConfigError(
+            "this is no jq program", found=repr(pattern), expected="such as .text or .title + .body", hint=str(error)
+        ) from error

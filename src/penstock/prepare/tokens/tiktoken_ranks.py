@@ -1,0 +1,212 @@
+"""tiktoken rank files: lines of `base64-of-the-token rank`, encoded as tiktoken's `encode_ordinary` does.
+
+Such a file holds ranks and nothing else. How text is split first is known by the name of a published encoding
+(`cl100k_base.tiktoken`) or has to be named; it is never guessed. Special tokens are those of the encoding, and those
+that a `tokenizer_config.json` beside the file defines (`added_tokens_decoder`). In a text they are plain text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import xxhash
+
+from penstock._optional import require
+from penstock.errors import ConfigError, Corrupt
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+
+_FIRST_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(\n|\Z)")
+_MOST_ID = (1 << 32) - 1
+
+_CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBERS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+
+PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        "cl100k": _CL100K.replace("NUMBERS", "{1,3}"),
+        "qwen2": _CL100K.replace("NUMBERS", ""),
+        "o200k": "|".join(
+            (
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SUFFIX}",
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SUFFIX}",
+                r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            )
+        ),
+    }
+)
+"""Name of a pretokenizer → the expression that splits a text before ranks are looked up."""
+
+GIGATOKEN_NAMES: Mapping[str, str] = MappingProxyType({"cl100k": "gpt4"})
+"""Pretokenizers that gigatoken has under another name."""
+
+_END = "<|endoftext|>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    pretokenizer: str
+    special_tokens: Mapping[str, int]
+
+
+_ENCODINGS: Mapping[str, _Encoding] = MappingProxyType(
+    {
+        "r50k_base": _Encoding("gpt2", {_END: 50256}),
+        "p50k_base": _Encoding("gpt2", {_END: 50256}),
+        "cl100k_base": _Encoding(
+            "cl100k",
+            {
+                _END: 100257,
+                "<|fim_prefix|>": 100258,
+                "<|fim_middle|>": 100259,
+                "<|fim_suffix|>": 100260,
+                "<|endofprompt|>": 100276,
+            },
+        ),
+        "o200k_base": _Encoding("o200k", {_END: 199999, "<|endofprompt|>": 200018}),
+    }
+)
+
+
+def is_rank_file(data: bytes) -> bool:
+    """Whether a file begins like a rank file."""
+    return _FIRST_LINE.match(data[:4096]) is not None
+
+
+def tiktoken_spec(
+    data: bytes, path: str, *, eos: str | None, pretokenizer: str | None, config: Mapping[str, Any]
+) -> TokenizerSpec:
+    """The spec of a rank file.
+
+    Args:
+        data: the file.
+        path: where it came from; its name may be that of a published encoding.
+        eos: special token that ends a document; by default the config's `eos_token`, else `<|endoftext|>`.
+        pretokenizer: a key of `PATTERNS`.
+        config: the `tokenizer_config.json` beside the file, or nothing.
+
+    Raises:
+        Corrupt: the file or the config is damaged.
+        ConfigError: the pretokenizer or the EOS is not known.
+    """
+    known = _ENCODINGS.get(os.path.splitext(os.path.basename(path))[0])
+    name = pretokenizer or (known.pretokenizer if known is not None else None)
+    if name not in PATTERNS:
+        raise ConfigError(
+            "no such pretokenizer" if name else "a rank file does not say how text is split before",
+            path=path,
+            found=name,
+            expected=" | ".join(PATTERNS),
+            hint="Name it with pretokenizer= (--pretokenizer): a wrong one gives wrong tokens without a word",
+        )
+    ranks = parse_ranks(data, path)
+    special = {**(known.special_tokens if known is not None else {}), **_added_tokens(config, path)}
+    taken = set(ranks.values())
+    for token, token_id in special.items():
+        if token_id in taken:
+            raise Corrupt("a special token has the id of another token", path=path, found=f"{token!r}: {token_id}")
+        taken.add(token_id)
+    eos = eos or _eos_of(config) or _END
+    if eos not in special:
+        raise ConfigError(
+            f"the EOS token {eos!r} is no special token of this encoding",
+            path=path,
+            expected=", ".join(map(repr, special)) or "none is known",
+            hint="Choose one with eos= (--eos), or define it in a tokenizer_config.json beside the file "
+            "(added_tokens_decoder)",
+        )
+    note = msgspec.json.encode([name, sorted(special.items())])
+    return TokenizerSpec(
+        name=os.path.basename(path),
+        path=path,
+        json=data,
+        digest=xxhash.xxh3_128_hexdigest(data + b"\0" + note),
+        vocab_size=len(ranks),
+        max_token_id=max(taken),
+        special_tokens=False,
+        around=((), ()),
+        split_special_tokens=True,
+        eos=eos,
+        eos_id=special[eos],
+        kind="tiktoken",
+        pretokenizer=name,
+    )
+
+
+def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
+    """Token → rank.
+
+    Raises:
+        Corrupt: a line is no token and rank, or a token or rank stands there twice.
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line:
+            continue
+        try:
+            text, rank_text = line.split()
+            token, rank = base64.b64decode(text, validate=True), int(rank_text)
+        except (ValueError, binascii.Error) as error:
+            raise _bad_line(path, number, str(error)) from error
+        if token in ranks or not token or not 0 <= rank <= _MOST_ID:
+            raise _bad_line(path, number, "a token that was there before, or a rank that can't be")
+        ranks[token] = rank
+    if len(set(ranks.values())) != len(ranks):
+        raise Corrupt("two tokens have one rank", path=path)
+    missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
+    if missing is not None:
+        raise Corrupt("a single byte has no rank, so not every text can be encoded", path=path, found=f"{missing:#04x}")
+    return ranks
+
+
+@functools.lru_cache(maxsize=2)
+def load_encoding(spec: TokenizerSpec) -> Any:
+    """A `tiktoken.Encoding`."""
+    tiktoken = require("tiktoken", extra="tokenize")
+    return tiktoken.Encoding(
+        spec.name,
+        pat_str=PATTERNS[spec.pretokenizer or ""],
+        mergeable_ranks=parse_ranks(spec.json, spec.path),
+        special_tokens={spec.eos: spec.eos_id},
+    )
+
+
+def _added_tokens(config: Mapping[str, Any], path: str) -> dict[str, int]:
+    found = config.get("added_tokens_decoder") or {}
+    try:
+        tokens = {str(fields["content"]): int(token_id) for token_id, fields in found.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Corrupt("added_tokens_decoder can't be understood", path=_config_path(path), found=str(error)) from error
+    for token, token_id in tokens.items():
+        if not 0 <= token_id <= _MOST_ID:
+            raise Corrupt("an id that can't be", path=_config_path(path), found=f"{token!r}: {token_id}")
+    return tokens
+
+
+def _eos_of(config: Mapping[str, Any]) -> str | None:
+    token = config.get("eos_token")
+    content: Any = token.get("content") if isinstance(token, Mapping) else token  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return content if isinstance(content, str) else None
+
+
+def _config_path(path: str) -> str:
+    return os.path.join(os.path.dirname(path), "tokenizer_config.json")
+
+
+def _bad_line(path: str, number: int, why: str) -> Corrupt:
+    return Corrupt(
+        f"line {number} is no token and rank", path=path, found=why, expected="base64 of the token, a space, its rank"
+    )

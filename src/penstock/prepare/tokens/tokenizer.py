@@ -1,0 +1,300 @@
+"""Which tokenizer: a `tokenizer.json` as `tokenizers` reads it, or a Hugging Face folder as `transformers` loads it.
+
+Documents are never truncated or padded, whatever a tokenizer's file says. From a folder with a
+`tokenizer_config.json`, these settings count, as in transformers 4.57 (whose fast tokenizers Modalities calls): tokens
+that the config adds, `add_prefix_space`, `split_special_tokens`, and the BOS and EOS of the Llama family.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import xxhash
+
+from penstock._optional import require
+from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable
+from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute, local_path
+
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
+"""Classes that replace the post-processor by their `add_bos_token`, with its default, and `add_eos_token`."""
+
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+_SHOWN = 8
+
+Kind = Literal["tokenizers", "sentencepiece", "tiktoken"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """A tokenizer, as workers get it. Hashable, and cheap to hash and to compare: its digest stands for its file.
+
+    Attributes:
+        name: for people: the name of the folder or file.
+        path: where it came from, for errors.
+        json: a `tokenizer.json` with all settings applied; for another kind, its file.
+        digest: digest of `json` and the settings that it can't hold.
+        vocab_size: entries of the base vocabulary, added tokens not counted.
+        max_token_id: the largest id that it can emit.
+        special_tokens: whether its post-processor adds special tokens.
+        around: ids that come before and after every text; None where that is not all that the post-processor does.
+        split_special_tokens: whether special tokens in a text are plain text.
+        eos: the token that ends a document, and `eos_id` its id.
+        kind: whose file it is.
+        pretokenizer: how text is split first, for a tiktoken file.
+    """
+
+    name: str
+    path: str
+    json: bytes = field(repr=False, compare=False)
+    digest: str
+    vocab_size: int
+    max_token_id: int
+    special_tokens: bool
+    around: tuple[tuple[int, ...], tuple[int, ...]] | None
+    split_special_tokens: bool
+    eos: str
+    eos_id: int
+    kind: Kind = "tokenizers"
+    pretokenizer: str | None = None
+
+    @property
+    def token_bytes(self) -> int:
+        """1, 2 or 4: what Modalities takes for the base vocabulary, or more where an added token needs it."""
+        return max(token_bytes_for_vocab(self.vocab_size), token_bytes_for_id(self.max_token_id))
+
+    @property
+    def num_ids(self) -> int:
+        """Entries of the vocabulary, added tokens counted: ids are below it."""
+        return max(self.vocab_size, self.max_token_id + 1)
+
+    def load(self) -> Any:
+        """A `tokenizers.Tokenizer`."""
+        tokenizer = parse_tokenizer(self.json, self.path)
+        tokenizer.encode_special_tokens = self.split_special_tokens
+        return tokenizer
+
+
+def load_spec(
+    given: str | os.PathLike[str], store: LocalStore, *, eos: str | None, special_tokens: bool
+) -> tuple[TokenizerSpec, Any]:
+    """The tokenizer at a path, and the same as a `tokenizers.Tokenizer`.
+
+    Args:
+        given: a `tokenizer.json`, or a folder with one.
+        store: where it is.
+        eos: the token that ends a document; by default the `eos_token` of the files beside `tokenizer.json`.
+        special_tokens: whether the post-processor adds its special tokens.
+
+    Raises:
+        NotFound: nothing is there.
+        Corrupt: a file of the tokenizer is damaged.
+        ConfigError: no EOS is known, or it is not in the vocabulary.
+        MissingExtra: `tokenizers` is not installed.
+    """
+    path, file, is_folder = _find_json(given, store)
+    data, tokenizer = _loaded(store, file)
+    config, named = (
+        read_config(store, os.path.join(os.path.dirname(file), name))
+        if os.path.basename(file) == "tokenizer.json"
+        else {}
+        for name in ("tokenizer_config.json", "special_tokens_map.json")
+    )
+    split_special_tokens = False
+    changed = tokenizer.truncation is not None or tokenizer.padding is not None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if is_folder and config:
+        with no_panics("the settings in tokenizer_config.json do not fit its tokenizer", file):
+            changed |= _apply_config(tokenizer, config, named, file)
+        split_special_tokens = bool(config.get("split_special_tokens"))
+    if changed:
+        data = tokenizer.to_str().encode()
+    vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    eos, eos_id = _find_eos(tokenizer, vocab, eos or _content(config.get("eos_token") or named.get("eos_token")), path)
+    tokenizer.encode_special_tokens = split_special_tokens
+    around = _checked_around(tokenizer, max(vocab.values()), file) if special_tokens else ((), ())
+    spec = TokenizerSpec(
+        name=os.path.basename(path),
+        path=file,
+        json=data,
+        digest=xxhash.xxh3_128_hexdigest(data + b"\0split" * split_special_tokens),
+        vocab_size=tokenizer.get_vocab_size(with_added_tokens=False),
+        max_token_id=max(vocab.values()),
+        special_tokens=special_tokens,
+        around=around,
+        split_special_tokens=split_special_tokens,
+        eos=eos,
+        eos_id=eos_id,
+    )
+    return spec, tokenizer
+
+
+def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
+    """What was given, the `tokenizer.json` that it means, and whether it is a folder."""
+    path = absolute(local_path(given, "a tokenizer"))
+    is_folder = store.is_folder(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if is_folder and not store.exists(file):
+        raise NotFound(
+            "this folder has no tokenizer.json",
+            path=path,
+            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
+        )
+    return path, file, is_folder
+
+
+def _loaded(store: LocalStore, file: str) -> tuple[bytes, Any]:
+    """A file, which may be anybody's, and its `tokenizers.Tokenizer`."""
+    data = store.get(file)
+    require_loadable(data, file)
+    tokenizer = parse_tokenizer(data, file)
+    if not tokenizer.get_vocab_size(with_added_tokens=True):
+        raise Corrupt("this tokenizer has no tokens", path=file)
+    return data, tokenizer
+
+
+def _checked_around(tokenizer: Any, max_token_id: int, file: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The same as `_around`, of ids that the vocabulary has; raises `Corrupt`."""
+    with no_panics("the post-processor of this tokenizer fails", file):
+        around = _around(tokenizer)
+    beyond = max(itertools.chain(*(around or ())), default=0)
+    if beyond > max_token_id:
+        raise Corrupt("the post-processor puts in an id that the vocabulary does not have", path=file, found=beyond)
+    return around
+
+
+def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The ids that a post-processor puts before and after every text; None where it does something else."""
+    if tokenizer.post_processor is None:
+        return (), ()
+    probes = [tokenizer.encode(text, add_special_tokens=True) for text in ("a", "a b", "")]
+    plain = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "a b", "")]
+    marks = probes[0].special_tokens_mask
+    before = next((place for place, mark in enumerate(marks) if not mark), 0)
+    after = next((place for place, mark in enumerate(reversed(marks)) if not mark), 0)
+    prefix, suffix = tuple(probes[0].ids[:before]), tuple(probes[0].ids[len(marks) - after :])
+    fits = all([*prefix, *inner, *suffix] == probe.ids for probe, inner in zip(probes, plain, strict=True))
+    return (prefix, suffix) if fits else None
+
+
+def read_config(store: LocalStore, path: str) -> dict[str, Any]:
+    """A JSON object of a tokenizer's folder; empty where there is no such file."""
+    if not store.exists(path):
+        return {}
+    try:
+        found = json.loads(store.get(path))
+    except ValueError as error:
+        raise Corrupt("this file of the tokenizer is not JSON", path=path, found=str(error)) from error
+    if not isinstance(found, dict):
+        raise Corrupt("this file of the tokenizer is no JSON object", path=path, found=type(found).__name__)
+    return found
+
+
+def _content(token: Any) -> str | None:
+    """A token of a config, which is a text or an object with a `content`."""
+    if isinstance(token, Mapping):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _find_eos(tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: str) -> tuple[str, int]:
+    special = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
+    listed = ", ".join(map(repr, special[:_SHOWN])) + (", …" if len(special) > _SHOWN else "") or "none"
+    if eos is None:
+        raise ConfigError(
+            "no token is known that ends a document",
+            path=path,
+            hint=f"Give it with eos= (--eos). The tokenizer's added tokens: {listed}",
+        )
+    if eos not in vocab:
+        close = difflib.get_close_matches(eos, special, n=1) or difflib.get_close_matches(eos, vocab, n=1)
+        raise ConfigError(
+            f"the EOS token {eos!r} is not in the vocabulary",
+            path=path,
+            hint=(f"Did you mean {close[0]!r}? " if close else "") + f"Added tokens: {listed}",
+        )
+    return eos, vocab[eos]
+
+
+# --- what transformers does when it loads a folder -----------------------------------------------------------------
+
+
+def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str, Any], path: str) -> bool:
+    """Whether anything had to be changed."""
+    if "added_tokens_decoder" not in config:
+        config = {**{name: token for name, token in named.items() if name not in config}, **config}
+    try:
+        tokens = list(_tokens_to_add(tokenizer, config))
+        if tokens:
+            tokenizer.add_tokens(tokens)
+        changed = _set_prefix_space(tokenizer, bool(config.get("add_prefix_space", False))) or bool(tokens)
+        family = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+        if family in _ADDS_BOS:
+            _set_bos_eos(tokenizer, {"add_bos_token": _ADDS_BOS[family], **config})
+            changed = True
+        return changed
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
+        raise Corrupt(
+            "the settings in tokenizer_config.json do not fit its tokenizer",
+            path=os.path.join(os.path.dirname(path), "tokenizer_config.json"),
+            found=str(error),
+        ) from error
+
+
+def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
+    """Tokens of the config that the vocabulary lacks: they take the next ids."""
+    make = require("tokenizers", extra="tokenize").AddedToken
+    present = list(tokenizer.get_added_tokens_decoder().values())
+    known = {repr(token) for token in present}
+    contents = {token.content for token in present}
+    wanted: dict[str, Any] = config.get("added_tokens_decoder") or {}
+    named = [config.get(name) for name in _NAMED] + list(config.get("additional_special_tokens") or [])
+    special = {content: token for token in named if (content := _content(token)) is not None}
+    for _, fields in sorted(wanted.items(), key=lambda item: int(item[0])):
+        token = make(str(fields["content"]), special=bool(fields.get("special")), **_flags(fields))
+        contents.add(token.content)
+        if repr(token) not in known:
+            token.special = token.special or token.content in special
+            yield token
+    for content, token in special.items():
+        if content not in contents:
+            yield make(content, special=True, **(_flags(token) if isinstance(token, Mapping) else {}))
+
+
+def _flags(fields: Mapping[str, Any]) -> dict[str, bool]:
+    """How a token is matched; other keys of a config say nothing here."""
+    return {name: bool(fields[name]) for name in _FLAGS if name in fields}
+
+
+def _set_prefix_space(tokenizer: Any, add_prefix_space: bool) -> bool:
+    pre_tokenizers = require("tokenizers", extra="tokenize").pre_tokenizers
+    if tokenizer.pre_tokenizer is None:
+        return False
+    state = json.loads(tokenizer.pre_tokenizer.__getstate__())
+    if state.get("add_prefix_space", add_prefix_space) == add_prefix_space:
+        return False
+    kind = getattr(pre_tokenizers, state.pop("type"))
+    with contextlib.suppress(TypeError):  # transformers leaves alone what can't be made again
+        tokenizer.pre_tokenizer = kind(**(state | {"add_prefix_space": add_prefix_space}))
+    return True
+
+
+def _set_bos_eos(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    processors = require("tokenizers", extra="tokenize").processors
+    bos = (_content(config.get("bos_token")) or "<s>") if config["add_bos_token"] else None
+    eos = (_content(config.get("eos_token")) or "</s>") if config.get("add_eos_token") else None
+    single = " ".join([f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None))
+    tokens = [(token, tokenizer.token_to_id(token)) for token in (bos, eos) if token is not None]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=tokens)

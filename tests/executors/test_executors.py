@@ -1,0 +1,185 @@
+"""Executors: order, errors, and deaths."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError, Corrupt, PrepareError
+from penstock.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor, processes
+
+GONE_SECONDS = 20
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request: pytest.FixtureRequest) -> Iterator[InlineExecutor | ProcessExecutor]:
+    with make_executor(request.param, 2) as made:
+        yield made
+
+
+def test_results_come_in_order(executor: InlineExecutor | ProcessExecutor) -> None:
+    assert list(executor.map(operator.neg, range(50))) == [-n for n in range(50)]
+    assert list(executor.map(str, [])) == []
+    assert list(executor.map(str, iter([1]))) == ["1"]
+
+
+def test_a_slow_task_does_not_change_the_order(executor: InlineExecutor | ProcessExecutor) -> None:
+    assert list(executor.map(time.sleep, [0.1, 0, 0, 0])) == [None] * 4
+
+
+def test_a_first_task_before_all_others(executor: InlineExecutor | ProcessExecutor) -> None:
+    assert executor.begin(operator.neg, 5)() == -5
+    with pytest.raises((PrepareError, TypeError)):
+        executor.begin(operator.neg, "x")()
+    assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
+
+
+def test_the_earliest_error_is_raised_after_what_came_before(executor: InlineExecutor | ProcessExecutor) -> None:
+    results = executor.map(int, ["1", "2", "x", "4", "y"])
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises((PrepareError, ValueError), match=r"invalid literal.*'x'"):
+        next(results)
+
+
+def test_an_error_of_the_tasks_comes_in_its_turn(executor: InlineExecutor | ProcessExecutor) -> None:
+    def tasks() -> Iterator[int]:
+        yield from (1, 2, 3)
+        raise Corrupt("the input is damaged", path="a.gz")
+
+    results = executor.map(operator.neg, tasks())
+    assert [next(results) for _ in range(3)] == [-1, -2, -3]
+    with pytest.raises(Corrupt, match=r"a\.gz"):
+        next(results)
+
+
+def test_errors_keep_their_kind_and_place() -> None:
+    with make_executor("processes", 1) as executor, pytest.raises(FileNotFoundError) as error:
+        list(executor.map(os.stat, ["/nowhere/at/all"]))
+    assert error.value.filename == "/nowhere/at/all"
+    assert any("In the worker" in note for note in error.value.__notes__)
+
+
+def test_a_worker_that_is_killed_is_an_error() -> None:
+    with make_executor("processes", 2) as executor:
+        pids = set(executor.map(operator.call, [os.getpid] * 8))
+        assert len(pids) == 2
+        results = executor.map(time.sleep, [0, 0, 30, 30, 30])
+        next(results)
+        os.kill(max(pids), signal.SIGKILL)
+        with pytest.raises(PrepareError, match="a worker process was killed"):
+            list(results)
+    assert all(is_gone(pid) for pid in pids)
+
+
+class _Waker(logging.Handler):
+    """Lets a worker go on that the log says is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        os.kill(int(self.said[-1].rpartition(" ")[2].strip("`")), signal.SIGCONT)
+
+
+def test_a_worker_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_PATIENCE_S", 0.05)
+    waker, log = _Waker(), logging.getLogger(processes.__name__)
+    log.addHandler(waker)
+    try:
+        with make_executor("processes", 2) as executor:
+            assert executor.begin(signal.raise_signal, signal.SIGSTOP)() is None
+            pids = set(executor.map(operator.call, [os.getpid] * 8))
+            assert list(executor.map(signal.raise_signal, [signal.SIGSTOP] * 3)) == [None] * 3
+    finally:
+        log.removeHandler(waker)
+    assert len(waker.said) >= 4
+    assert all(re.fullmatch(r"worker process \d+ is stopped, .*: `kill -CONT \d+`", one) for one in waker.said)
+    assert {int(one.split()[2]) for one in waker.said} <= pids
+
+
+def test_a_worker_that_ends_by_itself_is_an_error() -> None:
+    with make_executor("processes", 2) as executor, pytest.raises(PrepareError, match="killed"):
+        list(executor.map(os._exit, [0]))
+    with make_executor("processes", 1, preload=["no.such.module"]) as executor, pytest.raises(PrepareError):
+        executor.begin(operator.neg, 1)()
+
+
+def test_closing_ends_tasks_under_way() -> None:
+    started = time.monotonic()
+    with make_executor("processes", 2) as executor:
+        pids = set(executor.map(operator.call, [os.getpid] * 8))
+        executor.map(time.sleep, [60, 60])
+    assert time.monotonic() - started < 30
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_no_worker_outlives_a_killed_caller(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\n"
+        "from penstock.executors import make_executor\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from told import tell\n"
+        "executor = make_executor('processes', 3)\n"
+        "list(executor.map(tell, [sys.argv[1]] * 12))\n"
+        "executor.map(time.sleep, [120] * 3)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(120)\n"
+    )
+    (tmp_path / "told.py").write_text(
+        "import os, time\n"
+        "def tell(folder):\n"
+        "    open(f'{folder}/{os.getpid()}.pid', 'w').close()\n"
+        "    time.sleep(0.05)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"ready\n"
+        pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+        assert len(pids) == 3
+        caller.kill()
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_no_guard_is_needed_around_the_callers_main(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from penstock.executors import make_executor\n"
+        "print('once')\n"
+        "with make_executor('processes', 2) as executor:\n"
+        "    print(list(executor.map(abs, [-1, -2])))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "once\n[1, 2]\n"
+
+
+def test_refusals() -> None:
+    with pytest.raises(ConfigError, match="no such executor"):
+        make_executor("ray", 2)
+    for name in EXECUTORS:
+        with pytest.raises(ConfigError, match="needs a worker"):
+            make_executor(name, 0)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends soon."""
+    stop = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < stop:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                time.sleep(0.01)
+                continue
+        return True
+    return False

@@ -1,0 +1,127 @@
+"""Replacing a dataset, killed at each step: the old one stays readable, until the new one is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError
+from penstock.formats.tokens.megatron import publish
+from penstock.formats.tokens.megatron.kept import left_names, set_aside
+from penstock.formats.tokens.megatron.layout import kept_prefix
+from penstock.store.local import LocalStaged, LocalStore
+
+OLD, NEW = [[1, 2], [3]], [[4, 5, 6], [], [7, 8]]
+
+
+def write(prefix: Path, docs: list[list[int]], **options: Any) -> None:
+    with ps.create(prefix, format="megatron", token_bytes=2, **options) as writer:
+        for doc in docs:
+            writer.write({"tokens": doc})
+
+
+def read(prefix: Path) -> list[list[int]]:
+    return [sample["tokens"].tolist() for sample in ps.open(prefix)]
+
+
+class Killed(BaseException):
+    """Nothing that the code catches to mend."""
+
+
+@pytest.fixture
+def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Replaces a dataset, and stops at the first, second … file that becomes visible, as a kill does."""
+
+    def replace(files: int) -> Path:
+        write(tmp_path / "a", OLD)
+        links: list[str] = []
+        real = LocalStore.link
+
+        def stop(store: LocalStore, path: str, name: str) -> bool:
+            links.append(name)
+            return real(store, path, name)
+
+        def visible(staged: Any) -> None:
+            if len(done) == files:
+                raise Killed
+            done.append(staged.path)
+            commit(staged)
+
+        done: list[str] = []
+        with monkeypatch.context() as patched:
+            commit = LocalStaged.commit
+            patched.setattr(LocalStore, "link", stop)
+            patched.setattr(LocalStaged, "commit", visible)
+            patched.setattr(publish, "put_back", lambda store, prefix: None)
+            with pytest.raises(Killed):
+                write(tmp_path / "a", NEW, overwrite=True)
+        assert len(links) == 3
+        assert not (tmp_path / "a.idx").exists()
+        return tmp_path / "a"
+
+    return replace
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_the_old_one_is_read_until_the_new_one_is_whole(half: Callable[..., Path], files: int) -> None:
+    prefix = half(files)
+    assert read(prefix) == OLD
+    assert read(Path(f"{prefix}.idx")) == OLD
+    with pytest.raises(ConfigError, match="exists"):
+        write(prefix, NEW)
+    write(prefix, NEW, overwrite=True)
+    assert read(prefix) == NEW
+    assert ps.verify(prefix, depth="full") == []
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_repair_puts_the_old_one_back(half: Callable[..., Path], files: int) -> None:
+    prefix = half(files)
+    assert [(one.code, one.severity) for one in ps.verify(prefix, depth="full")] == [("megatron.replaced", "warning")]
+    before = sorted(os.listdir(prefix.parent))
+    assert [one.done for one in ps.repair(prefix)] == [False]
+    assert sorted(os.listdir(prefix.parent)) == before
+    assert [one.what for one in ps.repair(prefix, write=True)] == ["put the old dataset back"]
+    assert sorted(os.listdir(prefix.parent)) == ["a.bin", "a.idx", "a.idx.penstock"]
+    assert read(prefix) == OLD
+    assert ps.verify(prefix, depth="full") == []
+
+
+def test_an_error_puts_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a", OLD)
+    (tmp_path / "a.idx.penstock").unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = LocalStaged.commit
+
+    def fails(staged: Any) -> None:
+        if staged.path.endswith(".idx"):
+            raise OSError("disk")
+        real(staged)
+
+    monkeypatch.setattr(LocalStaged, "commit", fails)
+    with pytest.raises(OSError, match="disk"):
+        write(tmp_path / "a", NEW, overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_a_finished_one_left_is_told_and_removed(tmp_path: Path) -> None:
+    write(tmp_path / "a", NEW)
+    assert set_aside(LocalStore(), str(tmp_path / "a"))
+    assert len(left_names(LocalStore(), str(tmp_path / "a"))) == 3
+    assert [(one.code, one.severity) for one in ps.verify(tmp_path / "a")] == [("megatron.replaced", "warning")]
+    assert [one.done for one in ps.repair(tmp_path / "a", write=True)] == [True]
+    assert ps.verify(tmp_path / "a") == []
+    assert not os.path.exists(kept_prefix(str(tmp_path / "a")) + ".bin")
+
+
+def test_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalStore, "link", lambda store, path, name: False)
+    write(tmp_path / "a", OLD)
+    write(tmp_path / "a", NEW, overwrite=True)
+    assert read(tmp_path / "a") == NEW
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]

@@ -1,0 +1,234 @@
+"""Media indexes of folders and of tars: against the original's, made again, and with damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.codec.films import wav
+from tests.codec.pictures import encoded, picture
+
+import penstock as ps
+from penstock.errors import ConfigError, NotFound
+from penstock.prepare.media import run as module
+from penstock.prepare.media.run import MediaSummary, prepare_media
+from penstock.testing.faults import FaultStore, count_operations
+from penstock.types import ImageMetadata
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
+ROWS: dict[str, Any] = json.loads((GOLDEN / "media_rows.json").read_text(encoding="utf-8"))
+INDEX = Path(".nv-meta", "index.sqlite")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN / "filesystem", tmp_path / "media", ignore=shutil.ignore_patterns(".nv-meta"))
+    return tmp_path / "media"
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN / "media", tmp_path / "tars")
+    from penstock.prepare.energon.run import prepare_webdataset
+
+    prepare_webdataset(tmp_path / "tars", split_ratio=[1, 0, 0], workers=1)
+    return tmp_path / "tars"
+
+
+def rows(path: Path) -> list[list[str]]:
+    with closing(sqlite3.connect(path / INDEX)) as connection:
+        return [list(row) for row in connection.execute("SELECT * FROM media_metadata ORDER BY entry_key")]
+
+
+def filters(path: Path) -> list[tuple[int, str, str]]:
+    query = "SELECT filter_id, strategy, patterns FROM media_filters ORDER BY 1"
+    with closing(sqlite3.connect(path / INDEX)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def names(found: MediaSummary) -> list[str]:
+    return sorted(problem.name for problem in found.problems)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_folder_as_the_original_does(folder: Path, workers: int) -> None:
+    found = prepare_media(folder, workers=workers)
+    assert rows(folder) == sorted(ROWS["filesystem"])
+    assert filters(folder) == [(1, "EXTENSION", "")]
+    assert names(found) == ["bad.jpg", "empty.jpg"]
+    assert (found.num_files, found.num_read, found.num_rows) == (7, 7, 5)
+    with closing(sqlite3.connect(folder / INDEX)) as connection:
+        schema = [list(row) for row in connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")]
+        assert [row for row in schema if row[3]] == ROWS["schema"]
+    assert (folder / INDEX).read_bytes()[18:20] == b"\1\1"
+    assert ps.open(folder).get_media_metadata("a.jpg") == ImageMetadata(8, 6, "JPEG", "RGB")  # type: ignore[attr-defined]
+    assert [finding for finding in ps.verify(folder, depth="full") if finding.severity == "error"] == []
+
+
+def test_the_same_files_make_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copy2)
+    prepare_media(folder, workers=2)
+    prepare_media(tmp_path / "copy")
+    assert (folder / INDEX).read_bytes() == (tmp_path / "copy" / INDEX).read_bytes()
+
+
+def test_only_new_and_changed_files_are_read(folder: Path) -> None:
+    first = prepare_media(folder)
+    again = prepare_media(folder)
+    assert (first.num_read, again.num_read, again.num_rows) == (7, 0, 5)
+    before = (folder / INDEX).read_bytes()
+    (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
+    (folder / "a.jpg").write_bytes(encoded(picture("RGB", 20, 10), "JPEG") or b"")
+    (folder / "v.mp4").unlink()
+    found = prepare_media(folder)
+    assert found.num_read == 2
+    assert (folder / INDEX).read_bytes() != before
+    known = {name: json.loads(text) for name, _, text in rows(folder)}
+    assert "v.mp4" not in known
+    assert known["a.jpg"]["width"] == 20
+    assert known["new.png"]["mode"] == "L"
+    assert len(known) == 5
+
+
+def test_a_side_file_of_another_index_is_not_believed(folder: Path) -> None:
+    prepare_media(folder)
+    with sqlite3.connect(folder / INDEX) as connection:
+        connection.execute("DELETE FROM media_metadata")
+    connection.close()
+    assert prepare_media(folder).num_read == 7
+    assert rows(folder) == sorted(ROWS["filesystem"])
+    for damage in (b"", b"no map", b"\xff" * 50):
+        (folder / ".nv-meta" / "index.sqlite.penstock").write_bytes(damage)
+        assert prepare_media(folder).num_rows == 5
+    (folder / ".nv-meta" / "index.sqlite.penstock").unlink()
+    assert prepare_media(folder).num_read == 7
+
+
+def test_filters_add_up(folder: Path) -> None:
+    (folder / "data.bin").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
+    assert prepare_media(folder, by="glob", patterns="*.jpg,v.*").num_rows == 3
+    assert prepare_media(folder).num_rows == 5
+    assert prepare_media(folder, by="header").num_rows == 7  # and `noext`, which is a PNG
+    assert filters(folder) == [(1, "GLOB", "*.jpg,v.*"), (2, "EXTENSION", ""), (3, "HEADER", "")]
+    assert prepare_media(folder).num_read == 0
+    assert filters(folder)[-1] == (3, "HEADER", "")
+    os.rename(folder / "data.bin", folder / "data.dat")
+    assert prepare_media(folder).num_rows == 7
+    assert "data.dat" in [row[0] for row in rows(folder)]
+
+
+def test_an_index_of_the_original_goes_on(tmp_path: Path) -> None:
+    path = shutil.copytree(GOLDEN / "filesystem", tmp_path / "media")
+    found = prepare_media(path, by="header")
+    assert found.num_read == found.num_files
+    assert [row for row in rows(path) if row[0] != "noext"] == sorted(ROWS["filesystem"])
+    assert filters(path) == [(1, "EXTENSION", ""), (2, "HEADER", "")]
+
+
+def test_exact_reads_again(folder: Path) -> None:
+    prepare_media(folder)
+    whole = encoded(picture("RGB", 90, 70), "PNG") or b""
+    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
+    assert "cut.png" in names(prepare_media(folder))
+    assert "cut.png" in [row[0] for row in rows(folder)]
+    found = prepare_media(folder, exact=True)
+    assert found.num_read == found.num_files
+    assert "cut.png" in names(found)
+    assert rows(folder) == sorted(ROWS["filesystem"])
+    assert prepare_media(folder, exact=True).num_read == 0
+
+
+def test_tars_as_the_original_does(tars: Path) -> None:
+    with closing(sqlite3.connect(tars / INDEX)) as connection:
+        samples = connection.execute("SELECT * FROM samples").fetchall()
+        parts = connection.execute("SELECT * FROM sample_parts").fetchall()
+    found = prepare_media(tars)
+    assert rows(tars) == sorted(ROWS["by_extension"])
+    assert names(found) == ["bad.jpg", "bad2.mp4"]
+    assert prepare_media(tars).num_read == 0
+    prepare_media(tars, by="header", workers=2)
+    assert rows(tars) == sorted(ROWS["by_header"])
+    assert filters(tars) == [(1, "EXTENSION", ""), (2, "HEADER", "")]
+    with closing(sqlite3.connect(tars / INDEX)) as connection:
+        assert connection.execute("SELECT * FROM samples").fetchall() == samples
+        assert connection.execute("SELECT * FROM sample_parts").fetchall() == parts
+    source: Any = ps.open(tars, raw=True)
+    assert source.get_media_metadata("i1.png") == ImageMetadata(5, 7, "PNG", "RGBA")
+    assert [finding for finding in ps.verify(tars) if finding.severity == "error"] == []
+
+
+def test_a_changed_tar_is_read_again(tars: Path) -> None:
+    prepare_media(tars)
+    os.utime(tars / "media_0.tar", (1, 1))
+    found = prepare_media(tars)
+    assert 0 < found.num_read < found.num_files
+    assert rows(tars) == sorted(ROWS["by_extension"])
+    whole = (tars / "media_0.tar").read_bytes()
+    (tars / "media_0.tar").write_bytes(whole[:5000])
+    found = prepare_media(tars)
+    assert [row[0] for row in rows(tars)][:2] == ["a0.wav", "a1.wav"]
+    assert "i6.bmp" not in [row[0] for row in rows(tars)]
+
+
+def test_many_files_and_workers(tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    sound, image = wav(10), encoded(picture("L", 4, 2), "PNG") or b""
+    for number in range(1200):
+        (tmp_path / "many" / f"{number:05d}.{'wav' if number % 3 else 'png'}").write_bytes(
+            sound if number % 3 else image
+        )
+    told: list[tuple[int, int]] = []
+    found = prepare_media(tmp_path / "many", workers=2, progress=lambda done, total: told.append((done, total)))
+    assert (found.num_read, found.num_rows, found.problems) == (1200, 1200, ())
+    assert told == [(500, 1200), (1000, 1200), (1200, 1200)]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        prepare_media(tmp_path / "gone")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.md").write_text("x")
+    with pytest.raises(ConfigError, match="no file that could be media"):
+        prepare_media(tmp_path / "text")
+    assert sorted(os.listdir(tmp_path / "text")) == ["a.md"]
+    (tmp_path / "tars" / ".nv-meta").mkdir(parents=True)
+    (tmp_path / "tars" / ".nv-meta" / ".info.json").write_text('{"shard_counts": {}}')
+    with pytest.raises(NotFound, match="penstock prepare"):
+        prepare_media(tmp_path / "tars")
+
+
+@pytest.mark.parametrize("mode", ["raise", "tear", "enospc"])
+def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_media(folder)
+    os.utime(folder / "a.jpg", (5, 5))
+    meta = folder / ".nv-meta"
+    old = {path.name: path.read_bytes() for path in meta.iterdir()}
+    (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
+
+    def run(store: Any) -> None:
+        monkeypatch.setattr(module, "resolve_dataset", lambda path, **_: (store, str(path)))
+        prepare_media(folder, workers=1)
+
+    def restore() -> None:
+        shutil.rmtree(meta)
+        meta.mkdir()
+        for name, data in old.items():
+            (meta / name).write_bytes(data)
+
+    total = count_operations(run)
+    new = rows(folder)
+    for number in range(1, total + 1):
+        restore()
+        with suppress(OSError):
+            run(FaultStore(number, mode))
+        assert rows(folder) in (sorted(ROWS["filesystem"]), new), number
+        assert [name for name in os.listdir(meta) if name not in old] == [], number
+        monkeypatch.undo()
+        prepare_media(folder)
+        assert rows(folder) == new

@@ -1,0 +1,114 @@
+"""Paths, folders and globs → files in a fixed order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.prepare.tokens import inputs as module
+from penstock.prepare.tokens.inputs import changed_since, describe_inputs, find_paths
+from penstock.store.local import LocalStore
+
+STORE = LocalStore()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "b.jsonl",
+        "a/z.jsonl",
+        "a.jsonl",
+        "a/b/c.jsonl.zst",
+        "a/x.jsonl.gz",
+        "a/notes.txt",
+        ".hidden/d.jsonl",
+        ".e.jsonl",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes({".zst": b"\x28\xb5\x2f\xfd", ".gz": b"\x1f\x8b"}.get(path.suffix, b'{"text":"a"}\n'))
+    return tmp_path
+
+
+def relative(tree: Path, *given: str) -> list[str]:
+    return [os.path.relpath(path, tree) for path in find_paths([tree / one for one in given])]
+
+
+def test_a_folder_in_byte_order(tree: Path) -> None:
+    assert relative(tree, ".") == ["a.jsonl", "a/b/c.jsonl.zst", "a/x.jsonl.gz", "a/z.jsonl", "b.jsonl"]
+
+
+def test_the_order_given_does_not_count(tree: Path) -> None:
+    assert relative(tree, "b.jsonl", "a", "a.jsonl") == relative(tree, ".")
+    assert relative(tree, "*.jsonl", "a/**/*.zst") == ["a.jsonl", "a/b/c.jsonl.zst", "b.jsonl"]
+
+
+def test_a_path_may_name_anything(tree: Path) -> None:
+    (tree / "[odd].txt").write_text("{}")
+    assert relative(tree, "[odd].txt", "a/notes.txt") == ["[odd].txt", "a/notes.txt"]
+
+
+def test_names_are_relative_to_what_is_shared(tree: Path) -> None:
+    assert [one.name for one in describe_inputs(find_paths([tree / "a.jsonl"]), STORE)] == ["a.jsonl"]
+    both = describe_inputs(find_paths([tree / "a/z.jsonl", tree / "b.jsonl"]), STORE)
+    assert [one.name for one in both] == ["a/z.jsonl", "b.jsonl"]
+
+
+def test_compression_by_content(tree: Path) -> None:
+    found = describe_inputs(find_paths([tree]), STORE)
+    assert [one.compression for one in found] == ["none", "zstd", "gzip", "none", "none"]
+    (tree / "packed").write_bytes(b"\x1f\x8b\x08")
+    assert describe_inputs(find_paths([tree / "packed"]), STORE)[0].compression == "gzip"
+
+
+@pytest.mark.parametrize("content", [b"", b'{"text":"a"}\n'])
+def test_a_name_that_lies(tree: Path, content: bytes) -> None:
+    (tree / "a/x.jsonl.gz").write_bytes(content)
+    with pytest.raises(Corrupt, match="the name says gzip"):
+        describe_inputs(find_paths([tree]), STORE)
+
+
+def test_digests_are_of_the_content(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.jsonl").write_bytes((tree / "a.jsonl").read_bytes())
+    one, other = describe_inputs([str(tree / "a.jsonl"), str(tmp_path / "copy.jsonl")], STORE)
+    assert one.digest == other.digest
+    assert one.digested_whole
+    monkeypatch.setattr(module, "WHOLE_DIGEST_BYTES", 3)
+    one, other = describe_inputs([str(tree / "a.jsonl"), str(tmp_path / "copy.jsonl")], STORE)
+    assert one.digest == other.digest
+    assert not one.digested_whole
+
+
+def test_a_file_that_is_touched(tree: Path) -> None:
+    found = describe_inputs(find_paths([tree]), STORE)
+    assert changed_since(found) is None
+    os.utime(tree / "b.jsonl", (1, 1))
+    changed = changed_since(found)
+    assert changed is not None
+    assert changed.name == "b.jsonl"
+    (tree / "a.jsonl").unlink()
+    changed = changed_since(found)
+    assert changed is not None
+    assert changed.name == "a.jsonl"
+
+
+def test_refusals(tree: Path) -> None:
+    (tree / "empty").mkdir()
+    os.mkfifo(tree / "pipe")
+    os.symlink(tree / "a", tree / "a" / "b" / "up")
+    for given, error, words in [
+        ([], ConfigError, "nothing to pack"),
+        (["missing.jsonl"], NotFound, "no such file"),
+        (["*.csv"], NotFound, "no file fits"),
+        (["empty"], NotFound, "no JSONL file"),
+        (["b.jsonl", "*.jsonl"], ConfigError, "named twice"),
+        (["pipe"], ConfigError, "not a regular file"),
+        (["a"], ConfigError, "leads back"),
+    ]:
+        with pytest.raises(error, match=words):
+            relative(tree, *given)
+    with pytest.raises(ConfigError, match="must be on this machine"):
+        find_paths(["s3://bucket/a.jsonl"])
