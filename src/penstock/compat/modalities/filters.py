@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.compat.modalities.arrays import IN_RAM
-from penstock.compat.modalities_data import policy_name
+from penstock.compat.modalities.commands.data import policy_name
 from penstock.convert import document_runs
 from penstock.errors import ConfigError
 from penstock.formats.tokens.pbin.source import open_pbin

@@ -16,11 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
-<<<<<<< HEAD:src/penstock/compat/modalities_pack.py
-from penstock.compat.modalities_data import Done, already_there, policy_name, require_sound_pbin
-=======
-from penstock.compat.modalities.commands.data import Done, already_there, require_sound_pbin
->>>>>>> main:src/penstock/compat/modalities/commands/pack.py
+from penstock.compat.modalities.commands.data import Done, already_there, policy_name, require_sound_pbin
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
