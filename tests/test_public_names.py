@@ -222,6 +222,7 @@ SEAMS = {
         "format_names",
         "formats_of_name",
         "get_format",
+        "open",
         "open_source",
         "sniff",
     },

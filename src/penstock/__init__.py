@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.check import repair as repair
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.convert import convert as convert
     from penstock.cook import PackStream as PackStream
     from penstock.formats import create as create
-    from penstock.formats import open_source as open
+    from penstock.formats import open as open
     from penstock.formats.samples.webdataset.sample_types import register_sample_type as register_sample_type
     from penstock.load import Loader as Loader
     from penstock.load import merge_states as merge_states
@@ -47,89 +49,14 @@ importlib.import_module("concurrent.futures.thread")
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "Balance": "penstock.mix:Balance",
-    "BestFit": "penstock.pack:BestFit",
-    "Blend": "penstock.mix:Blend",
-    "Chunk": "penstock.pack:Chunk",
-    "Concat": "penstock.mix:Concat",
-    "Epochs": "penstock.mix:Epochs",
-    "Join": "penstock.mix:Join",
-    "Loader": "penstock.load:Loader",
-    "Map": "penstock.mix:Map",
-    "MegatronBlocks": "penstock.pack:MegatronBlocks",
-    "PackByLength": "penstock.pack:PackByLength",
-    "PackStream": "penstock.cook:PackStream",
-    "Sequential": "penstock.order:Sequential",
-    "Shuffle": "penstock.order:Shuffle",
-    "Skip": "penstock.order:Skip",
-    "Stages": "penstock.mix:Stages",
-    "StreamingOrder": "penstock.mix:StreamingOrder",
-    "Take": "penstock.order:Take",
-    "Whole": "penstock.pack:Whole",
-    "WithAux": "penstock.mix:WithAux",
-    "convert": "penstock.convert:convert",
-    "create": "penstock.formats:create",
-    "merge_states": "penstock.load:merge_states",
-    "open": "penstock.formats:open_source",
-    "open_metadataset": "penstock.recipe:open_metadataset",
-    "open_recipe": "penstock.recipe:open_recipe",
-    "register_sample_type": "penstock.formats.samples.webdataset.sample_types:register_sample_type",
-    "repair": "penstock.check:repair",
-    "subset": "penstock.mix:subset",
-    "verify": "penstock.check:verify",
-}
-
-__all__ = [
-    "Balance",
-    "BestFit",
-    "Blend",
-    "Chunk",
-    "Concat",
-    "Epochs",
-    "Join",
-    "Loader",
-    "Map",
-    "MegatronBlocks",
-    "PackByLength",
-    "PackStream",
-    "Sequential",
-    "Shuffle",
-    "Skip",
-    "Stages",
-    "StreamingOrder",
-    "Take",
-    "Whole",
-    "WithAux",
-    "convert",
-    "create",
-    "merge_states",
-    "open",
-    "open_metadataset",
-    "open_recipe",
-    "register_sample_type",
-    "repair",
-    "subset",
-    "verify",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    module, _, attribute = _WHERE[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = facade(__name__)
 
 
 class _Facade(ModuleType):
     """Keeps the name of a function from going to the submodule of the same name when that is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _WHERE and isinstance(value, ModuleType)):
+        if not (isinstance(value, ModuleType) and name in __dir__()):
             super().__setattr__(name, value)
 
 

@@ -177,6 +177,9 @@ def open_source(
     return chosen.open(store, root, options)
 
 
+open = open_source  # as the façade calls it
+
+
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
     """A writer for a new dataset; use it in a `with` block.
 
@@ -208,6 +211,14 @@ class _HasFiles(Protocol):
     """A format whose datasets are several files, or others than their path says."""
 
     def files_at(self, path: str, /) -> tuple[str, ...]: ...
+
+
+def __getattr__(name: str) -> Any:
+    """The module of a built-in format by its name alone, whatever family it stands in: `formats.pbin`."""
+    target = BUILT_IN.get(name.replace("_", "-"))
+    if target is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(target.partition(":")[0])
 
 
 def _built_in_of_name(path: str) -> list[str]:

@@ -1,10 +1,14 @@
-"""How a source is best shuffled, by where its bytes are."""
+"""How a source is best read, and best shuffled, by where its bytes are."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from penstock.abc import Store, SupportsMmap
+from penstock.errors import Unsupported
+from penstock.store.local import LocalStore
+from penstock.store.network import on_network
+from penstock.types import ReadMode
 
 Mode = Literal["global", "blocks"]
 
@@ -12,3 +16,13 @@ Mode = Literal["global", "blocks"]
 def preferred_mode(store: Store, *, compressed: bool = False) -> Mode:
     """`"blocks"` where a sample costs what its neighbours cost too: a request, or the decoding of a block."""
     return "blocks" if compressed or not isinstance(store, SupportsMmap) else "global"
+
+
+def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
+    """What `read=` means for files under `path`; raises `Unsupported` for `"mmap"` in a store without maps."""
+    if read == "auto":
+        safe = not (isinstance(store, LocalStore) and on_network(path))
+        return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
+    if read == "mmap" and not isinstance(store, SupportsMmap):
+        raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
+    return read

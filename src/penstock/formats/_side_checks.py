@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from penstock.abc import Store
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Store, SupportsMmap
+from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.store.side_file import REPLACE, Facts, judged_manifest
 from penstock.types import Finding, Manifest
 
@@ -33,3 +37,39 @@ def check_side_file(
         fix = f"Restore it; if the data are right, {REPLACE}"
         return None, [Finding(f"{format_name}.side-file", "error", side_path, None, what, None, fix)]
     return manifest, [Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.told, RESTORE)]
+
+
+MOST_FINDINGS = 20
+"""Findings of one kind that are listed one by one; the others are counted."""
+
+
+def check_block_digests(
+    store: Store, path: str, format_name: str, digests: tuple[str, ...], advice: str
+) -> Iterator[Finding]:
+    """Blocks of 64 MiB whose digest is not the one of the side file. Memory: one block where it can't be mapped."""
+    size_bytes = store.size(path)
+    read = _block_reader(store, path)
+    for number, start_bytes in enumerate(range(0, size_bytes, BLOCK_BYTES)):
+        expected = digests[number] if number < len(digests) else None
+        found = hash_blocks(read(start_bytes, min(size_bytes, start_bytes + BLOCK_BYTES)))[0]
+        if found != expected:
+            yield Finding(
+                f"{format_name}.digest",
+                "error",
+                path,
+                start_bytes,
+                f"block {number} has the digest {found}",
+                expected,
+                advice,
+            )
+    num_blocks = -(-size_bytes // BLOCK_BYTES)
+    if num_blocks < len(digests):
+        found, told = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
+        yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, told, advice)
+
+
+def _block_reader(store: Store, path: str) -> Callable[[int, int], NDArray[np.uint8]]:
+    if isinstance(store, SupportsMmap):
+        mapped = store.mmap(path)
+        return lambda start, stop: mapped[start:stop]
+    return lambda start, stop: np.frombuffer(store.get(path, start, stop - start), np.uint8)

@@ -1,9 +1,13 @@
-"""Preparing data: raw JSONL gets its index, and becomes packed tokens."""
+"""Preparing data: raw JSONL gets its index, and becomes packed tokens; tars and folders get Energon's metadata.
+
+Names are imported at first use: a worker process imports this package, and needs only a few of its modules.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.prepare.tokens.pipeline import pack as pack
@@ -11,18 +15,4 @@ if TYPE_CHECKING:
     from penstock.prepare.tokens.report import PackProgress as PackProgress
     from penstock.prepare.tokens.report import PackReport as PackReport
 
-# At first use: a worker process imports this package, and needs only a few of its modules.
-_WHERE = {
-    "Dropped": "tokens.report",
-    "PackProgress": "tokens.report",
-    "PackReport": "tokens.report",
-    "pack": "tokens.pipeline",
-}
-
-__all__ = ["Dropped", "PackProgress", "PackReport", "pack"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'penstock.prepare' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"penstock.prepare.{_WHERE[name]}"), name)
+__getattr__, __dir__ = facade(__name__)

@@ -22,7 +22,7 @@ from penstock.reshape.rewrite import (
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import is_tars, open_rows, tar_verbs
+from penstock.reshape.rows import is_tars, open_rows
 from penstock.reshape.samples import SampleRows
 from penstock.store.resolve import resolve
 
@@ -78,7 +78,9 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     if is_tars(sources[0], format, store):
-        written, inputs = tar_verbs().merge_tars(
+        from penstock.reshape.tars import merge_tars  # slow
+
+        written, inputs = merge_tars(
             sources, target, to=to, overwrite=overwrite, store=store, progress=progress, **options
         )
         return MergeReport(written, inputs)

@@ -7,7 +7,6 @@ written once.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,11 +42,6 @@ def is_tars(path: str | os.PathLike[str], format: str | None, store: Store | Non
     """Whether a dataset is a WebDataset, whose samples are no rows: `penstock.reshape.tars` has the verbs for it."""
     found, root = resolve(path)
     return (get_format(format) if format else sniff(store or found, root)).name == "webdataset"
-
-
-def tar_verbs() -> Any:
-    """`penstock.reshape.tars`, which takes long to import."""
-    return importlib.import_module("penstock.reshape.tars")
 
 
 class Rows(Protocol):

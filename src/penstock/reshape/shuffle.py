@@ -9,7 +9,7 @@ from penstock.abc import Store, Writer
 from penstock.errors import ConfigError
 from penstock.reshape.reorder import RowOrder, SeededOrder, reordered, scratch_folder
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
-from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, tar_verbs
+from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows
 from penstock.store.resolve import resolve
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -59,7 +59,9 @@ def shuffle(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
     if is_tars(source, format, store):
-        return tar_verbs().merge_tars(
+        from penstock.reshape.tars import merge_tars  # slow
+
+        return merge_tars(
             [source], target, to=to, overwrite=overwrite, store=store, progress=progress, seed=seed, **options
         )[0]
     rows = open_rows(source, format=format, store=store, **options)

@@ -29,7 +29,6 @@ from penstock.reshape.rows import (
     open_rows,
     read_run,
     runs,
-    tar_verbs,
     total_units,
 )
 from penstock.store.resolve import absolute, resolve
@@ -160,11 +159,11 @@ def _split_tars(
         return np.concatenate(found)
 
     target = resolve(folder)[1]
+    from penstock.reshape.tars import split_tars  # slow
+
     stem = os.path.basename(absolute(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
-    return tar_verbs().split_tars(
-        source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options
-    )
+    return split_tars(source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:

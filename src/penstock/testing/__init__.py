@@ -6,8 +6,9 @@ pytest and hypothesis; the sources in memory and the stores need neither. Everyt
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.testing.counting import CountingStore as CountingStore
@@ -28,52 +29,4 @@ if TYPE_CHECKING:
     from penstock.testing.tokens import TokenFormatSuite as TokenFormatSuite
     from penstock.testing.web import FileServer as FileServer
 
-_WHERE = {
-    "CountingStore": "counting",
-    "FaultStore": "faults",
-    "FaultyOs": "faults",
-    "FileServer": "web",
-    "FormatSuite": "formats",
-    "LatencyStore": "counting",
-    "MemorySource": "memory",
-    "MemoryTokens": "memory",
-    "OrderLaws": "orders",
-    "SourceLaws": "sources",
-    "StoreSuite": "stores",
-    "StreamLaws": "streams",
-    "TokenFormatSuite": "tokens",
-    "TokenSourceLaws": "sources",
-    "count_operations": "faults",
-    "faults_everywhere": "faults",
-    "same": "equality",
-}
-
-__all__ = [
-    "CountingStore",
-    "FaultStore",
-    "FaultyOs",
-    "FileServer",
-    "FormatSuite",
-    "LatencyStore",
-    "MemorySource",
-    "MemoryTokens",
-    "OrderLaws",
-    "SourceLaws",
-    "StoreSuite",
-    "StreamLaws",
-    "TokenFormatSuite",
-    "TokenSourceLaws",
-    "count_operations",
-    "faults_everywhere",
-    "same",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"penstock.testing.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = facade(__name__)

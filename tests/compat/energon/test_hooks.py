@@ -21,7 +21,7 @@ from tests.codec.films import film
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.compat.energon import _INSTEAD  # pyright: ignore[reportPrivateUsage]
+from penstock.compat.energon.absent import INSTEAD
 from penstock.errors import ConfigError, PenstockError, ResumeMismatch, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
@@ -532,6 +532,6 @@ def test_a_name_that_is_not_here_says_what_to_use() -> None:
         from penstock.compat.energon import BlendDataset  # noqa: F401  # pyright: ignore
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         from penstock.compat.energon import Nothing  # noqa: F401  # pyright: ignore
-    for hint in {word for text in _INSTEAD.values() for word in re.findall(r"penstock\.(\w+)", text)}:
+    for hint in {word for text in INSTEAD.values() for word in re.findall(r"penstock\.(\w+)", text)}:
         assert hasattr(ps, hint)
-    assert not set(_INSTEAD) & set(en.__all__)
+    assert not set(INSTEAD) & set(en.__all__)

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Unsupported
-from penstock.formats.tokens.checks import MOST_FINDINGS
+from penstock.formats._side_checks import MOST_FINDINGS
 from penstock.types import Depth, Finding
 
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")

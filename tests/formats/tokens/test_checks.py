@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.formats._side_checks import check_block_digests
 from penstock.formats.tokens.checks import (
     TokenRun,
-    check_block_digests,
     check_eos,
     check_vocabulary,
     sampled_ranges,

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Unsupported
+from penstock.formats._manifest import data_fingerprint
 from penstock.formats.tokens import common as tokens_module
-from penstock.formats.tokens.common import TokenFile, flags_of_starts, token_fingerprint
+from penstock.formats.tokens.common import TokenFile, flags_of_starts
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing import CountingStore
@@ -123,13 +124,13 @@ def test_a_pickle_holds_no_tokens(tmp_path: Path) -> None:
 
 def test_fingerprint_of_a_side_file() -> None:
     store = MemoryStore({"a": b"1" * 100_000})
-    sampled = token_fingerprint(store, "x", b"index", "a", None)
+    sampled = data_fingerprint(store, "x", b"index", "a", None)
     first, second = (
-        token_fingerprint(store, "x", b"index", "a", Manifest("x", 1, 1, block_digests={"data": (digest,)}))
+        data_fingerprint(store, "x", b"index", "a", Manifest("x", 1, 1, block_digests={"data": (digest,)}))
         for digest in ("00", "01")
     )
-    assert len({sampled, first, second, token_fingerprint(store, "y", b"index", "a", None)}) == 4
-    assert token_fingerprint(store, "x", b"index", "a", Manifest("x", 1, 1)) == sampled
+    assert len({sampled, first, second, data_fingerprint(store, "y", b"index", "a", None)}) == 4
+    assert data_fingerprint(store, "x", b"index", "a", Manifest("x", 1, 1)) == sampled
 
 
 @settings(deadline=None, max_examples=50)

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.codec.hashes import DocumentDigest, hash_blocks
 from penstock.errors import ConfigError
-from penstock.formats.tokens.writer import (
-    FileDigests,
-    TokenTally,
-    check_lengths,
-    commit_with_side_file,
-    document_run,
-)
+from penstock.formats._manifest import FileDigests, commit_with_side_file
+from penstock.formats.tokens.writer import TokenTally, check_lengths, document_run
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.side_file import file_binding

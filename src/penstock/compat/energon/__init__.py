@@ -6,76 +6,78 @@ stacking of tensors, and states over several ranks.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_NAMES = {
-    "batching": ("batch_list", "batch_pad_stack", "batch_stack", "generic_batch"),
-    "cookers": ("Cooker", "SampleDecoder", "cooker"),
-    "datasets": (
-        "DatasetLoader", "EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets", "load_dataset",
-        "traverse_metadataset",
-    ),
-    "encoder": ("AugmentTaskEncoder", "DefaultTaskEncoder", "TaskEncoder", "stateless"),
-    "media": ("AVData", "AVDecoder"),
-    "loader": ("SavableDataLoader", "get_loader", "get_savable_loader"),
-    "samples": (
-        "AVMetadata", "Batch", "CaptioningSample", "ImageClassificationSample", "ImageMetadata",
-        "ImageSample", "InterleavedSample", "MultiChoiceVQASample", "OCRSample", "Sample",
-        "SimilarityInterleavedSample", "SourceInfo", "TextSample", "VQAOCRSample", "VQASample", "VidQASample",
-        "basic_sample_keys", "edataclass",
-    ),
-    "stores": (
-        "CachePool", "DecodeFileStore", "DirectLazy", "FileCacheLazy", "FileStore", "FileStoreCachePool",
-        "JsonlFileStore", "Lazy", "MockLazy", "NoCachePool", "PrimaryFileStore", "SystemFileStore",
-        "WebdatasetFileStore",
-    ),
-    "worker": ("FatalSampleError", "WorkerConfig", "log_exception", "reraise_exception"),
-}  # fmt: skip
-_WHERE = {name: f"penstock.compat.energon.{module}" for module, names in _NAMES.items() for name in names} | {
-    "CrudeSample": "penstock.cook",
-    "SkipSample": "penstock.cook",
-}
+from penstock._facade import facade
 
-_STREAMS = "penstock.Blend, Concat, Map, Shuffle, Take, PackStream, or the hooks of a TaskEncoder"
-_INSTEAD = {
-    **dict.fromkeys(
-        (
-            "BatchDataset", "BlendDataset", "ConcatDataset", "EpochizeDataset", "FilterDataset", "GroupBatchDataset",
-            "IterMapDataset", "LimitDataset", "MapDataset", "MixBatchDataset", "PackingDataset", "RepeatDataset",
-            "SavableDataset", "ShuffleBufferDataset", "concat_pad", "generic_concat", "homogeneous_concat_mix",
-        ),
-        _STREAMS,
-    ),
-    **dict.fromkeys(("GcDataset", "LogSampleDataset"), "the loader's metrics, and penstock explain"),
-    **dict.fromkeys(
-        (
-            "BaseCoreDatasetFactory", "BaseWebdatasetFactory", "CaptioningWebdataset", "CrudeJsonlDatasetFactory",
-            "CrudeWebdataset", "DatasetLoaderInterface", "DefaultCrudeJsonlDatasetFactory",
-            "DefaultDecoderWebdatasetFactory", "DefaultGenericWebdatasetFactory", "ImageClassificationWebdataset",
-            "ImageWebdataset", "InterleavedWebdataset", "JoinedWebdatasetFactory", "Metadataset", "MetadatasetV2",
-            "MultiChoiceVQAWebdataset", "OCRWebdataset", "SimilarityInterleavedWebdataset", "StandardWebdatasetFactory",
-            "TextWebdataset", "VQAOCRWebdataset", "VQAWebdataset", "VidQAWebdataset",
-        ),
-        "get_train_dataset or get_val_dataset with the path: dataset.yaml says what the samples are",
-    ),
-    "FileStoreDecoder": "SampleDecoder",
-    "prepare_metadataset": "nothing: joins are worked out at first use, and kept",
-}  # fmt: skip
-"""Names of Energon's that are not here → what to use."""
+if TYPE_CHECKING:
+    from penstock.compat.energon.batching import batch_list as batch_list
+    from penstock.compat.energon.batching import batch_pad_stack as batch_pad_stack
+    from penstock.compat.energon.batching import batch_stack as batch_stack
+    from penstock.compat.energon.batching import generic_batch as generic_batch
+    from penstock.compat.energon.cookers import Cooker as Cooker
+    from penstock.compat.energon.cookers import SampleDecoder as SampleDecoder
+    from penstock.compat.energon.cookers import cooker as cooker
+    from penstock.compat.energon.datasets import DatasetLoader as DatasetLoader
+    from penstock.compat.energon.datasets import EnergonDataset as EnergonDataset
+    from penstock.compat.energon.datasets import get_train_dataset as get_train_dataset
+    from penstock.compat.energon.datasets import get_val_dataset as get_val_dataset
+    from penstock.compat.energon.datasets import get_val_datasets as get_val_datasets
+    from penstock.compat.energon.datasets import load_dataset as load_dataset
+    from penstock.compat.energon.datasets import traverse_metadataset as traverse_metadataset
+    from penstock.compat.energon.encoder import AugmentTaskEncoder as AugmentTaskEncoder
+    from penstock.compat.energon.encoder import DefaultTaskEncoder as DefaultTaskEncoder
+    from penstock.compat.energon.encoder import TaskEncoder as TaskEncoder
+    from penstock.compat.energon.encoder import stateless as stateless
+    from penstock.compat.energon.loader import SavableDataLoader as SavableDataLoader
+    from penstock.compat.energon.loader import get_loader as get_loader
+    from penstock.compat.energon.loader import get_savable_loader as get_savable_loader
+    from penstock.compat.energon.media import AVData as AVData
+    from penstock.compat.energon.media import AVDecoder as AVDecoder
+    from penstock.compat.energon.samples import AVMetadata as AVMetadata
+    from penstock.compat.energon.samples import Batch as Batch
+    from penstock.compat.energon.samples import CaptioningSample as CaptioningSample
+    from penstock.compat.energon.samples import ImageClassificationSample as ImageClassificationSample
+    from penstock.compat.energon.samples import ImageMetadata as ImageMetadata
+    from penstock.compat.energon.samples import ImageSample as ImageSample
+    from penstock.compat.energon.samples import InterleavedSample as InterleavedSample
+    from penstock.compat.energon.samples import MultiChoiceVQASample as MultiChoiceVQASample
+    from penstock.compat.energon.samples import OCRSample as OCRSample
+    from penstock.compat.energon.samples import Sample as Sample
+    from penstock.compat.energon.samples import SimilarityInterleavedSample as SimilarityInterleavedSample
+    from penstock.compat.energon.samples import SourceInfo as SourceInfo
+    from penstock.compat.energon.samples import TextSample as TextSample
+    from penstock.compat.energon.samples import VidQASample as VidQASample
+    from penstock.compat.energon.samples import VQAOCRSample as VQAOCRSample
+    from penstock.compat.energon.samples import VQASample as VQASample
+    from penstock.compat.energon.samples import basic_sample_keys as basic_sample_keys
+    from penstock.compat.energon.samples import edataclass as edataclass
+    from penstock.compat.energon.stores import CachePool as CachePool
+    from penstock.compat.energon.stores import DecodeFileStore as DecodeFileStore
+    from penstock.compat.energon.stores import DirectLazy as DirectLazy
+    from penstock.compat.energon.stores import FileCacheLazy as FileCacheLazy
+    from penstock.compat.energon.stores import FileStore as FileStore
+    from penstock.compat.energon.stores import FileStoreCachePool as FileStoreCachePool
+    from penstock.compat.energon.stores import JsonlFileStore as JsonlFileStore
+    from penstock.compat.energon.stores import Lazy as Lazy
+    from penstock.compat.energon.stores import MockLazy as MockLazy
+    from penstock.compat.energon.stores import NoCachePool as NoCachePool
+    from penstock.compat.energon.stores import PrimaryFileStore as PrimaryFileStore
+    from penstock.compat.energon.stores import SystemFileStore as SystemFileStore
+    from penstock.compat.energon.stores import WebdatasetFileStore as WebdatasetFileStore
+    from penstock.compat.energon.worker import FatalSampleError as FatalSampleError
+    from penstock.compat.energon.worker import WorkerConfig as WorkerConfig
+    from penstock.compat.energon.worker import log_exception as log_exception
+    from penstock.compat.energon.worker import reraise_exception as reraise_exception
+    from penstock.cook import CrudeSample as CrudeSample
+    from penstock.cook import SkipSample as SkipSample
 
-__all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
+_find, __dir__ = facade(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _INSTEAD:
-        raise ImportError(f"{__name__} has no {name}. Use {_INSTEAD[name]}", name=name)
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = found  # cook functions ask for `energon.TextSample` once a sample
-    return found
+    from penstock.compat.energon.absent import INSTEAD
 
-
-def __dir__() -> list[str]:
-    return __all__
+    if name in INSTEAD:
+        raise ImportError(f"{__name__} has no {name}. Use {INSTEAD[name]}", name=name)
+    return _find(name)

@@ -6,8 +6,9 @@ Modalities' own registry, so that they stand in for the originals in its YAML.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.compat.modalities.collators import DatasetBatch as DatasetBatch
@@ -38,64 +39,4 @@ if TYPE_CHECKING:
     from penstock.compat.modalities.registry import register as register
     from penstock.compat.modalities.sampler import ResumableDistributedSampler as ResumableDistributedSampler
 
-_WHERE = {
-    "CombinedDataset": "packed",
-    "DatasetBatch": "collators",
-    "EmbeddedStreamData": "packed",
-    "FileExistencePolicy": "commands.data",
-    "GPT2LLMCollateFn": "collators",
-    "LargeFileLinesReader": "lines",
-    "LossMaskingCollateFnWrapper": "collators",
-    "LossMaskingTokenConfig": "collators",
-    "MemMapDataset": "lines",
-    "PackedMemMapDatasetBase": "packed",
-    "PackedMemMapDatasetContinuous": "packed",
-    "PackedMemMapDatasetMegatron": "packed",
-    "ResumableDistributedSampler": "sampler",
-    "create_filtered_tokenized_dataset": "filters",
-    "create_raw_data_index": "commands.data",
-    "create_shuffled_dataset_chunk": "commands.data",
-    "create_shuffled_jsonl_dataset_chunk": "commands.data",
-    "filter_dataset": "filters",
-    "merge_packed_data_files": "commands.data",
-    "pack_encoded_data": "commands.pack",
-    "register": "registry",
-    "shuffle_jsonl_data": "commands.data",
-    "shuffle_tokenized_data": "commands.data",
-}
-
-__all__ = [
-    "CombinedDataset",
-    "DatasetBatch",
-    "EmbeddedStreamData",
-    "FileExistencePolicy",
-    "GPT2LLMCollateFn",
-    "LargeFileLinesReader",
-    "LossMaskingCollateFnWrapper",
-    "LossMaskingTokenConfig",
-    "MemMapDataset",
-    "PackedMemMapDatasetBase",
-    "PackedMemMapDatasetContinuous",
-    "PackedMemMapDatasetMegatron",
-    "ResumableDistributedSampler",
-    "create_filtered_tokenized_dataset",
-    "create_raw_data_index",
-    "create_shuffled_dataset_chunk",
-    "create_shuffled_jsonl_dataset_chunk",
-    "filter_dataset",
-    "merge_packed_data_files",
-    "pack_encoded_data",
-    "register",
-    "shuffle_jsonl_data",
-    "shuffle_tokenized_data",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = facade(__name__)

@@ -6,8 +6,9 @@ are torch's, so that any `DataLoader` takes them.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.compat.streaming.dataloader import StreamingDataLoader as StreamingDataLoader
@@ -22,40 +23,4 @@ if TYPE_CHECKING:
     from penstock.compat.streaming.writers import TSVWriter as TSVWriter
     from penstock.compat.streaming.writers import XSVWriter as XSVWriter
 
-_WHERE = {
-    "CSVWriter": "writers",
-    "JSONWriter": "writers",
-    "LocalDataset": "local",
-    "MDSWriter": "writers",
-    "Stream": "streams",
-    "StreamingDataLoader": "dataloader",
-    "StreamingDataset": "dataset",
-    "TSVWriter": "writers",
-    "XSVWriter": "writers",
-    "clean_stale_shared_memory": "util",
-    "merge_index": "util",
-}
-
-__all__ = [
-    "CSVWriter",
-    "JSONWriter",
-    "LocalDataset",
-    "MDSWriter",
-    "Stream",
-    "StreamingDataLoader",
-    "StreamingDataset",
-    "TSVWriter",
-    "XSVWriter",
-    "clean_stale_shared_memory",
-    "merge_index",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = facade(__name__)

@@ -17,8 +17,8 @@ from penstock._secrets import logger
 from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats._manifest import side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
-from penstock.formats.tokens.common import side_path
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore

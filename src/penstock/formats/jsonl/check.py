@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import FormatError, PenstockError, UnsafeData
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._manifest import DATA, side_path
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
 from penstock.formats.jsonl.index import Problem, decode_index, lines_behind, misfits, outside, remake, spread
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.formats.tokens.checks import MOST_FINDINGS, check_block_digests
-from penstock.formats.tokens.common import DATA, side_path
 from penstock.store.side_file import file_facts
 from penstock.types import Depth, Finding, IntArray, OpenOptions
 

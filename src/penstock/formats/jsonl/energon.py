@@ -27,12 +27,11 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
-from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._manifest import DATA, data_fingerprint, side_path
+from penstock.formats._modes import Mode, preferred_mode, way_to_read
+from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
-from penstock.formats.tokens.checks import check_block_digests
-from penstock.formats.tokens.common import DATA, side_path, token_fingerprint, way_to_read
 from penstock.store.backup import back_up
 from penstock.store.side_file import file_facts
 from penstock.types import (
@@ -277,7 +276,7 @@ class EnergonJsonlSource:
             starts = self._starts
             places = starts[np.linspace(0, len(starts) - 1, min(len(starts), _FINGERPRINT_LINES), dtype=np.int64)]
             index = digest("energon", len(starts) - 1, places.tolist()).encode()
-            self._fingerprint = token_fingerprint(self._store, "jsonl", index, self.path, None)
+            self._fingerprint = data_fingerprint(self._store, "jsonl", index, self.path, None)
         return self._fingerprint
 
     @property

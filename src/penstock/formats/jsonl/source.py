@@ -16,12 +16,12 @@ from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
-from penstock.formats.tokens.common import side_path, token_fingerprint
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
 
@@ -92,7 +92,7 @@ class JsonlSource:
             lines = self._lines
             places = spread(lines, _FINGERPRINT_LINES).tolist()
             index = digest(self._options.flavor, len(lines), places).encode()
-            self._fingerprint = token_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
+            self._fingerprint = data_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
         return self._fingerprint
 
     @property

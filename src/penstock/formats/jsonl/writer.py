@@ -15,12 +15,11 @@ import penstock
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
 from penstock.formats.jsonl.build import index_path_for, require_own_index
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import require_flavor
-from penstock.formats.tokens.common import DATA, side_path
-from penstock.formats.tokens.writer import FileDigests, commit_with_side_file
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import load_manifest, stage_beside

@@ -17,8 +17,9 @@ from penstock.abc import Store, SupportsCopies, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
+from penstock.formats._modes import way_to_read
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
@@ -26,8 +27,6 @@ from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.source import folder_of, read_index, splits_in
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
-from penstock.formats.tokens.checks import MOST_FINDINGS, check_block_digests
-from penstock.formats.tokens.common import way_to_read
 from penstock.store.resolve import real_path
 from penstock.types import Depth, Finding, OpenOptions
 

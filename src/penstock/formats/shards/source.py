@@ -27,12 +27,12 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
+from penstock.formats._modes import way_to_read
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
-from penstock.formats.tokens.common import way_to_read
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.side_file import fitting_manifest

@@ -22,10 +22,10 @@ from penstock.codec.compress import parse_compression
 from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
+from penstock.formats._manifest import Provenance
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.tokens.writer import TokenOptions
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -34,7 +34,7 @@ MOST_BYTES = (1 << 32) - 1
 """Largest data file: places in it have 32 bits."""
 
 _COMMON_OPTIONS = ("columns", "size_limit", "compression", "hashes")
-_RECORDED = tuple(one.name for one in dataclasses.fields(TokenOptions))
+_RECORDED = tuple(one.name for one in dataclasses.fields(Provenance))
 _SIZE_TEXT = re.compile(r"\s*(\d+|\d+\.\d*|\.\d+)\s*(b|kb|mb|gb|tb|pb|eb|zb|yb)?\s*", re.IGNORECASE)
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 
@@ -118,9 +118,7 @@ class ShardWriter:
     Values given as `bytes` are kept until their shard is written, not copied.
     """
 
-    def __init__(
-        self, store: Store, path: str, name: str, encoder: RowEncoder, given: TokenOptions, out: Output
-    ) -> None:
+    def __init__(self, store: Store, path: str, name: str, encoder: RowEncoder, given: Provenance, out: Output) -> None:
         self._path = path
         self._name = name
         self._encoder = encoder
@@ -354,7 +352,7 @@ def create_shards(
         raise
     recorded = {key: value for key, value in options.items() if key in _RECORDED and value is not None}
     out = open_output(store, path, SIDE_NAME, overwrite=overwrite)
-    return ShardWriter(store, path, name, encoder, TokenOptions(**recorded), out)
+    return ShardWriter(store, path, name, encoder, Provenance(**recorded), out)
 
 
 def writer_layout(

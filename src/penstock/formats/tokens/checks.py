@@ -1,20 +1,15 @@
-"""What token formats share for checking: ids against a vocabulary, EOS tokens, and digests against a side file."""
+"""What token formats share for checking: ids against a vocabulary, and EOS tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
-from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
+from penstock.formats._side_checks import MOST_FINDINGS
 from penstock.types import Depth, Extent, Finding, IntArray, TokenArray
-
-MOST_FINDINGS = 20
-"""Findings of one kind that are listed one by one; the others are counted."""
 
 _PLACES = 64
 _PLACE_TOKENS = 4096
@@ -121,31 +116,6 @@ def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth) ->
         yield _more(run, "no-eos", count - len(wrong), "documents without EOS")
 
 
-def check_block_digests(
-    store: Store, path: str, format_name: str, digests: tuple[str, ...], advice: str
-) -> Iterator[Finding]:
-    """Blocks of 64 MiB whose digest is not the one of the side file. Memory: one block where it can't be mapped."""
-    size_bytes = store.size(path)
-    read = _block_reader(store, path)
-    for number, start_bytes in enumerate(range(0, size_bytes, BLOCK_BYTES)):
-        expected = digests[number] if number < len(digests) else None
-        found = hash_blocks(read(start_bytes, min(size_bytes, start_bytes + BLOCK_BYTES)))[0]
-        if found != expected:
-            yield Finding(
-                f"{format_name}.digest",
-                "error",
-                path,
-                start_bytes,
-                f"block {number} has the digest {found}",
-                expected,
-                advice,
-            )
-    num_blocks = -(-size_bytes // BLOCK_BYTES)
-    if num_blocks < len(digests):
-        found, told = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
-        yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, told, advice)
-
-
 def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
     """Whether tokens of 1 or 2 bytes are likely halves of wider ones.
 
@@ -187,13 +157,6 @@ def _doc_runs(n_docs: int, depth: Depth) -> Iterator[IntArray]:
         return
     for first in range(0, n_docs, _DOCS_STEP):
         yield np.arange(first, min(n_docs, first + _DOCS_STEP))
-
-
-def _block_reader(store: Store, path: str) -> Callable[[int, int], NDArray[np.uint8]]:
-    if isinstance(store, SupportsMmap):
-        mapped = store.mmap(path)
-        return lambda start, stop: mapped[start:stop]
-    return lambda start, stop: np.frombuffer(store.get(path, start, stop - start), np.uint8)
 
 
 def _more(run: TokenRun, what: str, count: int, words: str) -> Finding:

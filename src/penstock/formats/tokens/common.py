@@ -1,27 +1,21 @@
-"""What token formats share for reading: runs of tokens in files, documents in them, and what a side file tells."""
+"""What token formats share for reading: runs of tokens in files, and documents in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger
-from penstock.abc import Store, SupportsMmap, TokenSource
-from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
-from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore
-from penstock.store.network import on_network
+from penstock.abc import Store, TokenSource
+from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.formats._modes import way_to_read
 from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, TokenArray
-
-DATA = "data"
-"""Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
 
 RUN_TOKENS = 1 << 24
 """Tokens that are read at once where a whole dataset is read."""
@@ -153,16 +147,6 @@ class TokenFile:
         return windows[1]
 
 
-def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
-    """What `read=` means for files under `path`; raises `Unsupported` for `"mmap"` in a store without maps."""
-    if read == "auto":
-        safe = not (isinstance(store, LocalStore) and on_network(path))
-        return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
-    if read == "mmap" and not isinstance(store, SupportsMmap):
-        raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
-    return read
-
-
 def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
     """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
     starts = np.asarray(starts)
@@ -231,22 +215,6 @@ def flags_of_starts(doc_starts: IntArray, starts: IntArray, length: int) -> NDAr
 
 
 # --- side files --------------------------------------------------------------------------------------------------
-
-
-def side_path(path: str) -> str:
-    """Path of the side file of a single-file dataset."""
-    return path + ".penstock"
-
-
-def token_fingerprint(store: Store, format_name: str, index: bytes, path: str, manifest: Manifest | None) -> str:
-    """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
-    if manifest is None or not manifest.block_digests:
-        return sample_fingerprint(store, format_name, index, [(DATA, path)])
-    hasher = xxhash.xxh3_128(format_name.encode())
-    hasher.update(xxhash.xxh3_128_digest(index))
-    for name in sorted(manifest.block_digests):
-        hasher.update("\n".join(("", name, *manifest.block_digests[name])).encode())
-    return hasher.hexdigest()
 
 
 def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | None, vocab_size: int) -> None:

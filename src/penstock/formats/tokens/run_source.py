@@ -13,8 +13,9 @@ from penstock._secrets import logger, redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
+from penstock.formats._manifest import DATA
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import DATA, document, document_batch, flags_of_starts, require_eos
+from penstock.formats.tokens.common import document, document_batch, flags_of_starts, require_eos
 from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint

@@ -1,45 +1,23 @@
-"""What token formats share for writing: documents counted and digested as they pass, and the side file."""
+"""What token formats share for writing: documents, counted and digested as they pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import penstock
-from penstock._buffers import byte_view
-from penstock.abc import Buffer, Staged, Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher, DocumentDigest
+from penstock.abc import Staged
+from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens
 from penstock.errors import ConfigError, TooLarge
-from penstock.store.local import output_exists
-from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
+from penstock.formats._manifest import FileDigests, Provenance
 from penstock.types import Batch, IntArray, Manifest
 
-_READ_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 24
-
-
-@dataclass(frozen=True, slots=True)
-class TokenOptions:
-    """What every token writer takes.
-
-    Attributes:
-        eos_id: id that ends every document given, recorded in the side file; nothing is added to documents.
-        tokenizer: name of the tokenizer, recorded; and `tokenizer_digest` its digest.
-        inputs: input path (relative) → digest, recorded.
-        options: further options of the preparation, recorded.
-    """
-
-    eos_id: int | None = None
-    tokenizer: str | None = None
-    tokenizer_digest: str | None = None
-    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class TokenTally:
@@ -89,42 +67,6 @@ class TokenTally:
     def hexdigest(self) -> str:
         """The document digest; nothing can be added after it."""
         return self._digest.hexdigest()
-
-
-class FileDigests:
-    """Block digests and binding of a file as it is written.
-
-    Args:
-        staged: the file. Where its header is set at the end, its first block is read back from it.
-        header_bytes: so many bytes at its start are set at the end.
-    """
-
-    __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_size_bytes", "_staged")
-
-    def __init__(self, staged: Staged, header_bytes: int = 0, *, block_bytes: int = BLOCK_BYTES) -> None:
-        self._staged = staged
-        self._header_bytes = header_bytes
-        self._block_bytes = block_bytes
-        self._hasher = BlockHasher(block_bytes)
-        self._size_bytes = 0
-
-    def update(self, data: Buffer) -> None:
-        """Add the next bytes of the file."""
-        view = byte_view(data)
-        late_bytes = max(0, self._block_bytes - self._size_bytes) if self._header_bytes else 0
-        self._size_bytes += len(view)
-        self._hasher.update(view[late_bytes:])
-
-    def finish(self) -> tuple[tuple[str, ...], str]:
-        """`(block digests, binding)`, once everything is written."""
-        staged, size_bytes = self._staged, self._size_bytes
-        first = BlockHasher(self._block_bytes)
-        late_bytes = min(size_bytes, self._block_bytes) if self._header_bytes else 0
-        for start_bytes in range(0, late_bytes, _READ_BYTES):
-            first.update(staged.read_at(start_bytes, min(_READ_BYTES, late_bytes - start_bytes)))
-        head = staged.read_at(0, EDGE_BYTES)
-        tail = staged.read_at(max(0, size_bytes - EDGE_BYTES), EDGE_BYTES)
-        return first.finish() + self._hasher.finish(), edge_binding(size_bytes, head, tail)
 
 
 def append_part(
@@ -211,7 +153,7 @@ def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
 def token_manifest(
     format_name: str,
     tally: TokenTally,
-    given: TokenOptions,
+    given: Provenance,
     options: Mapping[str, Any],
     *,
     size_bytes: int,
@@ -245,31 +187,3 @@ def token_manifest(
         binding=binding,
         tool=f"penstock {penstock.__version__}",
     )
-
-
-def commit_with_side_file(
-    store: Store, data: Staged, side_path: str, manifest: Manifest, *, overwrite: bool, beside: Sequence[Staged] = ()
-) -> None:
-    """Publish a data file, which makes the dataset visible, and what stands beside it: see `store.side_file`.
-
-    Args:
-        store: where they are.
-        data: the file.
-        side_path: of its side file.
-        manifest: for the side file.
-        overwrite: replace the dataset that is there.
-        beside: further files, from `stage_beside`.
-
-    Raises:
-        ConfigError: the dataset appeared meanwhile and `overwrite` is false; what is beside it is not touched.
-    """
-    replaces = store.exists(data.path)
-    if replaces and not overwrite:
-        raise output_exists(data.path)
-    data.sync()
-    side = stage_side_file(store, side_path, manifest, replaces=replaces)
-
-    def landed() -> bool:
-        return store.exists(data.path) and (not replaces or file_binding(store, data.path) == manifest.binding)
-
-    publish_beside(store, [*beside, side], data.commit, landed)

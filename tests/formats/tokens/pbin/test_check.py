@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError, NotFound
-from penstock.formats.tokens.checks import MOST_FINDINGS
+from penstock.formats._side_checks import MOST_FINDINGS
 from penstock.formats.tokens.pbin import FORMAT
 from penstock.formats.tokens.pbin.index import MOST_PROBLEMS
 from penstock.store.local import LocalStore

@@ -15,7 +15,7 @@ from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
@@ -25,7 +25,6 @@ from penstock.store.side_file import Facts
 from penstock.types import Action, Depth, Finding, ImageMetadata, Manifest, OpenOptions
 
 STALE = "folder.media-stale"
-_MOST_FINDINGS = 20
 _SAMPLE_FILES = 256
 
 
@@ -56,10 +55,10 @@ def _listed(findings: Iterable[Finding], root: str) -> Iterator[Finding]:
     """The first findings one by one, the others as a count."""
     last, count = None, 0
     for count, last in enumerate(findings, 1):
-        if count <= _MOST_FINDINGS:
+        if count <= MOST_FINDINGS:
             yield last
-    if last is not None and count > _MOST_FINDINGS:
-        yield Finding(last.code, last.severity, root, None, f"{count - _MOST_FINDINGS} more of these", None, last.fix)
+    if last is not None and count > MOST_FINDINGS:
+        yield Finding(last.code, last.severity, root, None, f"{count - MOST_FINDINGS} more of these", None, last.fix)
 
 
 # --- the side file -----------------------------------------------------------------------------------------------

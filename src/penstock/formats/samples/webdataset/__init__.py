@@ -25,8 +25,8 @@ from penstock.abc import Source, Store
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
+from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
-from penstock.formats.samples.webdataset.source import open_webdataset
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter, create_webdataset
 from penstock.store.local import LocalStore
 from penstock.types import Action, Depth, Finding, OpenOptions, Sample, Sniff, Traits
@@ -59,7 +59,7 @@ class _Webdataset:
         return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
-        """See `source.open_webdataset`."""
+        """See `opening.open_webdataset`."""
         return open_webdataset(store, path, options)
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:

@@ -13,9 +13,9 @@ import numpy as np
 from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
+from penstock.formats._modes import way_to_read
 from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import index_path, scan_shard
-from penstock.formats.tokens.common import way_to_read
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.types import IntArray, ReadMode

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
-    DATASET_YAML,
     SPLIT_JSON,
     SPLIT_YAML,
     SQLITE,
@@ -39,25 +36,7 @@ from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
-_TYPED = "penstock.formats.samples.webdataset.dataset_yaml"
 _STEP = 4096
-
-
-def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
-    """Open a prepared WebDataset; reads what is in `.nv-meta` alone.
-
-    Where it has a `dataset.yaml`, samples are as that says, and with `raw` the stored bytes.
-
-    Raises:
-        NotFound: nothing is there.
-        Unsupported: it was not prepared, or is no folder of tar shards.
-        FormatError: what is in `.nv-meta` contradicts itself.
-        ConfigError: no such split.
-    """
-    if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
-        return open_raw(store, path, options)
-    raw = open_raw(store, path, dataclasses.replace(options, columns=None))
-    return importlib.import_module(_TYPED).typed_view(raw, store, raw.path, options)
 
 
 def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
@@ -270,8 +249,9 @@ class WebdatasetSource:
         index = self._opened_index()
         found = None
         if index is not None:
-            media = importlib.import_module("penstock.formats.samples.media_index")
-            found = media.read_metadata(index.connection(), name, path=index.path)
+            from penstock.formats.samples.media_index import read_metadata  # slow, and only for this
+
+            found = read_metadata(index.connection(), name, path=index.path)
         if found is None:
             raise NotFound(
                 f"no media metadata of {name!r}",

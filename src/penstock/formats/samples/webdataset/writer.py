@@ -14,6 +14,7 @@ import penstock
 from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.formats._manifest import FileDigests
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -30,7 +31,6 @@ from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
-from penstock.formats.tokens.writer import FileDigests
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample

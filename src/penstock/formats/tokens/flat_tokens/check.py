@@ -11,7 +11,7 @@ import xxhash
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import (
@@ -32,9 +32,6 @@ from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, Problem
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
-
-MOST_FINDINGS = 20
-"""Findings of one kind that are listed one by one; the others are counted."""
 
 _SAMPLED_FILES = 16
 _BUDGET_BYTES = 1 << 24

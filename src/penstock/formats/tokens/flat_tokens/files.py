@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Buffer, Store
-from penstock.formats.tokens.common import way_to_read
+from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.readahead import Advice, random_access

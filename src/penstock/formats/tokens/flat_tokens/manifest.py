@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
+from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at
 from penstock.formats.tokens.flat_tokens.group import (
     STARTS,
@@ -22,7 +23,7 @@ from penstock.formats.tokens.flat_tokens.group import (
 )
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
-from penstock.formats.tokens.writer import TokenOptions, TokenTally, token_manifest
+from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.store.side_file import file_binding, load_manifest, replace_side_file
 from penstock.types import IntArray, Manifest, OpenOptions
 
@@ -76,10 +77,10 @@ def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
     tokens, starts, _ = group.require()
     source = FlatTokensSource(store, folder, None, group, dataclasses.replace(options, split=None))
     known = side_part(store, folder)
-    given = TokenOptions(eos_id=source.eos_id)
+    given = Provenance(eos_id=source.eos_id)
     if known is not None:
         eos_id = source.eos_id if options.eos_id is not None else known.eos_id
-        given = TokenOptions(eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+        given = Provenance(eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
     tally = TokenTally(keep_lengths=False)
     for first, stop, lengths in _runs(source.doc_starts):
         ids = source.tokens(first, stop)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.abc import StagedFolder, Store, SupportsFolders
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
+from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import Layout, make_layout
@@ -42,7 +43,7 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
     encode_array,
     encode_group,
 )
-from penstock.formats.tokens.writer import TokenOptions, TokenTally, check_lengths, document_run, token_manifest
+from penstock.formats.tokens.writer import TokenTally, check_lengths, document_run, token_manifest
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
@@ -69,7 +70,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     Raises:
         ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
     """
-    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(TokenOptions))]
+    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(Provenance))]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
@@ -95,7 +96,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
     )
     inside = f"{split}/" if split is not None and joined is None else ""
-    given_options = TokenOptions(**given)
+    given_options = Provenance(**given)
     return FlatTokensWriter(store, path, split, layout, folder, inside, given_options, overwrite=overwrite, **own)
 
 
@@ -114,7 +115,7 @@ class FlatTokensWriter:
         layout: Layout,
         folder: StagedFolder,
         inside: str,
-        given: TokenOptions,
+        given: Provenance,
         *,
         overwrite: bool,
         token_bytes: int | None = None,

@@ -8,16 +8,11 @@ from dataclasses import replace
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats._manifest import DATA
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats.tokens.checks import (
-    TokenRun,
-    check_block_digests,
-    check_eos,
-    check_vocabulary,
-    sampled_ranges,
-)
-from penstock.formats.tokens.common import DATA, require_eos
+from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
 from penstock.formats.tokens.megatron.kept import KEPT, left_names
 from penstock.formats.tokens.megatron.layout import (

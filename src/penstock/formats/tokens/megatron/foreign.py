@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.formats.tokens.common import DATA, document_runs
+from penstock.formats._manifest import DATA, Provenance
+from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, prefix_of
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.source import open_megatron
-from penstock.formats.tokens.writer import TokenOptions, TokenTally, token_manifest
+from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
@@ -27,9 +28,9 @@ def write_megatron_manifest(
     prefix = prefix_of(store, path)
     source = open_megatron(store, path, options)
     known = known or source.manifest
-    given = TokenOptions(eos_id=source.eos_id)
+    given = Provenance(eos_id=source.eos_id)
     if known is not None:
-        given = TokenOptions(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+        given = Provenance(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
     tally = TokenTally(keep_lengths=False)
     for tokens, doc_lengths in document_runs(source):
         tally.add(tokens, doc_lengths, int(tokens.max()) if len(tokens) else -1)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
 from penstock.errors import Corrupt, PenstockError, Truncated
+from penstock.formats._modes import way_to_read
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import way_to_read
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path
 from penstock.types import IntArray, ReadMode
 

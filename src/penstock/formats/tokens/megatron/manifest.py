@@ -5,7 +5,7 @@ from __future__ import annotations
 import xxhash
 
 from penstock.abc import Store
-from penstock.formats.tokens.common import side_path
+from penstock.formats._manifest import side_path
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path
 from penstock.store.side_file import Facts, file_binding, fitting_manifest
 from penstock.types import Manifest

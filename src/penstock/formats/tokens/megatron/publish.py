@@ -16,8 +16,8 @@ from collections.abc import Callable
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import NotFound, PenstockError
-from penstock.formats.tokens.checks import check_block_digests
-from penstock.formats.tokens.common import DATA
+from penstock.formats._manifest import DATA
+from penstock.formats._side_checks import check_block_digests
 from penstock.formats.tokens.megatron.kept import drop_kept, put_back, set_aside
 from penstock.formats.tokens.megatron.layout import bin_path, has_kept, idx_path
 from penstock.formats.tokens.megatron.manifest import side_file_path

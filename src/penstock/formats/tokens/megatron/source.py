@@ -16,16 +16,10 @@ from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
+from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import (
-    DATA,
-    document_batch,
-    flags_of_starts,
-    require_eos,
-    require_vocabulary,
-    token_fingerprint,
-)
+from penstock.formats.tokens.common import document_batch, flags_of_starts, require_eos, require_vocabulary
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, prefix_of, read_header
@@ -130,7 +124,7 @@ class MegatronSource:
             head = self._store.get(idx_path(self._prefix), 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
             if self.manifest is not None:
                 path = bin_path(self._prefix)
-                self._fingerprint = token_fingerprint(self._store, "megatron", head, path, self.manifest)
+                self._fingerprint = data_fingerprint(self._store, "megatron", head, path, self.manifest)
             else:
                 files = [(DATA, bin_path(self._prefix)), (INDEX, idx_path(self._prefix))]
                 self._fingerprint = sample_fingerprint(self._store, "megatron", head, files)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from penstock.abc import Staged, Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
 from penstock.errors import ConfigError, TooLarge, Truncated
-from penstock.formats.tokens.common import DATA, require_eos
+from penstock.formats._manifest import DATA, FileDigests, Provenance
+from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.megatron.layout import (
     MOST_LENGTH,
     Header,
@@ -26,15 +27,7 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.publish import may_write, publish
-from penstock.formats.tokens.writer import (
-    FileDigests,
-    TokenOptions,
-    TokenTally,
-    append_part,
-    check_lengths,
-    document_run,
-    token_manifest,
-)
+from penstock.formats.tokens.writer import TokenTally, append_part, check_lengths, document_run, token_manifest
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claim_files, output_path
@@ -61,7 +54,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     Raises:
         ConfigError: an unknown option, no dtype, or an output that exists.
     """
-    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(TokenOptions))]
+    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(Provenance))]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
@@ -77,7 +70,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
     prefix = _target_of(store, prefix)
     return MegatronWriter(
-        store, prefix, kind, limit, dtype_for(width, "<"), modes, TokenOptions(**given), overwrite=overwrite
+        store, prefix, kind, limit, dtype_for(width, "<"), modes, Provenance(**given), overwrite=overwrite
     )
 
 
@@ -144,7 +137,7 @@ class MegatronWriter:
         id_limit: int,
         part_dtype: np.dtype[Any],
         modes: Any,
-        given: TokenOptions,
+        given: Provenance,
         *,
         overwrite: bool,
     ) -> None:

@@ -11,16 +11,10 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
-from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats.tokens.checks import (
-    TokenRun,
-    check_block_digests,
-    check_eos,
-    check_vocabulary,
-    stored_too_narrow,
-    stored_too_wide,
-)
-from penstock.formats.tokens.common import DATA, TokenFile, require_eos, side_path
+from penstock.formats._manifest import DATA, side_path
+from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
+from penstock.formats.tokens.common import TokenFile, require_eos
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
 from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts

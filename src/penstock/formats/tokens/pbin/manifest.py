@@ -6,10 +6,10 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.formats.tokens.common import DATA, side_path
+from penstock.formats._manifest import DATA, Provenance, side_path
 from penstock.formats.tokens.pbin.repair import document_runs
 from penstock.formats.tokens.pbin.source import open_pbin
-from penstock.formats.tokens.writer import TokenOptions, TokenTally, token_manifest
+from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import OpenOptions
 
@@ -25,9 +25,9 @@ def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replac
     """
     source = open_pbin(store, path, options)
     known = source.manifest
-    given = TokenOptions(eos_id=source.eos_id)
+    given = Provenance(eos_id=source.eos_id)
     if known is not None:
-        given = TokenOptions(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+        given = Provenance(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
     tally = TokenTally()
     for start, stop, doc_lengths in document_runs(np.diff(source.starts_of_index())):
         tokens = source.tokens(start, stop)

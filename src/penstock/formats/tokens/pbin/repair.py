@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
-from penstock.formats.tokens.common import TokenFile, side_path
+from penstock.formats._manifest import Provenance, side_path
+from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
 from penstock.formats.tokens.pbin.layout import (
     HEADER_BYTES,
@@ -30,7 +31,6 @@ from penstock.formats.tokens.pbin.layout import (
 )
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
-from penstock.formats.tokens.writer import TokenOptions
 from penstock.store.backup import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, OpenOptions
@@ -230,7 +230,7 @@ def _write(store: Store, path: str, plan: _Plan) -> str:
     """Keep the old file, write the new one; returns the old one's new path."""
     backup = back_up(store, path)
     width = plan.file.dtype.itemsize
-    with PbinWriter(store, path, width, None, TokenOptions(eos_id=plan.eos_id), overwrite=True) as writer:
+    with PbinWriter(store, path, width, None, Provenance(eos_id=plan.eos_id), overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_documents(plan.file.tokens(start, stop), doc_lengths)
     return backup

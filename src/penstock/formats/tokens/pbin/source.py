@@ -15,16 +15,9 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
+from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import (
-    TokenFile,
-    document,
-    document_batch,
-    require_eos,
-    require_vocabulary,
-    side_path,
-    token_fingerprint,
-)
+from penstock.formats.tokens.common import TokenFile, document, document_batch, require_eos, require_vocabulary
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache, Put
@@ -102,7 +95,7 @@ class PbinSource:
             size_bytes = self._geometry.size_bytes
             index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
             index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
-            self._fingerprint = token_fingerprint(self._store, "pbin", index, self._path, self.manifest)
+            self._fingerprint = data_fingerprint(self._store, "pbin", index, self._path, self.manifest)
         return self._fingerprint
 
     @property

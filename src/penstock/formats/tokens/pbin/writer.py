@@ -15,18 +15,10 @@ from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError, TooLarge, Truncated
-from penstock.formats.tokens.common import DATA, require_eos, side_path
+from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
+from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
-from penstock.formats.tokens.writer import (
-    FileDigests,
-    TokenOptions,
-    TokenTally,
-    append_part,
-    check_lengths,
-    commit_with_side_file,
-    document_run,
-    token_manifest,
-)
+from penstock.formats.tokens.writer import TokenTally, append_part, check_lengths, document_run, token_manifest
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claim_files, output_path
 from penstock.types import Batch, IntArray, Manifest, Sample
@@ -50,7 +42,7 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
     Raises:
         ConfigError: an unknown option, no width, or an output that exists.
     """
-    known = ["token_bytes", "vocab_size", *(one.name for one in dataclasses.fields(TokenOptions))]
+    known = ["token_bytes", "vocab_size", *(one.name for one in dataclasses.fields(Provenance))]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
@@ -62,7 +54,7 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
     if token_bytes is None:
         raise ConfigError("the token width is not known", path=path, hint="Give token_bytes= or vocab_size=")
     path = output_path(store, path)
-    return PbinWriter(store, path, token_bytes, vocab_size, TokenOptions(**given), overwrite=overwrite)
+    return PbinWriter(store, path, token_bytes, vocab_size, Provenance(**given), overwrite=overwrite)
 
 
 class PbinWriter:
@@ -77,7 +69,7 @@ class PbinWriter:
         path: str,
         token_bytes: int,
         vocab_size: int | None,
-        given: TokenOptions,
+        given: Provenance,
         *,
         overwrite: bool,
     ) -> None:

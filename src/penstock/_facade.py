@@ -1,0 +1,53 @@
+"""Packages whose names are imported at first use, each listed once: by the imports that a type checker reads."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+
+def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package, by PEP 562: `__getattr__, __dir__ = facade(__name__)`.
+
+    Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
+
+    Args:
+        package: dotted name.
+    """
+
+    @cache
+    def where() -> dict[str, tuple[str, str]]:
+        return names_of(package)
+
+    def find(name: str) -> Any:
+        if name == "__all__":
+            return sorted(where())
+        if name.startswith("__") or name not in where():  # what the import system asks for is not worth a look
+            close = [] if name.startswith("__") else difflib.get_close_matches(name, where(), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+        module, attribute = where()[name]
+        found = getattr(importlib.import_module(module), attribute)
+        setattr(sys.modules[package], name, found)  # some are asked for once a sample
+        return found
+
+    return find, lambda: sorted(where())
+
+
+def names_of(package: str) -> dict[str, tuple[str, str]]:
+    """Name → (module, its name there), of what a package imports for type checkers."""
+    spec = importlib.util.find_spec(package)
+    loader: Any = spec.loader if spec else None
+    found: dict[str, tuple[str, str]] = {}
+    for block in ast.parse(loader.get_source(package)).body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for line in block.body:
+                if isinstance(line, ast.ImportFrom) and line.module:
+                    found |= {one.asname or one.name: (line.module, one.name) for one in line.names}
+    return found

@@ -1,0 +1,119 @@
+"""What writers of every family share: what is said of the data, digests of a file, and its side file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import xxhash
+
+from penstock._buffers import byte_view
+from penstock.abc import Buffer, Staged, Store
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import output_exists
+from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
+from penstock.types import Manifest
+
+_READ_BYTES = 1 << 20
+DATA = "data"
+"""Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
+
+
+def side_path(path: str) -> str:
+    """Path of the side file of a single-file dataset."""
+    return path + ".penstock"
+
+
+def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, manifest: Manifest | None) -> str:
+    """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
+    if manifest is None or not manifest.block_digests:
+        return sample_fingerprint(store, format_name, index, [(DATA, path)])
+    hasher = xxhash.xxh3_128(format_name.encode())
+    hasher.update(xxhash.xxh3_128_digest(index))
+    for name in sorted(manifest.block_digests):
+        hasher.update("\n".join(("", name, *manifest.block_digests[name])).encode())
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What is said of the data that are written, and recorded in their side file.
+
+    Attributes:
+        eos_id: id that ends every document given, recorded in the side file; nothing is added to documents.
+        tokenizer: name of the tokenizer, recorded; and `tokenizer_digest` its digest.
+        inputs: input path (relative) → digest, recorded.
+        options: further options of the preparation, recorded.
+    """
+
+    eos_id: int | None = None
+    tokenizer: str | None = None
+    tokenizer_digest: str | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class FileDigests:
+    """Block digests and binding of a file as it is written.
+
+    Args:
+        staged: the file. Where its header is set at the end, its first block is read back from it.
+        header_bytes: so many bytes at its start are set at the end.
+    """
+
+    __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_size_bytes", "_staged")
+
+    def __init__(self, staged: Staged, header_bytes: int = 0, *, block_bytes: int = BLOCK_BYTES) -> None:
+        self._staged = staged
+        self._header_bytes = header_bytes
+        self._block_bytes = block_bytes
+        self._hasher = BlockHasher(block_bytes)
+        self._size_bytes = 0
+
+    def update(self, data: Buffer) -> None:
+        """Add the next bytes of the file."""
+        view = byte_view(data)
+        late_bytes = max(0, self._block_bytes - self._size_bytes) if self._header_bytes else 0
+        self._size_bytes += len(view)
+        self._hasher.update(view[late_bytes:])
+
+    def finish(self) -> tuple[tuple[str, ...], str]:
+        """`(block digests, binding)`, once everything is written."""
+        staged, size_bytes = self._staged, self._size_bytes
+        first = BlockHasher(self._block_bytes)
+        late_bytes = min(size_bytes, self._block_bytes) if self._header_bytes else 0
+        for start_bytes in range(0, late_bytes, _READ_BYTES):
+            first.update(staged.read_at(start_bytes, min(_READ_BYTES, late_bytes - start_bytes)))
+        head = staged.read_at(0, EDGE_BYTES)
+        tail = staged.read_at(max(0, size_bytes - EDGE_BYTES), EDGE_BYTES)
+        return first.finish() + self._hasher.finish(), edge_binding(size_bytes, head, tail)
+
+
+def commit_with_side_file(
+    store: Store, data: Staged, side_path: str, manifest: Manifest, *, overwrite: bool, beside: Sequence[Staged] = ()
+) -> None:
+    """Publish a data file, which makes the dataset visible, and what stands beside it: see `store.side_file`.
+
+    Args:
+        store: where they are.
+        data: the file.
+        side_path: of its side file.
+        manifest: for the side file.
+        overwrite: replace the dataset that is there.
+        beside: further files, from `stage_beside`.
+
+    Raises:
+        ConfigError: the dataset appeared meanwhile and `overwrite` is false; what is beside it is not touched.
+    """
+    replaces = store.exists(data.path)
+    if replaces and not overwrite:
+        raise output_exists(data.path)
+    data.sync()
+    side = stage_side_file(store, side_path, manifest, replaces=replaces)
+
+    def landed() -> bool:
+        return store.exists(data.path) and (not replaces or file_binding(store, data.path) == manifest.binding)
+
+    publish_beside(store, [*beside, side], data.commit, landed)

@@ -1,0 +1,29 @@
+"""Opening a prepared WebDataset: raw, or as its `dataset.yaml` says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from penstock.abc import Source, Store
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
+from penstock.formats.samples.webdataset.source import open_raw
+from penstock.types import OpenOptions, Sample
+
+
+def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """Open a prepared WebDataset; reads what is in `.nv-meta` alone.
+
+    Where it has a `dataset.yaml`, samples are as that says, and with `raw` the stored bytes.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: it was not prepared, or is no folder of tar shards.
+        FormatError: what is in `.nv-meta` contradicts itself.
+        ConfigError: no such split.
+    """
+    if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
+        return open_raw(store, path, options)
+    raw = open_raw(store, path, dataclasses.replace(options, columns=None))
+    from penstock.formats.samples.webdataset.dataset_yaml import typed_view  # slow, and not for all
+
+    return typed_view(raw, store, raw.path, options)
