@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import errno
 import functools
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from tests.reshape.datasets import documents_in, files_in, lines_in, sound, write_tokens
 
 import penstock as ps
+from penstock.compat import modalities
 from penstock.compat.modalities.commands import data as modalities_data
 from penstock.compat.modalities.commands.data import (
     calculate_hashed_seed,
@@ -287,3 +290,39 @@ def test_a_token_of_each_kind_of_file(workplace: Path) -> None:
     source = ps.open("s.pbin")
     np.testing.assert_array_equal(np.sort(np.diff(source.doc_starts)), np.sort(np.diff(ps.open("m.pbin").doc_starts)))
     assert source.manifest.options["seed"] == 1
+
+
+class Policy(enum.Enum):
+    """As Modalities has it."""
+
+    SKIP = "skip"
+    ERROR = "error"
+    OVERRIDE = "override"
+
+
+@pytest.mark.parametrize("policies", [Policy, modalities.FileExistencePolicy])
+def test_the_enum_of_policies_does_what_its_word_does(policies: Any, workplace: Path) -> None:
+    lines = workplace / "lines.jsonl"
+    lines.write_text("".join(f'{{"n": {number}}}\n' for number in range(9)))
+    makers: dict[str, Callable[..., Any]] = {
+        "a.idx": lambda out, policy: modalities.create_raw_data_index(lines, out, policy),
+        "b.pbin": lambda out, policy: modalities.shuffle_tokenized_data(PARTS[0], out, 3, policy, 1),
+        "c.jsonl": lambda out, policy: modalities.shuffle_jsonl_data(lines, out, policy, 1),
+        "d.pbin": lambda out, policy: modalities.create_shuffled_dataset_chunk([PARTS[0]], out, 0, 2, policy, 1),
+        "e.jsonl": lambda out, policy: modalities.create_shuffled_jsonl_dataset_chunk([lines], out, 0, 2, policy, 1),
+        "f.pbin": lambda out, policy: modalities.create_filtered_tokenized_dataset(
+            PARTS[0], lambda number: number < 2, out, policy
+        ),
+    }
+    for name, make in makers.items():
+        out = workplace / name
+        make(out, policies.ERROR)
+        made = out.read_bytes()
+        with pytest.raises(ConfigError, match="exists"):
+            make(out, policies.ERROR)
+        out.write_bytes(made[:-1])
+        make(out, policies.OVERRIDE)
+        assert out.read_bytes() == made, name
+        make(out, policies.SKIP)
+        with pytest.raises(ConfigError, match="no such file existence policy"):
+            make(out, "other")
