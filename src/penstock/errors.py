@@ -7,7 +7,7 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 │   ├── Corrupt               a value contradicts another, or its format
 │   ├── Unsupported           valid, but a variant that Penstock does not read
 │   ├── TooLarge              a size beyond the format's limits, or beyond what the file can hold
-│   └── CookError             a function could not make a sample of what was read
+│   └── CookError             a function could not make a sample of the data it was given
 ├── NotFound                  no such file, sample or name (also FileNotFoundError and KeyError)
 ├── ConfigError               an option or an argument that can't work (also ValueError)
 ├── ResumeMismatch            a saved state does not belong to this stream
@@ -37,11 +37,11 @@ class PenstockError(Exception):
 
     Attributes:
         code: stable name of the kind of error, for scripts.
-        exit_status: what the command line ends with.
+        exit_status: exit status of the command line.
         path: the file or folder, if there is one.
         offset_bytes: place in the file, from its start.
-        found: what stands there.
-        expected: what should stand there.
+        found: what is there.
+        expected: what should be there.
         hint: what to do about it.
     """
 
@@ -141,7 +141,7 @@ class TooLarge(FormatError):
 
 
 class CookError(FormatError):
-    """A function could not make a sample of what was read. The loader's `on_error` says what happens."""
+    """A function could not make a sample of the data it was given. The loader's `on_error` says what happens."""
 
     code = "cook"
     exit_status = 17

@@ -1,4 +1,4 @@
-"""Data that passes between layers: frozen, slotted, no behaviour."""
+"""Data that layers exchange: frozen, slotted, without behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader's place, and the iterators that follow it."""
+"""The position of a loader in its run, and the iterators that follow it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Deliver: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
 
 @dataclass(slots=True)
 class Cursor:
-    """The loader's place, shared by its iterators.
+    """Where the loader is in its run, shared by its iterators.
 
     Attributes:
         task: what is read since the loader was last moved; another object after each move.
@@ -46,12 +46,12 @@ class Cursor:
         self.move(self.task)
 
     def move(self, task: ReadTask | LaneTask) -> None:
-        """Begin a task."""
+        """Start a task."""
         self.task, self.number, self.ended = task, 0, False
         self.places = self.step_places = task.places if isinstance(task, LaneTask) else None
 
     def copy(self) -> Cursor:
-        """The same place, where nothing is read ahead yet."""
+        """A cursor at the same place, with nothing prefetched yet."""
         made = copy.copy(self)
         made.running = None
         return made
@@ -70,12 +70,12 @@ class Cursor:
             self.step_places = self.places
 
     def ready(self) -> int:
-        """Results that wait to be taken from the pipeline that ran last."""
+        """Results that the last pipeline has ready."""
         return 0 if self.running is None else self.running.ready()
 
 
 class Batches(Iterator[Any]):
-    """An iterator over a loader's batches; it follows the loader wherever that goes."""
+    """An iterator over a loader's batches; it follows the loader when that seeks or loads a state."""
 
     def __init__(self, cursor: Cursor, pipeline: PipelineFactory, deliver: Deliver) -> None:
         self._cursor = cursor
@@ -121,7 +121,7 @@ class Batches(Iterator[Any]):
         return made
 
     def close(self) -> None:
-        """End the threads; the next batch would start new ones."""
+        """Stop the threads; asking for another batch starts new ones."""
         running, self._running = self._running, None
         if self._cursor.running is running:
             self._cursor.running = None

@@ -1,4 +1,4 @@
-"""A batch of columns as the training loop gets it."""
+"""Turns columns into the batch that the training loop gets."""
 
 from __future__ import annotations
 

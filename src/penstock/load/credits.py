@@ -47,7 +47,7 @@ class CreditWindow:
         return False
 
     def sleep(self, seconds: float) -> bool:
-        """Block for so many seconds, or until the window is closed; whether it is."""
+        """Block for `seconds`, or until the window is closed; returns whether it is."""
         end_s = time.monotonic() + seconds
         while not self._stopped and (left_s := end_s - time.monotonic()) > 0:
             with contextlib.suppress(Empty):
@@ -67,7 +67,7 @@ class CreditWindow:
         return counted_bytes
 
     def consumed(self, results: int, result_bytes: int) -> None:
-        """Count results that were consumed, and wake the producer where there is room again."""
+        """Count results that were consumed, and wake the producer once it has credits again."""
         self._consumed += results
         self._consumed_bytes += result_bytes
         if self._asleep and self._has_room(AHEAD_BYTES // 2):

@@ -1,4 +1,4 @@
-"""What a stream depends on, told apart by child: the part of a state that notices another stream.
+"""Describes what a stream depends on, child by child: how a state detects that the stream has changed.
 
 A stream is a tree. Chains of single children count as one thing; a child is named by the branches above it, so
 `Shuffle(Chunk(file))` has one child, its file, and `Blend({"books": …, "web": …})` has `books` and `web`, whatever is
@@ -106,7 +106,7 @@ def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
 
 
 def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int | None]]]:
-    """A node's own parameters and its children, each with the end of what is read of it; None: can't be told apart."""
+    """A node's own parameters and its children, each with the end of what is read of it; None: inseparable."""
     children: Mapping[str, Any] = node.children()
     if stop is not None and isinstance(node, SupportsHorizon):
         own, reached = node.horizon(stop)

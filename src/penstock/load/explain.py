@@ -1,4 +1,4 @@
-"""What a step of a run read, and in which steps a document came: from the stream and the run's history alone."""
+"""Explains which samples a step of a run read, and which steps read a document, from stream and history alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Run:
     Attributes:
         data: its stream, or the source that it reads once.
         history: the shapes that it had.
-        exact_from: positions before this one were read from another stream, which was accepted later.
+        exact_from: positions before this one were read from another stream, before a change that was accepted.
         consumed: what its state has consumed; None without a state.
         places: of a lane stream's lanes after `consumed`.
     """

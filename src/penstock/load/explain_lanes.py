@@ -1,4 +1,4 @@
-"""What the steps of a lane stream read: its lanes are walked again, from the beginning or from the place of a state.
+"""Explains what the steps of a lane stream read, by walking its lanes again from the beginning or from a state.
 
 Output q of the global order is number `q // lanes` of lane `q mod lanes`. How many outputs a window gives is known only
 once it was made, so an explanation reads every window up to the one that it is about: it is exact, and costs as much as
@@ -17,8 +17,8 @@ from penstock.load.lanes import Places, require_outputs
 
 
 @runtime_checkable
-class _TellsOrigins(Protocol):
-    """A lane stream that tells what its outputs were made of; see `penstock.cook.packstream.PackStream`."""
+class _SupportsOrigins(Protocol):
+    """A lane stream that knows which inputs its outputs were made of; see `penstock.cook.packstream.PackStream`."""
 
     @property
     def stream(self) -> Stream[Any]: ...
@@ -68,15 +68,15 @@ def outputs_of(data: LaneStream[Any], key: str, stop: int) -> list[Output]:
     Raises:
         ConfigError: the stream does not tell what its outputs are made of.
     """
-    told = _told(data)
+    packed = _with_origins(data)
     found: list[Output] = []
     hits, searched = set[int](), 0
     for lane in range(data.lanes):
         for one in _walk(data, lane, stop, None, 0):
-            reached = (one.window + 1) * told.window * data.lanes
+            reached = (one.window + 1) * packed.window * data.lanes
             if reached > searched:
-                searched = max(reached, 2 * searched)  # twice as far each time: the search begins anew
-                hits = set(positions_of(told.stream, key, searched))
+                searched = max(reached, 2 * searched)  # twice as far each time: the search starts again
+                hits = set(positions_of(packed.stream, key, searched))
             if not hits.isdisjoint(one.inputs):
                 found.append(one)
     return sorted(found)
@@ -86,13 +86,13 @@ def _walk(
     data: LaneStream[Any], lane: int, stop: int, known: tuple[int, int] | None, consumed: int
 ) -> Iterator[Output]:
     """The outputs of a lane below the global position `stop`, from the window of `known` on, or from the first."""
-    told, lanes = _told(data), data.lanes
+    packed, lanes = _with_origins(data), data.lanes
     window, number, empty = 0, 0, 0
     if known is not None:
         window = known[0]
         number = max(0, -(-(consumed - lane) // lanes)) - known[1]  # outputs of the lane before that window
     while number * lanes + lane < stop:
-        origins = told.origins(lane, window)
+        origins = packed.origins(lane, window)
         for offset, inputs in enumerate(origins):
             if (number + offset) * lanes + lane < stop:
                 yield Output((number + offset) * lanes + lane, lane, window, offset, inputs)
@@ -101,8 +101,8 @@ def _walk(
         number, window = number + len(origins), window + 1
 
 
-def _told(data: LaneStream[Any]) -> _TellsOrigins:
-    if not isinstance(data, _TellsOrigins):
+def _with_origins(data: LaneStream[Any]) -> _SupportsOrigins:
+    if not isinstance(data, _SupportsOrigins):
         raise ConfigError(
             "this stream does not tell what its outputs are made of",
             found=type(data).__name__,

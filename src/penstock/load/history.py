@@ -1,4 +1,4 @@
-"""Which global positions each step of a run reads, through every change of its shape.
+"""Which global positions each step of a run reads, across changes of its batch size and world size.
 
 A run is a list of stretches. In a stretch from `first_step` on, step s reads the global positions
 `[consumed + (s - first_step) · global_batch, + global_batch)`, until the next stretch begins.
@@ -29,7 +29,7 @@ History: TypeAlias = tuple[Stretch, ...]
 
 
 def begin(start: int, global_batch: int, world: int) -> History:
-    """A run that has consumed `start` samples, in batches of this size as far as they are whole."""
+    """The history of a run that starts after `start` consumed samples, counted as batches of this size."""
     return (Stretch(0, start % global_batch, global_batch, world),)
 
 
@@ -46,7 +46,7 @@ def step_at(history: History, consumed: int) -> int | None:
 
 
 def go_on(history: History, step: int, global_batch: int, world: int) -> History:
-    """The same run up to `step`, and from there on in this shape."""
+    """The same history up to `step`, and from there on this batch size and world size."""
     consumed = stretch_of(history, step).consumed_at(step)
     kept = tuple(stretch for stretch in history if stretch.first_step < step) or history[:1]
     last = kept[-1]

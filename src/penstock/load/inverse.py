@@ -1,4 +1,4 @@
-"""At which positions of a stream a document comes: the way back from what `locate` tells.
+"""Finds the positions of a stream at which a document comes: the inverse of `locate`.
 
 Each stage inverts its own arithmetic; only an order that has no inverse (`StreamingOrder`, a seqax pass) is searched,
 65,536 positions at a time. A document is named by its key; in token windows by its number, as `Location.documents`

@@ -99,7 +99,7 @@ class JaxLoader:
         return repr(self._loader).replace("<Loader", "<JaxLoader", 1)
 
     def close(self) -> None:
-        """End the workers; see `Loader.close`."""
+        """Stop the workers; see `Loader.close`."""
         self._loader.close()
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class JaxLoader:
         self.close()
 
     def seek(self, step: int) -> None:
-        """Go on with `step`."""
+        """Continue with `step`; see `Loader.seek`."""
         self._loader.seek(step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class JaxLoader:
         return self._loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], accept: tuple[str, ...] = ()) -> list[str]:
-        """Go on where `state` was taken; see `Loader.load_state_dict`."""
+        """Resume from `state`; see `Loader.load_state_dict`."""
         return self._loader.load_state_dict(state, accept)
 
     def _to_jax(self, batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Batches of a `LaneStream`: each lane is walked by one worker, its place is (window, offset)."""
+"""Reads batches of a `LaneStream`: one worker reads each lane, whose place is (window, offset)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LaneTask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one worker has for a batch: samples, their rows, where the lanes are after it, and stage → seconds."""
+    """One worker's part of a batch: samples, their rows, the lanes' places after it, and stage → seconds."""
 
     rows: list[int]
     samples: list[Any]
@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LaneShares:
-    """Worker w of W walks every W-th lane of the rank: a `Producer` of `Part`s, one a batch."""
+    """Worker w of W reads every W-th lane of the rank: a `Producer` of `Part`s, one a batch."""
 
     task: LaneTask
     first: int
@@ -135,7 +135,7 @@ class LaneBatches:
         return self._task.collate(stack(samples)), dict(seconds), places
 
     def ready(self) -> int:
-        """Parts of batches that wait to be taken."""
+        """Parts of batches that are ready."""
         return self._workers.ready()
 
     def close(self) -> None:
@@ -154,16 +154,16 @@ def walk(
     """
     empty = 0
     while True:
-        handed = offset
-        for handed, sample in _outputs(data, lane, window, offset, wait):
-            yield sample, (window, handed)
-        empty = empty + 1 if handed == 0 else 0
+        delivered = offset
+        for delivered, sample in _outputs(data, lane, window, offset, wait):
+            yield sample, (window, delivered)
+        empty = empty + 1 if delivered == 0 else 0
         require_outputs(lane, window, empty)
         window, offset = window + 1, 0
 
 
 def require_outputs(lane: int, window: int, empty: int) -> None:
-    """Refuse to go on behind `window` after so many windows without an output; raises `PenstockError`."""
+    """Raise `PenstockError` if too many windows in a row, up to `window`, gave no output."""
     if empty >= _MOST_EMPTY_WINDOWS:
         raise PenstockError(
             f"lane {lane} gives nothing any more",
@@ -206,7 +206,7 @@ def own_lanes(lanes: int, rank: int, world: int) -> range:
     if lanes % world:
         allowed = [size for size in range(1, lanes + 1) if lanes % size == 0]
         raise ConfigError(
-            f"a stream of {lanes} lanes can't be dealt to {world} ranks: each lane is walked by one rank",
+            f"a stream of {lanes} lanes can't be divided among {world} ranks: each lane is read by one rank",
             found=f"world {world}",
             expected="a world of " + ", ".join(map(str, allowed)),
             hint="Make the stream with more lanes, such as a multiple of every world size that you expect",
@@ -228,7 +228,7 @@ def decode(value: Any) -> dict[int, tuple[int, int]]:
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
-def taken_up(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
+def places_of(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
     """The places of a rank's own lanes.
 
     Raises:

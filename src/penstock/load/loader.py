@@ -1,4 +1,4 @@
-"""The loader: a rank's batches of a stream, from any place on, with a state of a few bytes."""
+"""The loader: delivers a rank's batches of a stream from any position on, with a state of a few bytes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _LONGEST_WAIT_S = 1e6
 
 
 class Loader:
-    """Batches of this data-parallel rank, endless over a stream, or one pass over a source.
+    """Delivers the batches of this data-parallel rank: endless over a stream, or one pass over a source.
 
     The global batch of a step is the next `global_batch` positions; rank r of W gets those with `p ≡ r (mod W)`, in
     order. So every world size, micro-batch and number of workers gives the same global batches, and a run may change
     all of them, and its batch size, when it resumes. Nothing is replayed: starting anywhere costs the same.
 
-    Iterators go on from the loader's place: a second `iter(loader)` continues where the first one stopped. After a
-    pass has come to its end, the next one begins anew. An iterator's threads end with it, at the latest with the
-    program. `close()`, or the end of a `with` over the loader, ends them at once, and reading with them.
+    Iterators continue from the loader's place: a second `iter(loader)` continues where the first one stopped. After the
+    end of a pass, the next iterator starts over. An iterator's threads end with it, at the latest with the program.
+    `close()`, or the end of a `with` over the loader, ends them at once, and reading with them.
 
-    A lane stream (packing on the fly) has no positions to begin at: its state holds a place for each of the rank's
+    A lane stream (packing on the fly) has no positions to start at: its state holds a place for each of the rank's
     lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
 
     Memory: `workers · prefetch + 1` batches, or where they are small 256 KiB of them a worker; and 1 MiB of orders a
@@ -195,10 +195,10 @@ class Loader:
         return batches
 
     def close(self) -> None:
-        """End the workers, and let go of what they have read ahead; a second call does nothing.
+        """Stop the workers and drop what they have prefetched; a second call does nothing.
 
-        To read on is an error then, for running iterators and new ones. Everything else stays as it is: `state_dict`,
-        `metrics`, `positions`.
+        After that, reading is an error, for running iterators and new ones. `state_dict`, `metrics` and `positions`
+        still work.
         """
         self._cursor.closed = True
         for batches in list(self._iterators):
@@ -213,7 +213,7 @@ class Loader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what runs: a copy goes on from the same place, and measures anew."""
+        """Everything but the running workers: a copy continues from the same place, with metrics of its own."""
         return {**self.__dict__, "_cursor": self._cursor.copy(), "_meter": Meter(), "_iterators": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -227,7 +227,7 @@ class Loader:
         )
 
     def metrics(self) -> Metrics:
-        """What was done since the loader was made, and how far each source was read."""
+        """What the loader has done since it was made, and how much of each source was read."""
         meter = self._meter
         return Metrics(
             step=self.step,
@@ -252,7 +252,7 @@ class Loader:
         return np.arange(start, start + stretch.global_batch, dtype=np.int64)
 
     def seek(self, step: int) -> None:
-        """Go on with `step`, in the shape of now. A running iterator follows at once.
+        """Continue with `step`, with the current batch size and ranks. A running iterator follows at once.
 
         Raises:
             ConfigError: the step is negative, or beyond the end of the pass.
@@ -277,13 +277,13 @@ class Loader:
         return state
 
     def load_state_dict(self, state: dict[str, Any], accept: Iterable[str] = ()) -> list[str]:
-        """Go on where `state` was taken, in the shape of now. A running iterator follows at once.
+        """Resume from `state`, with the current batch size and ranks. A running iterator follows at once.
 
-        What differs from the saved stream only after the consumed samples is taken as it is.
+        Differences from the saved stream that only concern samples after the consumed ones are always accepted.
 
         Args:
             state: what `state_dict` gave, on any rank, world size, batch size and number of workers.
-            accept: differences to go on with: a child's place in the tree, `"recipe"` or `"order"`.
+            accept: differences to accept: a child's place in the tree, `"recipe"` or `"order"`.
 
         Returns:
             One sentence for each accepted difference: what it leaves out or repeats. They are logged, too.
@@ -304,8 +304,8 @@ class Loader:
         return account
 
     def _deliver(self, batch: Any, seconds: Mapping[str, float], asked_at: float) -> Any:
-        """Count a batch, and make the last of it."""
-        self._meter.handed(batch, seconds, self.micro_batch, asked_at)
+        """Count a batch, and apply `finish`."""
+        self._meter.delivered(batch, seconds, self.micro_batch, asked_at)
         whole_step = self._cursor.number % self._options.micro_batches == 0
         if self._on_metrics is not None and whole_step and self.step % self._metrics_every == 0:
             self._on_metrics(self.metrics())
@@ -326,7 +326,7 @@ class Loader:
         return left // self.global_batch if self._options.tail == "drop" else -(-left // self.global_batch)
 
     def _begin(self, history: runs.History, step: int, places: lanes.Places | None = None) -> None:
-        """Make `step` the next one."""
+        """Let `step` be the next one."""
         consumed = runs.stretch_of(history, step).consumed_at(step)
         task = self._task_from(consumed, places)
         self._history, self._first_step, self._first_consumed = history, step, consumed
@@ -339,9 +339,9 @@ class Loader:
         first = consumed + (options.rank - consumed) % options.world
         if is_lane_stream(options.data):
             own = lanes.own_lanes(options.data.lanes, options.rank, options.world)
-            begun = lanes.starts(own) if places is None else lanes.taken_up(places, own)
+            starts = lanes.starts(own) if places is None else lanes.places_of(places, own)
             return LaneTask(
-                options.data, first, options.world, options.micro_batch, options.micro_batches, begun, options.collate
+                options.data, first, options.world, options.micro_batch, options.micro_batches, starts, options.collate
             )
         border = mixed_border(options.data, consumed, options.global_batch)
         if border is not None:

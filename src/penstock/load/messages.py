@@ -1,8 +1,8 @@
-"""Objects between processes: small ones through a socket, large ones in anonymous memory.
+"""Sends objects between processes: small ones through a socket, large ones in anonymous memory.
 
-Anonymous memory (memfd; elsewhere a file without a name) belongs to whoever has it mapped, and is gone with the last of
-them, after a kill too. A message is a head (kind, way, number of parts, bytes that follow), the sizes of its parts,
-and, where they are small, the parts: a pickle, and the buffers that it left out.
+Anonymous memory (memfd; elsewhere a file without a name) belongs to the processes that map it, and is freed with the
+last of them, also after a kill. A message is a head (kind, way, number of parts, bytes that follow), the sizes of its
+parts, and, where they are small, the parts: a pickle, and the buffers that it left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def send(channel: socket.socket, kind: bytes, value: Any) -> int:
 
 
 class Inbox:
-    """What came through a socket: read as much at a time as is there, given out one by one."""
+    """Receives from a socket: reads as much at a time as is there, and returns objects one by one."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -69,7 +69,7 @@ class Inbox:
         self._descriptors: deque[int] = deque()
 
     def fill(self) -> bool:
-        """Read what has come, without waiting; False where there is nothing.
+        """Read what has arrived, without waiting; returns False if there is nothing.
 
         Raises:
             EOFError: the other side has closed the socket, and everything was read.
@@ -89,17 +89,17 @@ class Inbox:
         self._data, self._at = self._data[self._at :] + data, 0
         return True
 
-    def begun(self) -> bool:
-        """Whether a part of an object is there."""
+    def has_partial(self) -> bool:
+        """Whether at least a part of an object has arrived."""
         return self._at < len(self._data)
 
     def ready(self) -> bool:
-        """Whether a whole object is there."""
+        """Whether a whole object has arrived."""
         left_bytes = len(self._data) - self._at - _HEAD.size
         return left_bytes >= 0 and left_bytes >= _HEAD.unpack_from(self._data, self._at)[3]
 
     def take(self) -> tuple[bytes, Any, int]:
-        """The next object, which must be there: kind, object, and the bytes that it takes."""
+        """Returns the next object, which must have arrived: kind, object, and the bytes that it takes."""
         kind, way, parts, follows_bytes = _HEAD.unpack_from(self._data, self._at)
         begin = self._at + _HEAD.size
         self._at = begin + follows_bytes
@@ -117,7 +117,7 @@ class Inbox:
         return kind, pickle.loads(views[0], buffers=buffers), sum(sizes_bytes)  # noqa: S301  our own process sent it
 
     def close(self) -> None:
-        """Let go of what nobody took."""
+        """Release the messages that were not taken."""
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._channel.close()

@@ -1,4 +1,4 @@
-"""What a loader did so far: where the time went, and how far each source was read."""
+"""What a loader has done so far: where the time went, and how much of each source was read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STARVING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """How far one source was read, over all ranks.
+    """How much of one source was read, over all ranks.
 
     Attributes:
         samples: of it delivered so far.
@@ -40,13 +40,13 @@ class Metrics:
         batches: iterations.
         samples: of this rank.
         size_bytes: of the arrays and bytes in the batches.
-        substituted: samples that others stood in for.
-        waiting_seconds: that the caller waited for batches.
-        training_seconds: between batches.
-        ready: batches, or parts of them, that wait to be taken now.
+        substituted: samples that could not be read and were replaced by others.
+        waiting_seconds: time that the caller waited for batches.
+        training_seconds: time between batches.
+        ready: batches, or parts of them, that are prefetched and ready now.
         stages: stage → seconds in the workers: `order`, `read`, `collate`, and functions by their names.
         workers: how many there are.
-        sources: place in the tree → how far it was read; only where that is known without reading data.
+        sources: place in the tree → how much of it was read; only where that is known without reading data.
     """
 
     step: int
@@ -98,14 +98,14 @@ class Meter:
     waiting_seconds: float = 0.0
     training_seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict[str, float])
-    _handed_at: float | None = None
+    _delivered_at: float | None = None
 
-    def handed(self, batch: Any, seconds: Mapping[str, float], samples: int, asked_at: float) -> None:
-        """A batch goes out."""
-        if self._handed_at is not None:
-            self.training_seconds += asked_at - self._handed_at
-        self._handed_at = time.perf_counter()
-        self.waiting_seconds += self._handed_at - asked_at
+    def delivered(self, batch: Any, seconds: Mapping[str, float], samples: int, asked_at: float) -> None:
+        """Count a batch that is delivered."""
+        if self._delivered_at is not None:
+            self.training_seconds += asked_at - self._delivered_at
+        self._delivered_at = time.perf_counter()
+        self.waiting_seconds += self._delivered_at - asked_at
         self.batches += 1
         self.samples += samples
         for stage, spent in seconds.items():
@@ -119,7 +119,7 @@ class Meter:
 
 
 def sources_so_far(data: Any, consumed: int) -> dict[str, SourceMetrics]:
-    """How far each source below `data` was read after `consumed` samples, where the stages on the way can tell."""
+    """How far each source below `data` was read after `consumed` samples, where the stages between know."""
     found: dict[str, SourceMetrics] = {}
     _walk(data, "source", consumed, None, found)
     return found

@@ -15,7 +15,7 @@ Tail = Literal["pad", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a loader was asked for.
+    """The checked arguments of a loader.
 
     Attributes:
         data: a stream or a lane stream, or a source where `tail` is given.

@@ -1,4 +1,4 @@
-"""What a run will read, before it begins: from indexes, and from a few samples of each source."""
+"""Predicts what a run will read, from indexes and a few samples of each source."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class SourcePlan:
         samples: in the source.
         reads: samples read in the run.
         epochs: reads / samples.
-        repeats: how often its most read sample comes again after its first time.
+        repeats: how often its most read sample is read again after the first time.
         share: of the run's samples.
-        tokens: read in the run, padding left out; None where samples are not of tokens.
-        padding: share of the tokens' places that are padding, by some samples; None likewise.
-        size_bytes: bytes read, by some samples; None where the source does not know its places.
-        requests: reads of files or ranges, where blocks are read whole one for each block.
+        tokens: read in the run, without padding; None where samples hold no tokens.
+        padding: share of the tokens' places that are padding, estimated from some samples; None likewise.
+        size_bytes: bytes read, estimated from some samples; None where the source does not know where they lie.
+        requests: reads of files or ranges, one for each block where blocks are read whole.
         distinct_bytes: bytes that are read at least once: what a cache of remote data has to hold.
         is_remote: whether the data are read over a network.
     """
@@ -65,7 +65,7 @@ class _Found:
 
 
 def once(data: Any) -> int:
-    """Positions after which every order has come to the end of its first epoch; of a source, its samples."""
+    """Positions after which every order has finished its first epoch; of a source, its number of samples."""
     if not is_stream(data):
         return len(data)
     low, high = 0, 1

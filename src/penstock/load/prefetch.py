@@ -12,23 +12,23 @@ from penstock.load.workers import Handed, Wait, WorkersFactory
 
 
 class Pipeline(Protocol):
-    """Batches of a task in order, from one number on, without end: whoever asks knows how many there are."""
+    """Batches of a task in order, from one number on, without end: the caller knows how many there are."""
 
     def __next__(self) -> Handed:
         """The next batch; raises in its place what reading it raised."""
         ...
 
     def ready(self) -> int:
-        """Batches, or parts of them, that wait to be taken, about."""
+        """About how many batches, or parts of them, are ready."""
         ...
 
     def close(self) -> None:
-        """Stop and let go of everything; a second call does nothing."""
+        """Stop the workers and release what they made; a second call does nothing."""
         ...
 
 
 class PipelineFactory(Protocol):
-    """Starts reading a task."""
+    """Starts to read a task."""
 
     def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
         """A pipeline whose first batch has the number `first`."""
@@ -59,9 +59,9 @@ class Shares:
 
 
 class ReadAhead:
-    """Takes whole batches from the workers in turn, so order needs no sorting.
+    """Takes whole batches from the workers in turn, so nothing needs sorting.
 
-    Memory is what the workers may be ahead, besides the batch delivered.
+    Memory: the batches that workers may be ahead, and the one that is delivered.
 
     Args:
         task: what to read.
@@ -81,7 +81,7 @@ class ReadAhead:
         return batch
 
     def ready(self) -> int:
-        """Batches that wait to be taken."""
+        """Batches that are ready."""
         return self._workers.ready()
 
     def close(self) -> None:

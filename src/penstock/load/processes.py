@@ -30,7 +30,7 @@ _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
-# What a worker is told of its results: that so many more were taken, and their bytes.
+# What the parent reports to a worker: how many more results were consumed, and their bytes.
 _CONSUMED = struct.Struct("=IQ")
 
 _WHY = {
@@ -40,7 +40,7 @@ _WHY = {
 
 
 class ProcessWorkers:
-    """Processes.
+    """Worker processes; see `Workers`.
 
     Memory: `workers · prefetch` results, in anonymous memory, besides those that the caller keeps; of small ones up to
     256 KiB a worker, and one more.
@@ -58,7 +58,7 @@ class ProcessWorkers:
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
         self._timeout_seconds = timeout_seconds
-        self._lines: list[_Line] = []
+        self._lines: list[_WorkerChannel] = []
         self._pid = os.getpid()
         if getattr(mp.current_process(), "_inheriting", False):
             raise _no_main_guard()
@@ -73,7 +73,7 @@ class ProcessWorkers:
                 process = context.Process(target=_work, args=given, name=name, daemon=True)
                 with ours, theirs:
                     _start(process)
-                    self._lines.append(_Line(process, _socket_of(ours)))
+                    self._lines.append(_WorkerChannel(process, _socket_of(ours)))
             for worker in range(workers):
                 kind, value = self._receive(worker, _START_WAIT_S, starting=True)
                 if kind == _ERROR:
@@ -92,11 +92,11 @@ class ProcessWorkers:
         return value
 
     def ready(self) -> int:
-        """Workers whose next result waits to be taken."""
+        """Number of workers whose next result is ready."""
         return sum(line.ready() for line in self._lines)
 
     def close(self) -> None:
-        """End the processes: at once, since nothing of theirs is worth keeping."""
+        """Kill the processes at once: they hold nothing worth keeping."""
         if self._pid != os.getpid():
             return
         for line in self._lines:
@@ -124,8 +124,8 @@ class ProcessWorkers:
             raise _died(worker, line.process, starting) from None
 
 
-class _Line:
-    """The parent's end of the line to one worker."""
+class _WorkerChannel:
+    """The parent's end of the connection to one worker."""
 
     def __init__(self, process: Any, channel: socket.socket) -> None:
         self.process = process
@@ -135,19 +135,19 @@ class _Line:
         self._poll.register(channel.fileno(), select.POLLIN)
         self._poll.register(process.sentinel, select.POLLIN)
         self._taken = self._taken_bytes = 0
-        self._told = False  # of the first result it is told at once
+        self._has_reported = False  # the first result is reported at once
 
     def ready(self) -> bool:
-        """Whether something waits to be taken; reads nothing, so another thread or a forked process may ask."""
+        """Whether a message is ready; reads nothing, so another thread or a forked process may call it."""
         descriptor = self._channel.fileno()
         if descriptor < 0:  # closed meanwhile
             return False
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return self.inbox.begun() or bool(poll.poll(0))
+        return self.inbox.has_partial() or bool(poll.poll(0))
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """Wait until a whole result is there; False where nothing comes in time.
+        """Wait until a whole result has arrived; returns False if none does in time.
 
         Raises:
             EOFError: the worker has ended, and what it sent is read.
@@ -164,13 +164,13 @@ class _Line:
         return True
 
     def take(self) -> tuple[bytes, Any]:
-        """The next message. The worker is told of what was taken when that is worth a message of its own."""
+        """The next message. Reports consumed results to the worker once they are worth a message of their own."""
         kind, value, result_bytes = self.inbox.take()
         if kind == _RESULT:
             self._taken += 1
             self._taken_bytes += max(result_bytes, LEAST_BYTES)
-            if not self._told or self._taken_bytes >= AHEAD_BYTES // 2:
-                self._told = True
+            if not self._has_reported or self._taken_bytes >= AHEAD_BYTES // 2:
+                self._has_reported = True
                 # A worker that has ended has sent what it had: that is found when it is taken.
                 with contextlib.suppress(OSError):
                     self._channel.sendall(_CONSUMED.pack(self._taken, self._taken_bytes), NO_SIGNAL)
@@ -276,10 +276,10 @@ def _end_with(parent: int) -> None:
 
 
 def _listen(channel: socket.socket, credits: CreditWindow) -> None:
-    """Hear what was taken; end the process with its parent, whatever it is doing."""
+    """Receive reports of consumed results; end the process with its parent, whatever it is doing."""
     try:
-        while told := channel.recv(_CONSUMED.size, socket.MSG_WAITALL):
-            credits.consumed(*_CONSUMED.unpack(told))
+        while report := channel.recv(_CONSUMED.size, socket.MSG_WAITALL):
+            credits.consumed(*_CONSUMED.unpack(report))
     except (OSError, struct.error):
         pass
     os._exit(0)

@@ -20,7 +20,7 @@ def data_parallel(
     group: Any = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[int, int]:
-    """(rank, world) as given, of the torch mesh or process group, from RANK and WORLD_SIZE, or (0, 1).
+    """(rank, world): as given, else of the torch mesh or process group, else from RANK and WORLD_SIZE, else (0, 1).
 
     Args:
         rank: number of this process among those that read different data.

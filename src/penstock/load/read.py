@@ -1,4 +1,4 @@
-"""Reads a rank's batches one after another: positions and orders ahead, then one read a batch."""
+"""Reads a rank's batches one after another: resolves many positions ahead, then reads once for each batch."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def read_batches(
         numbers = number + step * np.arange(count, dtype=np.int64)
         positions = task.first_position + task.stride * (numbers[:, None] * task.batch_size + within)
         began = time.perf_counter()
-        tickets = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
+        resolved = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
         if isinstance(task.data, SupportsExpect):
-            places = tickets if task.num_samples is None else tickets % task.num_samples
+            places = resolved if task.num_samples is None else resolved % task.num_samples
             task.data.expect(places, whole=whole_lanes)
         seconds["order"] = seconds.get("order", 0.0) + time.perf_counter() - began
         for row in range(count):
-            yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)
+            yield batch_of(positions[row], resolved[row], (number - first) // step * task.batch_size)
             number += step
         ahead = min(ahead * 2, _MOST_AHEAD)
 
@@ -103,14 +103,14 @@ def read_batches(
 def _reader(
     task: ReadTask, wait: Callable[[float], object], seconds: dict[str, float]
 ) -> Callable[[IntArray, IntArray, int], Any]:
-    """A function of a batch's positions, what they resolve to, and the number of samples read before."""
+    """Returns a function of a batch's positions, what they resolve to, and the number of samples read before."""
     columns_of = _columns_reader(task, wait)
 
-    def timed(positions: IntArray, tickets: IntArray, num_read: int) -> Any:
+    def timed(positions: IntArray, resolved: IntArray, num_read: int) -> Any:
         functions: dict[str, float] = {}
         began = time.perf_counter()
         with Collecting(functions):
-            columns = columns_of(positions, tickets, num_read)
+            columns = columns_of(positions, resolved, num_read)
         read = time.perf_counter()
         batch = task.collate(columns)
         reading = read - began - sum(functions.values())
@@ -126,18 +126,18 @@ def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable
     if task.num_samples is not None:
         num_samples = task.num_samples
 
-        def of_source(positions: IntArray, _tickets: IntArray, _num_read: int) -> Batch:
+        def of_source(positions: IntArray, _resolved: IntArray, _num_read: int) -> Batch:
             return _with(read(positions % num_samples), "valid", positions < num_samples)
 
         return of_source
     read_resolved = _retrying(task.data.get_resolved, wait) if isinstance(task.data, SupportsResolve) else read
     if task.on_error == "raise":
-        return lambda _positions, tickets, _num_read: read_resolved(tickets)
+        return lambda _positions, resolved, _num_read: read_resolved(resolved)
     substitutions = Substitutions(task.data, task.substitute_limit)
 
-    def mended(positions: IntArray, tickets: IntArray, num_read: int) -> Batch:
+    def mended(positions: IntArray, resolved: IntArray, num_read: int) -> Batch:
         try:
-            batch, replaced = read_resolved(tickets), np.zeros(positions.shape, np.bool_)
+            batch, replaced = read_resolved(resolved), np.zeros(positions.shape, np.bool_)
         except FormatError:
             batch, replaced = substitutions.mend(positions, read, num_read)
         return _with(batch, "substituted", replaced)

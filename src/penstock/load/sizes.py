@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGE = 1 << 40
-"""Size of what can't be told, in bytes: more than any limit."""
+"""Size of what can't be measured, in bytes: more than any limit."""
 
 _OBJECT_BYTES = 64
 _MOST_ITEMS, _MOST_DEEP = 1 << 10, 5

@@ -1,4 +1,4 @@
-"""A loader's state: plain JSON, written, read, and held against the stream that it is to go on with.
+"""A loader's state: plain JSON, written, read, and compared with the stream that resumes from it.
 
 ```
 {"version": 1, "order": "blend-1+feistel-1", "consumed": 819200, "children": {"books": "9f2c…", "web": "77aa…"},
@@ -23,7 +23,7 @@ from penstock.load.history import LIMIT, History, Stretch, step_at
 VERSION = 1
 _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
-_MOST_TOLD = 16
+_MOST_LISTED = 16
 _ABOVE = {
     "recipe": "parameters above the sources: seed, mode, weights, lanes, windows, ranges",
     "order": "the arithmetic of positions; by default remote data are shuffled with mode=blocks, local with global",
@@ -32,7 +32,7 @@ _ABOVE = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state as it was read.
+    """A decoded state.
 
     Attributes:
         order: see `Description`.
@@ -115,7 +115,7 @@ def decode(state: Any) -> State:
 
 
 def compare(state: State, description: Description) -> list[Difference]:
-    """In what the stream at hand differs from the state's; nothing where it goes on as it was."""
+    """The differences between the present stream and that of the state; none where it continues as it was."""
     old, new = state.children, description.children
     names = [*old, *(name for name in new if name not in old)]
     found = [Difference(name, old.get(name, _NONE), new.get(name, _NONE)) for name in names]
@@ -159,7 +159,7 @@ def check(differences: Iterable[Difference], accept: Iterable[str], known: Itera
 def account(
     difference: Difference, consumed: int, reads: Mapping[str, int], before: Mapping[str, int] | None = None
 ) -> str:
-    """What going on with an accepted difference means, in a sentence or more.
+    """Says what resuming with an accepted difference leaves out or repeats, in a sentence or more.
 
     Args:
         difference: what was accepted.
@@ -171,7 +171,7 @@ def account(
     if name in _ABOVE:
         moved = _moves(before or {}, reads)
         return (
-            f"{_title(name)} changed after {consumed} samples ({old} → {new}): from here on samples are dealt to "
+            f"{_title(name)} changed after {consumed} samples ({old} → {new}): from here on samples are assigned to "
             f"positions anew{moved or ', so some of the running epochs are repeated and some left out'}"
         )
     if new == _NONE:
@@ -187,15 +187,15 @@ def account(
 
 def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """What each child leaves out or repeats when it goes on at another position of its own; empty if not known."""
-    told: list[str] = []
+    moves: list[str] = []
     for name in before.keys() & after.keys():
         was, goes_on = before[name], after[name]
         if was != goes_on:
             what = f"[{was}, {goes_on}) are left out" if was < goes_on else f"[{goes_on}, {was}) come again"
-            told.append(f"; of {name} its positions {what}")
-    told.sort()
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return "".join(told[:_MOST_TOLD]) + more
+            moves.append(f"; of {name} its positions {what}")
+    moves.sort()
+    more = f"; and {len(moves) - _MOST_LISTED} more" if len(moves) > _MOST_LISTED else ""
+    return "".join(moves[:_MOST_LISTED]) + more
 
 
 def _title(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Stand-ins for samples that can't be read: same child, same place in the batch, within a limit."""
+"""Substitutes for samples that can't be read: from the same child, at the same place in the batch, up to a limit."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class TorchDataset:
         self._resolving = data if isinstance(data, SupportsResolve) else None
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
-        # A place, and the tickets of it and those behind it: orders are computed for many at once.
+        # A position, and what it and those behind it resolve to: orders are computed for many at once.
         self._ahead: tuple[int, IntArray] = (0, np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -98,10 +98,10 @@ class TorchDataset:
         return self._to_tensors(self._data[as_index(index, self._length)])
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """The samples at `indices`, read in one go."""
+        """The samples at `indices`, read together."""
         places = as_indices(indices, self._length)
         if self._resolving is not None and len(places):
-            columns = self._resolving.get_resolved(self._tickets(self._resolving, places))
+            columns = self._resolving.get_resolved(self._resolved(self._resolving, places))
         else:
             columns = self._data.get_batch(places)
         return Rows(columns, len(places), self._to_tensors)
@@ -111,19 +111,19 @@ class TorchDataset:
         """For `DataLoader(collate_fn=…)`: the batch as it was read, in tensors, with `cu_seqlens` joined."""
         return rows.to_tensors(collate_columns(rows.columns))
 
-    def _tickets(self, data: SupportsResolve, places: IntArray) -> IntArray:
+    def _resolved(self, data: SupportsResolve, places: IntArray) -> IntArray:
         first, last = int(places.min()), int(places.max())
-        start, tickets = self._ahead
-        if not start <= first <= last < start + len(tickets):
+        start, resolved = self._ahead
+        if not start <= first <= last < start + len(resolved):
             if last - first >= _AHEAD:  # no order to go ahead in
                 return data.resolve(places)
-            start, tickets = first, data.resolve(np.arange(first, min(self._length, first + _AHEAD), dtype=np.int64))
-            self._ahead = (start, tickets)
-        return tickets[places - start]
+            start, resolved = first, data.resolve(np.arange(first, min(self._length, first + _AHEAD), dtype=np.int64))
+            self._ahead = (start, resolved)
+        return resolved[places - start]
 
 
 class Rows(Sequence[Sample]):
-    """A batch that is still columns, and gives its samples one by one to a collate function that asks for them."""
+    """A batch kept as columns, whose samples are made one by one for a collate function that iterates over them."""
 
     def __init__(self, columns: Batch, count: int, to_tensors: ToTensors) -> None:
         self.columns = columns

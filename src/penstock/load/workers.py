@@ -1,6 +1,6 @@
-"""Workers that make results ahead: threads by default, processes for work that holds Python's lock.
+"""Workers that prefetch results: threads by default, processes for work that holds Python's lock.
 
-A `Producer` gives the results of worker w as a generator. Both kinds keep each worker at most `prefetch` results
+A `Producer` yields the results of worker w. Both kinds keep each worker at most `prefetch` results
 ahead of its consumer, and further where they are small: see `CreditWindow`.
 """
 
@@ -45,15 +45,15 @@ class Workers(Protocol):
     """Running workers."""
 
     def take(self, worker: int, /) -> Any:
-        """The next result of that worker; raises in its place what making it raised."""
+        """The next result of that worker; raises the error that making it raised."""
         ...
 
     def ready(self) -> int:
-        """Results that wait to be taken, about."""
+        """About how many results are ready."""
         ...
 
     def close(self) -> None:
-        """Stop and let go of everything; a second call does nothing."""
+        """Stop the workers and release what they made; a second call does nothing."""
         ...
 
 
@@ -61,12 +61,12 @@ class WorkersFactory(Protocol):
     """Starts workers."""
 
     def __call__(self, producer: Producer, workers: int, /) -> Workers:
-        """So many workers, at work."""
+        """Start `workers` workers."""
         ...
 
 
 class NoWorkers:
-    """The calling thread itself makes what it takes."""
+    """No workers: the calling thread makes each result when it needs it."""
 
     def __init__(self, producer: Producer) -> None:
         self._made = producer(0, time.sleep)
@@ -76,11 +76,11 @@ class NoWorkers:
         return next(self._made)
 
     def ready(self) -> int:
-        """Nothing is made ahead."""
+        """0: nothing is made ahead."""
         return 0
 
     def close(self) -> None:
-        """Let go of what is half made."""
+        """Close the generators."""
         self._made.close()
 
 
@@ -88,7 +88,7 @@ _Results: TypeAlias = SimpleQueue[tuple[Any, BaseException | None, int]]
 
 
 class ThreadWorkers:
-    """Threads. They hold no reference to this object: dropping it ends them.
+    """Worker threads. They hold no reference to this object: dropping it ends them.
 
     Memory: `workers · prefetch` results; of small ones up to 256 KiB a worker, and one more.
 
@@ -127,11 +127,11 @@ class ThreadWorkers:
         return result
 
     def ready(self) -> int:
-        """Results that wait to be taken."""
+        """Results that are ready."""
         return sum(results.qsize() for results in self._results)
 
     def close(self) -> None:
-        """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""
+        """Stop the threads and wait for them, at most a second: one inside a slow read ends when that returns."""
         for credits in self._credits:
             credits.stop()
         for results in self._results:  # another thread may wait for one
@@ -144,10 +144,10 @@ class ThreadWorkers:
         self._threads.clear()
 
 
-def too_slow(who: str, timeout_seconds: float | None) -> PenstockError:
-    """The error for a worker that gives nothing in time."""
+def too_slow(worker: str, timeout_seconds: float | None) -> PenstockError:
+    """The error for a worker that delivers nothing in time."""
     return PenstockError(
-        f"the loader's {who} gave nothing in time: a read hangs, or a function never ends",
+        f"the loader's {worker} gave nothing in time: a read hangs, or a function never ends",
         found=f"no batch for {timeout_seconds:g} s",
         hint="Look at the store and at the functions of the stream; raise timeout_seconds where batches take that long",
     )

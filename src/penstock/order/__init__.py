@@ -1,4 +1,4 @@
-"""Position → index, as arithmetic: endless streams over finite sources, and parts of both."""
+"""Computes which sample comes at which position: endless streams over finite sources, and parts of both."""
 
 from penstock.order.blocks import BlockOrder
 from penstock.order.ordered import OrderedStream

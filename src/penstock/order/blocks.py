@@ -1,4 +1,4 @@
-"""Shuffled, yet local: whole storage blocks in random order, mixed a few at a time.
+"""Shuffles with locality: whole storage blocks in random order, a few of them mixed at a time.
 
 `blocks-1`, for an epoch of n samples in B blocks:
 
@@ -63,7 +63,7 @@ class _Windows:
 
 
 class BlockOrder:
-    """Whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
+    """An order of whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
 
     Memory: 16 bytes a block for each of the last four epochs asked for, and the blocks' starts. Threads may share
     it: the tapes kept are one tuple, replaced as a whole.

@@ -1,4 +1,4 @@
-"""How the positions of an epoch fall into lanes, and where each lane stands on the epoch's tape.
+"""Maps the positions of an epoch to lanes, and lanes to their parts of the epoch's tape.
 
 Position p is lane `p mod lanes`. The *tape* of an epoch is its n samples in some order; lane after lane takes a
 contiguous part of it, exactly as long as the number of positions that the epoch gives to that lane. So whatever

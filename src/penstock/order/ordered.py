@@ -1,4 +1,4 @@
-"""An endless stream over one source, by an order: what `Shuffle` and `Sequential` make."""
+"""The endless stream over one source by an order that `Shuffle` and `Sequential` return."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SizedOrder(Order, Protocol):
 
 
 class OrderedStream(Generic[T]):
-    """Position p holds `source[order(p)]`, for ever: epoch `p // len(source)`.
+    """An endless stream whose position p, in epoch `p // len(source)`, holds `source[order(p)]`.
 
     Where later passes of the source hold other samples (`SupportsPasses`), epoch e is an order of pass e.
 
@@ -76,7 +76,7 @@ class OrderedStream(Generic[T]):
 
     @property
     def lanes(self) -> int:
-        """Number of sub-streams that positions are dealt to."""
+        """Number of lanes: sub-streams that positions are assigned to in turn."""
         return self._lanes
 
     @property
@@ -109,19 +109,19 @@ class OrderedStream(Generic[T]):
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes where it has some."""
+        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes if it has those."""
         indices = self._order.order(positions)
         return indices if self._passes is None else indices + (positions - positions % self.size)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
         """Columns of the samples at indices that `resolve` gave."""
-        return self.source.get_batch(tickets) if self._passes is None else self._passes.pass_batch(tickets)
+        return self.source.get_batch(resolved) if self._passes is None else self._passes.pass_batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
         """The samples at indices that `resolve` gave."""
         if self._passes is not None:
-            return self._passes.pass_samples(tickets)
-        return samples_of(self.source, tickets)
+            return self._passes.pass_samples(resolved)
+        return samples_of(self.source, resolved)
 
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in the source at each position."""
@@ -177,7 +177,7 @@ class OrderedStream(Generic[T]):
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be made again."""
+        """Plain JSON from which the stream can be rebuilt."""
         return {
             "kind": self.name.lower(),
             "version": self.version,

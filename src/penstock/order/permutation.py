@@ -60,7 +60,7 @@ def permute(values: IntArray, n: int, keys: Keys) -> IntArray:
 
 
 def unpermute(values: IntArray, n: int, keys: Keys) -> IntArray:
-    """int64[k]: what `permute` takes to `values`. Arguments as there."""
+    """int64[k]: the inverse of `permute`, with the same arguments."""
     return _in_pieces(values, n, keys, inverse=True)
 
 

@@ -1,4 +1,4 @@
-"""A stream with some of its positions left out, such as the batches of a loss spike."""
+"""Leaves some positions of a stream out, such as the batches of a loss spike."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class Skip(Generic[T]):
         """int64[k]: what the stream makes of the inner positions, for `get_resolved`."""
         return self._ahead.resolve(self.inner(positions))
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return self._ahead.batch(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return self._ahead.batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
-        """The samples that the tickets stand for."""
-        return self._ahead.samples(tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
+        """The samples at resolved positions."""
+        return self._ahead.samples(resolved)
 
     def inner(self, positions: IntArray, /) -> IntArray:
         """int64[k]: positions in `stream` of the given ones."""
@@ -98,7 +98,7 @@ class Skip(Generic[T]):
         return Location(position, at.path, at.epoch, at.index, at.key, at.documents, at.extents)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Another position of the same child, never one that is left out; see `SupportsSubstitutes`.
+        """A substitute position of the same child, never one that is left out; see `SupportsSubstitutes`.
 
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
@@ -131,7 +131,7 @@ class Skip(Generic[T]):
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be made again."""
+        """Plain JSON from which the stream can be rebuilt."""
         return {"kind": "skip", "ranges": [list(pair) for pair in self.ranges], "stream": self.stream.recipe()}
 
     def summary(self) -> str:

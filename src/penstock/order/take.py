@@ -45,7 +45,7 @@ def Take(source: Any, start: int, stop: int) -> Any:
 
 
 class TakenSource(Generic[T]):
-    """What `Take` makes of a source of samples.
+    """The contiguous part of a source of samples that `Take` returns.
 
     Attributes:
         chosen: how the range was named, where it was not by its places; see `penstock.mix.subset`.
@@ -118,7 +118,7 @@ class TakenSource(Generic[T]):
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the part can be made again."""
+        """Plain JSON from which the part can be rebuilt."""
         return {"kind": "take", "start": self.start, "stop": self.stop, "source": self.source.recipe()}
 
     def summary(self) -> str:
@@ -156,7 +156,7 @@ class TakenSource(Generic[T]):
 
 
 class TakenTokens:
-    """What `Take` makes of a token source: its documents `[start, stop)`, and the run of their tokens.
+    """The documents `[start, stop)` of a token source, with the run of their tokens, that `Take` returns.
 
     Attributes:
         chosen: as in `TakenSource`.
@@ -251,7 +251,7 @@ class TakenTokens:
         return self._rows.children()
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the part can be made again."""
+        """Plain JSON from which the part can be rebuilt."""
         return self._rows.recipe()
 
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""Documents → windows of tokens, with labels."""
+"""Packs documents into windows of tokens, with labels."""
 
 from penstock.pack.best_fit import BestFit, PackedWindows
 from penstock.pack.by_length import PackByLength

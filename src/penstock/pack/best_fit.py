@@ -1,8 +1,8 @@
-"""Documents → windows, as many whole ones in each as fit: best-fit decreasing, planned once from lengths alone.
+"""Packs whole documents into windows: best-fit decreasing, planned once from lengths alone.
 
 A document longer than the window is cut into whole windows and a rest; every other one stays whole. Pieces are placed
-from the longest on, each into the window with the least room that still holds it. Pieces of one length are placed
-together, so the plan takes one step for each length and room that meet, not for each document.
+from the longest on, each into the window with the least space left that still holds it. Pieces of one length are placed
+together, so the plan takes one step for each pair of length and space left that occurs, not for each document.
 
 The plan is three arrays: 12 bytes a piece and 8 bytes a window. No token is copied.
 """
@@ -49,11 +49,11 @@ class BestFit:
     """A packing: whole documents fill windows of `length` tokens; call it with a token source.
 
     Samples hold tokens, inputs, targets, loss_mask, segment_ids, positions, cu_seqlens and max_seqlen. Targets are the
-    tokens one later in the same document; a document's last token has none. What is padding is known by its place.
+    tokens one later in the same document; a document's last token has none. Padding is known by its place, not its id.
 
     Attributes:
         length: tokens of a window, 1 to 2^31 - 1.
-        pad_id: what stands where nothing fits.
+        pad_id: the id that fills what is left of a window.
         derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
 
     Raises:
@@ -132,7 +132,7 @@ def _place(lengths: list[int], counts: list[int], capacity: int) -> tuple[IntArr
     Args:
         lengths: the lengths that occur, falling.
         counts: pieces of each.
-        capacity: room of an empty window.
+        capacity: size of an empty window.
     """
     window_of = np.empty(sum(counts), np.int64)
     rooms: dict[int, deque[tuple[int, int]]] = {}  # room left → runs of windows with that room
@@ -168,7 +168,7 @@ def _place(lengths: list[int], counts: list[int], capacity: int) -> tuple[IntArr
 
 
 def _keep(rooms: dict[int, deque[tuple[int, int]]], occupied: int, room: int, run: tuple[int, int]) -> int:
-    """Note a run of windows with `room` left; returns the new `occupied`."""
+    """Add a run of windows with `room` left; returns the new `occupied`."""
     if room == 0 or run[0] == run[1]:
         return occupied
     rooms.setdefault(room, deque()).append(run)
@@ -176,7 +176,7 @@ def _keep(rooms: dict[int, deque[tuple[int, int]]], occupied: int, room: int, ru
 
 
 class PackedWindows:
-    """What `BestFit` makes: a source of windows; the plan is made or found at first use."""
+    """The source of windows that `BestFit` returns; the plan is made or read at first use."""
 
     def __init__(self, source: TokenSource, packing: BestFit) -> None:
         largest = int(np.iinfo(source.dtype).max)
@@ -270,7 +270,7 @@ class PackedWindows:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be made again."""
+        """Plain JSON from which the windows can be rebuilt."""
         packing = {"length": self.packing.length, "pad_id": self.packing.pad_id}
         return {"kind": "best-fit", "version": VERSION, **packing, "source": self.source.recipe()}
 

@@ -1,4 +1,4 @@
-"""Samples → groups that fill a room, planned once from lengths alone: best-fit decreasing, as for tokens in `BestFit`.
+"""Packs samples into groups of bounded length: best-fit decreasing, planned once from lengths alone, as in `BestFit`.
 
 For samples whose lengths are known before they are read: a column, media metadata, an array. Where a length is known
 only after cooking, `PackStream` packs on the fly.
@@ -40,10 +40,10 @@ class PackByLength:
 
     Args:
         source: what is packed.
-        room: the most that a group may be long.
+        room: capacity of a group: the largest sum of its samples' lengths.
         lengths: of the samples, in the unit of `room`.
         merge: a group's samples → one sample; a pure function.
-        too_long: a sample longer than the room is an error, is `"alone"` in a group, or is left out by `"drop"`.
+        too_long: a sample longer than `room` is an `"error"`, `"alone"` in a group, or left out (`"drop"`).
         name: says which lengths function and which `merge` these are, in fingerprints and recipes; `module:qualname`
             by default.
         derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
@@ -96,7 +96,7 @@ class PackByLength:
 
     @property
     def fill(self) -> float:
-        """Share of all rooms that is filled."""
+        """Share of the groups' capacity that is filled."""
         return int(self.costs.sum()) / (len(self) * self.room) if len(self) else 0.0
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class PackByLength:
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The groups at `indices`: int64[k], in that order; their samples are read at once."""
+        """The groups at `indices`: int64[k], in that order; their samples are read in one batch."""
         members = [self.members(index) for index in indices.tolist()]
         samples = iter(samples_of(self.source, np.concatenate(members))) if members else iter(())
         return [self._merged([next(samples) for _ in group]) for group in members]

@@ -1,4 +1,4 @@
-"""Documents → windows of a fixed length, cut from the run of all tokens, whatever documents they cross.
+"""Cuts the run of all tokens into windows of a fixed length, across documents.
 
 Window i starts at token `i · stride`, where `stride = length - overlap`; its place follows from i alone, so
 nothing is planned or stored. Tokens after the last whole window are left out.
@@ -80,7 +80,7 @@ class Chunk:
 
 
 class Windows:
-    """What `Chunk` makes: a source of windows over the tokens of `source`."""
+    """The source of windows over the tokens of `source` that `Chunk` returns."""
 
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
         self.source = source
@@ -156,7 +156,7 @@ class Windows:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be made again."""
+        """Plain JSON from which the windows can be rebuilt."""
         p = self.packing
         return {
             "kind": "chunk",

@@ -1,4 +1,4 @@
-"""From runs of tokens to what a model trains on: inputs, targets, masks, segments. Whole batches at a time."""
+"""Makes what a model trains on from runs of tokens: inputs, targets, masks, segments, for whole batches at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Documents → blocks of a fixed length that each begin with a document: what Modalities' Megatron packing means.
+"""Cuts blocks of a fixed length that each begin with a document, as Modalities' Megatron packing does.
 
 A block begins at a document's first token and takes whole documents until one does not fit; of that one it holds the
-beginning. The next block begins with that document again, or, where a block was begun by a document longer than itself,
+beginning. The next block begins with that document again, or, where a block starts with a document longer than itself,
 with the document after it. The last documents, too short for a block, are left out.
 """
 
@@ -37,8 +37,8 @@ class MegatronBlocks:
     Without labels a sample is `{"tokens": uint[length]}`. With `labels="shift"` a block reads one token more and also
     holds inputs, targets, loss_mask, segment_ids, positions, cu_seqlens and max_seqlen, as those of `Chunk`.
 
-    A document that does not fit is read twice, and the rest of one longer than a block not at all:
-    `repeated_tokens` and `left_out_tokens` of the result say how much that is.
+    A document that does not fit is read twice, and the rest of one longer than a block is not read:
+    see `repeated_tokens` and `left_out_tokens` of the result.
 
     Attributes:
         length: tokens of a block.
@@ -69,7 +69,7 @@ class MegatronBlocks:
 
 
 class MegatronWindows:
-    """What `MegatronBlocks` makes: a source of blocks over the documents of `source`.
+    """The source of blocks over the documents of `source` that `MegatronBlocks` returns.
 
     Memory: 8 bytes a block, from the first use on.
     """
@@ -153,7 +153,7 @@ class MegatronWindows:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the blocks can be made again."""
+        """Plain JSON from which the blocks can be rebuilt."""
         return {
             "kind": "megatron-blocks",
             "version": VERSION,
@@ -215,15 +215,15 @@ def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArra
     while doc < n_able:
         first, stop = doc, min(doc + _CHUNK_DOCS, n_able)
         starts = doc_starts[first:stop]
-        # The document that overflows a block begun here; an empty one before it holds none of its tokens.
+        # The document that overflows a block that starts here; an empty one before it holds none of its tokens.
         overflow = np.searchsorted(doc_starts, starts + length, side="right") - 1
         after = np.searchsorted(doc_starts, starts, side="right")
         following = np.where(doc_starts[overflow] > starts, overflow, after).tolist()
-        begun: list[int] = []
+        opened: list[int] = []
         while doc < stop:
-            begun.append(doc - first)
+            opened.append(doc - first)
             doc = following[doc - first]
-        parts.append(starts[begun])
+        parts.append(starts[opened])
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 

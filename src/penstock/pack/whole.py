@@ -1,4 +1,4 @@
-"""Documents → windows, one document each: cut, or padded at the end."""
+"""Makes one window of each document: cut, or padded at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Whole:
 
     Attributes:
         length: tokens of a window.
-        pad_id: what stands after a shorter document.
+        pad_id: the id that fills a window after a shorter document.
 
     Raises:
         ConfigError: a length below 1, or a negative `pad_id`.
@@ -55,7 +55,7 @@ class Whole:
 
 
 class WholeDocuments:
-    """What `Whole` makes: a source with one window for each document of `source`, empty ones too."""
+    """The source with one window for each document of `source`, empty ones too, that `Whole` returns."""
 
     def __init__(self, source: TokenSource, packing: Whole) -> None:
         largest = int(np.iinfo(source.dtype).max)
@@ -126,7 +126,7 @@ class WholeDocuments:
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be made again."""
+        """Plain JSON from which the windows can be rebuilt."""
         return {
             "kind": "whole",
             "version": VERSION,

@@ -1,4 +1,4 @@
 """The peers' own orders, bit for bit: those of Modalities, seqax and MosaicML Streaming.
 
-They are walks over a whole epoch, outside the laws of `penstock.order`: made once, then read.
+Each is a walk over a whole epoch, made once and then read; the laws of `penstock.order` don't hold for them.
 """

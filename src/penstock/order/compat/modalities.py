@@ -154,7 +154,7 @@ def torch_randperm(n: int, seed: int, *, wide_from: int = TORCH_WIDE) -> NDArray
     Args:
         n: number of places.
         seed: -2^63 to 2^64 - 1; torch uses its low 32 bits.
-        wide_from: the number of places from which torch takes its other way; only tests change it.
+        wide_from: the number of places from which torch uses its other algorithm; only tests change it.
 
     Raises:
         ConfigError: a seed that torch does not take.
@@ -226,7 +226,7 @@ def modalities_order(n: int, seed: int, epoch: int = 0, derived: Derived | None 
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """What one rank takes of an epoch, as Modalities' resumable sampler shares it out.
+    """What one rank reads of an epoch, as Modalities' resumable sampler divides it.
 
     The first `skip` places of the order are left out. Of the others rank r takes every `world`-th, from the r-th on.
     Where they can't be shared evenly, the last ones are dropped, or the order's first places are taken again.

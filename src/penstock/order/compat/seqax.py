@@ -1,6 +1,6 @@
 """The order of seqax's ShufflingLoader, bit for bit, without its buffers.
 
-Sequences are cut into read blocks, blocks are shuffled, and dealt to streams; each stream fills one buffer after
+Sequences are cut into read blocks, blocks are shuffled, and assigned to streams; each stream fills one buffer after
 another with so many of its blocks, and shuffles what is in it. Batches take the same number of rows from each stream.
 So the sequence of row b in step s follows from numbers alone:
 
@@ -202,7 +202,7 @@ class SeqaxPass(Generic[T]):
         return self.source.get_batch(self._order()[as_indices(indices, len(self))].astype(np.int64))
 
     def place_of(self, index: int, /) -> Place:
-        """Where sample `index` comes from, as the source tells."""
+        """Where sample `index` comes from, according to the source."""
         return place_of(self.source, self._index(index))
 
     def children(self) -> Mapping[str, Source[T]]:
@@ -210,7 +210,7 @@ class SeqaxPass(Generic[T]):
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Plain JSON from which it can be rebuilt."""
         return {"kind": "seqax-pass", "version": VERSION, **asdict(self.params), "source": self.source.recipe()}
 
     def summary(self) -> str:

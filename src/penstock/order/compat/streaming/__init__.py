@@ -1,1 +1,1 @@
-"""MosaicML Streaming's orders: `one_epoch.py` over `sampling.py`, `shuffle.py`, `partition.py`; `epochs.py` goes on."""
+"""Orders of MosaicML Streaming: `one_epoch.py` on `sampling.py`, `shuffle.py`, `partition.py`; `epochs.py`."""

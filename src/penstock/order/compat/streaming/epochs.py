@@ -1,4 +1,4 @@
-"""A run of MosaicML Streaming as an endless order: position → sample, epoch after epoch, from any saved state on.
+"""A run of MosaicML Streaming as an endless order: position → sample over all epochs, from any saved state on.
 
 Positions count samples in the order in which the run reads them: global batch after global batch, and in each the
 first sample of every rank, the second of every rank, … So rank r of W reads the positions `p ≡ r (mod W)`. Padding

@@ -1,9 +1,9 @@
 """The sample orders of MosaicML Streaming, bit for bit: one epoch of a run, for its seed, nodes, ranks and workers.
 
-An epoch is drawn from the shards (`sampling`), shuffled (`shuffle`) and dealt to
+An epoch is drawn from the shards (`sampling`), shuffled (`shuffle`) and assigned to
 nodes and ranks (`partition`). How streams share batches is decided here:
 
-* `random`: all streams are shuffled and dealt as one.
+* `random`: all streams are shuffled and assigned as one.
 * `stratified`: each global batch holds the same number of samples of each stream; the scarcest one ends the epoch.
 * `per_stream`: each global batch is of one stream; the streams' batches come in random turns.
 * `device_per_stream`: each batch of a rank is of one stream.
@@ -130,7 +130,7 @@ def epoch_samples(run: StreamingRun, drop_first: int = 0) -> int:
     cluster = run.cluster
     if run.batching_method == "random":
         _check_drop_first(run, drop_first)
-        return _steps(run, run.shares.epoch_size, drop_first) * _dealt_ranks(run)
+        return _steps(run, run.shares.epoch_size, drop_first) * _first_ranks(run)
     dropped = drop_first // cluster.global_batch
     if run.batching_method == "device_per_stream":
         batches = sum(_device_batches(run, stream) for stream in range(len(run.shards)))
@@ -169,7 +169,7 @@ def stratified_parts(run: StreamingRun) -> list[int]:
 def _random(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     _check_drop_first(run, drop_first)
     streams = range(len(run.shards))
-    # Without a name here, the ids are free as soon as they are dealt.
+    # Without a name here, the ids are free as soon as they are assigned.
     if run.relaxed:
         return grid_of(_relaxed(run, _ordered(run, streams, epoch, run.block_size), drop_first))
     return partition(_ordered(run, streams, epoch, run.block_size), run.canonical_nodes, run.cluster, drop_first)
@@ -273,8 +273,8 @@ def _relaxed(run: StreamingRun, ids: NDArray[Any], drop_first: int) -> NDArray[A
     return relaxed_batches(ids, run.canonical_nodes, run.cluster, drop_first, run.first_nodes or run.cluster.nodes)
 
 
-def _dealt_ranks(run: StreamingRun) -> int:
-    """Ranks that samples are first dealt to."""
+def _first_ranks(run: StreamingRun) -> int:
+    """Ranks of the cluster that samples are first assigned to."""
     nodes = run.first_nodes if run.relaxed and run.first_nodes else run.cluster.nodes
     ranks = nodes * run.cluster.ranks_per_node
     if run.cluster.global_batch % ranks:
@@ -289,12 +289,12 @@ def _dealt_ranks(run: StreamingRun) -> int:
 def _steps(run: StreamingRun, n: int, drop_first: int = 0) -> int:
     """Samples of each of those ranks."""
     cluster = run.cluster
-    first = Cluster(_dealt_ranks(run) // cluster.ranks_per_node, cluster.ranks_per_node, 1, 1)
+    first = Cluster(_first_ranks(run) // cluster.ranks_per_node, cluster.ranks_per_node, 1, 1)
     return steps_of(n, run.canonical_nodes, first, drop_first)
 
 
 def _global_batches(run: StreamingRun, stream: int) -> int:
-    batch = run.cluster.global_batch // _dealt_ranks(run)
+    batch = run.cluster.global_batch // _first_ranks(run)
     count = _steps(run, int(run.shares.choose[stream])) // batch
     _check_some(count, stream, "global batch")
     return count

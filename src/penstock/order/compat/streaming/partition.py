@@ -1,4 +1,4 @@
-"""How MosaicML Streaming deals an epoch's samples to nodes and ranks, bit for bit.
+"""How MosaicML Streaming assigns an epoch's samples to nodes and ranks, bit for bit.
 
 An epoch is a *grid* here, `[steps, ranks]`: row s holds what each rank reads as its s-th sample, ranks counted over all
 nodes. Rank r's batch g is `grid[g·B : (g + 1)·B, r]`, and worker `g mod W` reads it. Laid end to end, the grid is the
@@ -11,11 +11,11 @@ The original's shape `[nodes, ranks, workers, batches, batch]` is another view o
 1. id `floor(c·n / C)` begins row c; all rows have ceil(n / C) columns, shorter ones repeat their last id.
 2. Where C < P, rows grow to a multiple of P / C, by a repeat of earlier columns.
 3. Columns are read one after another; place j of that sequence goes to node `j mod P`.
-4. Each node's ids are dealt to its ranks in turn, a few earlier ones repeated to make them even, and filled up with
+4. Each node's ids are assigned to its ranks in turn, a few earlier ones repeated to make them even, and filled up with
    padding to whole batches for every worker.
 
 `relaxed` is `orig`, but when a run goes on with a number of nodes that neither divides C nor is divided by it: then the
-global batches of the first number of nodes are kept, and dealt anew.
+global batches of the first number of nodes are kept, and assigned again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def partition(ids: NDArray[Any], canonical_nodes: int, cluster: Cluster, drop_fi
 def relaxed_batches(
     ids: NDArray[Any], canonical_nodes: int, cluster: Cluster, drop_first: int, first_nodes: int
 ) -> NDArray[Any]:
-    """[batches, ranks, batch]: the global batches of `first_nodes` nodes, dealt to the cluster; padding inside.
+    """[batches, ranks, batch]: the global batches of `first_nodes` nodes, assigned to the cluster; padding inside.
 
     The first nodes' ranks must divide the global batch.
     """

@@ -1,6 +1,6 @@
 """How MosaicML Streaming weights its streams and draws an epoch's samples from their shards, bit for bit.
 
-A stream is told apart by the sizes of its shards alone. Ids count over all streams, one after another.
+A stream is known by the sizes of its shards alone. Ids count over all streams, one after another.
 
 Memory: 4 bytes a sample (8 from 2^32 on) for the drawn ids, and as much a pick while a fraction of a stream is drawn.
 """
@@ -89,7 +89,7 @@ def shares_of(sizes: IntArray, weights: Sequence[Weight], epoch_size: int | None
         sizes: int64[streams]: samples of each, at least 1.
         weights: of each: all by proportion, or none.
         epoch_size: samples of an epoch, by proportions or without weights; by default all.
-        seed: decides who gets what is left by rounding.
+        seed: decides which streams get the samples left by rounding.
 
     Raises:
         ConfigError: proportions and others mixed, an epoch size beside `repeat` or `choose`, an epoch of nothing.

@@ -57,7 +57,7 @@ def shuffled_ids(
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Runs of consecutive ids, dealt to parts: int64[k] each, and `parts` int64[canonical_nodes + 1].
+    """Runs of consecutive ids, assigned to parts: int64[k] each, and `parts` int64[canonical_nodes + 1].
 
     Attributes:
         begins: first id of each run.
@@ -86,7 +86,7 @@ def _naive(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_s
 
 
 def _py1s(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_size: int) -> NDArray[Any]:
-    rng, spans = _dealt(sizes, canonical_nodes, seed, epoch)
+    rng, spans = _assigned(sizes, canonical_nodes, seed, epoch)
     ids = _filled(spans)
     _shuffle_runs(ids, spans.starts(), rng)
     return ids
@@ -114,7 +114,7 @@ def _py2s(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_si
 
 
 def _py1br(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_size: int) -> NDArray[Any]:
-    rng, spans = _dealt(sizes, canonical_nodes, seed, epoch)
+    rng, spans = _assigned(sizes, canonical_nodes, seed, epoch)
     ids = _filled(spans)
     low, high = int(0.75 * block_size), int(1.25 * block_size)
     staggers = rng.integers(0, low, (canonical_nodes,)).tolist()
@@ -135,7 +135,7 @@ def _py1br(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_s
 
 
 def _py1e(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_size: int) -> NDArray[Any]:
-    rng, spans = _dealt(sizes, canonical_nodes, seed, epoch)
+    rng, spans = _assigned(sizes, canonical_nodes, seed, epoch)
     ids = _filled(spans)
     starts = spans.starts()
     borders = starts[spans.parts]
@@ -196,8 +196,8 @@ SHUFFLES: dict[str, Callable[[IntArray, int, int, int, int], NDArray[Any]]] = {
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _dealt(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int) -> tuple[Rng, _Spans]:
-    """The units in the run's order, dealt to parts, in the epoch's order inside each; and the epoch's generator."""
+def _assigned(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int) -> tuple[Rng, _Spans]:
+    """The units in the run's order, assigned to parts, in the epoch's order inside each; and the epoch's generator."""
     order = _shuffled_range(len(sizes), np.random.default_rng(seed))
     spans = _cut(_Spans(_begins(sizes)[order], sizes[order], np.empty(0, np.int64)), canonical_nodes)
     rng = np.random.default_rng(seed + epoch)
@@ -207,7 +207,7 @@ def _dealt(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int) -> tupl
 
 
 def _cut(spans: _Spans, parts: int) -> _Spans:
-    """The runs dealt to parts of equal size (one id more or less), cut where a part ends inside one."""
+    """The runs assigned to parts of equal size (one id more or less), cut where a part ends inside one."""
     ends = np.cumsum(spans.sizes)
     total = int(ends[-1]) if len(ends) else 0
     part_ends = np.array([total * (part + 1) // parts for part in range(parts)], dtype=np.int64)
