@@ -12,9 +12,9 @@ import pytest
 from penstock._limits import MOST_FILES_DEEP, MOST_NAMES, MOST_NODES
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.formats.samples.webdataset import braces, nvmeta
-from penstock.formats.samples.webdataset.braces import Room, expand
+from penstock.formats.samples.webdataset.braces import Budget, expand
 from penstock.formats.samples.webdataset.nvmeta import Info, Splits, split_shards
-from penstock.recipe import open_recipe, room
+from penstock.recipe import budget, open_recipe
 from penstock.recipe.metadataset import open_metadataset, read_metadataset
 
 INFO = Info({f"s_{number}.tar": 1 for number in range(3)}, None, ".info.json")
@@ -53,8 +53,8 @@ def test_braces_are_counted_over_the_whole_list(confined: Callable[..., Any], mo
 
 
 def test_names_and_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Room()
-    expand("{0..9}{a,bb}", "x", room=shared)
+    shared = Budget()
+    expand("{0..9}{a,bb}", "x", budget=shared)
     assert MOST_NAMES - shared.names == 20
     assert braces.MOST_NAMES_BYTES - shared.characters == 10 * (2 + 3)
     monkeypatch.setattr(braces, "MOST_NAMES_BYTES", 49)
@@ -104,8 +104,8 @@ def test_files_that_name_one_another(count: int, names: int, tmp_path: Path, con
 
 def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = room.read_document
-    monkeypatch.setattr(room, "read_document", lambda path, what: read.append(path) or real(path, what))
+    real = budget.read_document
+    monkeypatch.setattr(budget, "read_document", lambda path, what: read.append(path) or real(path, what))
     node: Any = read_metadataset(metadatasets(tmp_path, 8, 2), "train")
     assert len(read) == 8
     for _ in range(8):

@@ -68,7 +68,7 @@ def test_dataloader_forks(server: FileServer, tmp_path: Path, monkeypatch: pytes
 FORKED = """
     import multiprocessing, os, pickle, sys
     from penstock.errors import NotFound, Unreachable, Truncated
-    from penstock.store._elsewhere import Elsewhere, _helper, transport
+    from penstock.store._fork_helper import HelperTransport, _helper, transport
     from penstock.store._remote_options import RemoteOptions
     from penstock.store.remote import RemoteStore
 
@@ -77,7 +77,7 @@ FORKED = """
     whole = store.get(url + "/a.bin")
 
     def child():
-        assert type(transport(store.base, store.options)) is Elsewhere
+        assert type(transport(store.base, store.options)) is HelperTransport
         assert store.get(url + "/a.bin") == whole
         assert store.get_ranges(url + "/a.bin", [(5, 10), (300_000, 300_007)]) == [whole[5:10], whole[300_000:300_007]]
         assert store.size(url + "/a.bin") == len(whole)

@@ -35,7 +35,7 @@ def command(
     import shutil
     import sys
 
-    from penstock.view.preview import Look, show_sample
+    from penstock.view.preview import Display, show_sample
 
     if key is not None:
         refuse_given(click.get_current_context(), ("start",), "--key says where to begin")
@@ -48,11 +48,11 @@ def command(
     if key is not None:
         start = source.index_of(key)
     rows = 12 if (on_terminal if pictures is None else pictures) else 0
-    look = Look(width=shutil.get_terminal_size().columns, picture_rows=rows)
+    display = Display(width=shutil.get_terminal_size().columns, picture_rows=rows)
     asks = count is None and on_terminal and sys.stdin.isatty()
     stop = len(source) if asks else min(len(source), start + (count or 1))
     for index in range(start, stop):
-        click.echo(f"\nsample {index} of {len(source):,}\n{show_sample(source[index], look)}", color=True)
+        click.echo(f"\nsample {index} of {len(source):,}\n{show_sample(source[index], display)}", color=True)
         if asks and index + 1 < stop and not click.confirm("Next?", default=True):
             return
 

@@ -9,9 +9,9 @@ from typing import Any
 from penstock.abc import is_stream
 from penstock.errors import ConfigError, UnsafeData
 from penstock.formats import open_source
+from penstock.recipe.budget import Budget
 from penstock.recipe.code import Code
 from penstock.recipe.places import beside
-from penstock.recipe.room import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Context:
         at: the node's place in it, for messages.
         make: makes a node.
         open_file: opens a metadataset or a recipe in a file of its own, so many nodes deep.
-        room: of the whole recipe.
+        budget: limits of the whole recipe.
         deep: nodes above this one, those of the files that name this one counted.
     """
 
@@ -33,7 +33,7 @@ class Context:
     at: str
     make: Callable[[Context, Any], Any]
     open_file: Callable[[str, Mapping[str, Any], int], Any]
-    room: Room
+    budget: Budget
     deep: int = 0
 
     @property

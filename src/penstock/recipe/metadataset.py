@@ -21,11 +21,11 @@ from typing import Any
 
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
+from penstock.recipe.budget import Budget
 from penstock.recipe.build import Builder, Each, Mode
 from penstock.recipe.code import joiner_name, make_code
 from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.places import aux_place, beside
-from penstock.recipe.room import Room
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
 from penstock.store.resolve import absolute, resolve
 from penstock.types import OpenOptions
@@ -56,7 +56,7 @@ class _Above:
         ranges: subsets of the levels above, the innermost first.
         multiplier: of the levels above.
         files: that this one was named by, and itself.
-        room: of the whole.
+        budget: limits of the whole recipe.
     """
 
     path: str
@@ -65,16 +65,16 @@ class _Above:
     ranges: Ranges
     multiplier: Multiplier
     files: tuple[str, ...]
-    room: Room
+    budget: Budget
 
 
-def read_metadataset(path: str | os.PathLike[str], split: str, room: Room | None = None) -> Node:
+def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | None = None) -> Node:
     """What a metadataset says of one split.
 
     Args:
         path: YAML file or URL.
         split: name of the split.
-        room: of the recipe around it, which it is counted to.
+        budget: that of the recipe around it, if there is one.
 
     Raises:
         NotFound: no such file.
@@ -82,8 +82,8 @@ def read_metadataset(path: str | os.PathLike[str], split: str, room: Room | None
         TooLarge: too many datasets, or files inside of one another.
         ConfigError: an unknown key, a value that can't be, or no such split.
     """
-    room = Room() if room is None else room
-    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, (), room))
+    budget = Budget() if budget is None else budget
+    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, (), budget))
 
 
 def open_metadataset(
@@ -126,16 +126,16 @@ def open_metadataset(
     """
     code = make_code(joiners, sample_types, trust, follow_links)
     builder = Builder(code, OpenOptions(raw=raw, trust=trust, follow_links=follow_links), lanes, each)
-    return build_metadataset(builder, path, split, mode, seed, Room())
+    return build_metadataset(builder, path, split, mode, seed, Budget())
 
 
 def build_metadataset(
-    builder: Builder, path: str | os.PathLike[str], split: str, mode: Mode, seed: int | None, room: Room
+    builder: Builder, path: str | os.PathLike[str], split: str, mode: Mode, seed: int | None, budget: Budget
 ) -> Source[Any] | Stream[Any]:
-    """See `open_metadataset`; counted to the room of a recipe around it."""
+    """See `open_metadataset`; counts towards the budget of a recipe around it."""
     if mode not in ("train", "val"):
         raise unknown(str(mode), ("train", "val"), "no such mode", None)
-    return builder.build(read_metadataset(path, split, room), mode, seed)
+    return builder.build(read_metadataset(path, split, budget), mode, seed)
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split: str = "train") -> list[Leaf]:
@@ -152,7 +152,7 @@ def _file(above: _Above) -> Node:
     path = above.path
     if path in above.files:
         raise ConfigError("a metadataset contains itself", path=path, found=" → ".join((*above.files, path)))
-    value = check_map(above.room.read(path, "metadataset", above.files), "the metadataset", path)
+    value = check_map(above.budget.read(path, "metadataset", above.files), "the metadataset", path)
     above = replace(above, files=(*above.files, path))
     check_keys(value, _TOP, "the metadataset", path)
     version = value.get("__class__", V1)
@@ -216,7 +216,7 @@ def _mix(kind: MixKind, value: dict[str, Any], what: str, above: _Above) -> Mixe
 
 
 def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Above) -> Mixed:
-    above.room.take_node(above.path)
+    above.budget.count_node(above.path)
     names: dict[str, int] = {}
     children: list[tuple[str, int | float, Node]] = []
     for name, number, node in items:
@@ -232,7 +232,7 @@ def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Ab
 
 
 def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
-    above.room.take_node(above.path)
+    above.budget.count_node(above.path)
     check_keys(value, _REFERENCE, what, above.path)
     path = beside(above.path, check_text(value.get("path"), f"{what}.path", above.path))
     inside = _inherited(value, what, above)
@@ -273,7 +273,7 @@ def _aux(value: Any, what: str, above: _Above) -> tuple[str, bool]:
 
 
 def _joined(value: dict[str, Any], what: str, above: _Above) -> Joined:
-    above.room.take_node(above.path)
+    above.budget.count_node(above.path)
     check_keys(value, _JOIN, what, above.path)
     inside = _inherited(value, what, above)
     given = value["join"]

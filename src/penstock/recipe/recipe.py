@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock._limits import MOST_NODES_DEEP
 from penstock.errors import ConfigError, PenstockError
+from penstock.recipe.budget import Budget, check_nesting
 from penstock.recipe.build import Builder, Mode
 from penstock.recipe.code import Code, make_code
 from penstock.recipe.context import Context
@@ -22,7 +23,6 @@ from penstock.recipe.forms import BASES, MODIFIERS, OF_BATCH, OWN, TOP, VERSION
 from penstock.recipe.keys import check_keys, check_map, unknown
 from penstock.recipe.kinds import KINDS, Kind
 from penstock.recipe.metadataset import build_metadataset, is_metadataset
-from penstock.recipe.room import Room, check_nesting
 from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
 from penstock.store.resolve import absolute, resolve
@@ -77,7 +77,7 @@ def open_recipe(
     """
     code = make_code(functions, sample_types, trust, follow_links)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-    return _opened(read, _Opening(code, Room(), (), 0), {"split": split, "mode": mode, "seed": seed, "lanes": lanes})
+    return _opened(read, _Opening(code, Budget(), (), 0), {"split": split, "mode": mode, "seed": seed, "lanes": lanes})
 
 
 def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
@@ -85,12 +85,12 @@ def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
     if isinstance(recipe, Mapping):
         check_nesting(recipe, None)
         return _split(dict(recipe), None)
-    return _read(recipe, Room(), ())
+    return _read(recipe, Budget(), ())
 
 
-def _read(recipe: str | os.PathLike[str], room: Room, files: tuple[str, ...]) -> Recipe:
+def _read(recipe: str | os.PathLike[str], budget: Budget, files: tuple[str, ...]) -> Recipe:
     file = absolute(resolve(recipe)[1])
-    return _split(check_map(room.read(file, "recipe", files), "the recipe", file), file)
+    return _split(check_map(budget.read(file, "recipe", files), "the recipe", file), file)
 
 
 def _split(value: dict[str, Any], file: str | None) -> Recipe:
@@ -119,13 +119,13 @@ class _Opening:
     """What all files of a recipe share, and what leads to one of them."""
 
     code: Code
-    room: Room
+    budget: Budget
     files: tuple[str, ...]
     deep: int
 
 
 def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> Any:
-    code, room, files = opening.code, opening.room, opening.files
+    code, budget, files = opening.code, opening.budget, opening.files
     if recipe.file is not None and recipe.file in files:
         raise ConfigError("a recipe contains itself", path=recipe.file, found=" → ".join((*files, recipe.file)))
     if is_metadataset(recipe.node):
@@ -134,20 +134,20 @@ def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> An
         given = OpenOptions(trust=code.trust, follow_links=code.follow_links)
         builder = Builder(code, given, options.get("lanes", 1), None)
         chosen = (options.get("split", "train"), options.get("mode", "train"), options.get("seed"))
-        return build_metadataset(builder, recipe.file, *chosen, room)
+        return build_metadataset(builder, recipe.file, *chosen, budget)
     inside = files if recipe.file is None else (*files, recipe.file)
     open_file = partial(_open_file, opening=replace(opening, files=inside))
-    return make(Context(code, recipe.file, "", make, open_file, room, opening.deep), recipe.node)
+    return make(Context(code, recipe.file, "", make, open_file, budget, opening.deep), recipe.node)
 
 
 def _open_file(path: str, options: Mapping[str, Any], deep: int, *, opening: _Opening) -> Any:
-    return _opened(_read(path, opening.room, opening.files), replace(opening, deep=deep), options)
+    return _opened(_read(path, opening.budget, opening.files), replace(opening, deep=deep), options)
 
 
 def make(context: Context, node: Any) -> Any:
     """The source or stream that a node describes."""
     what = context.at or "the recipe"
-    context.room.take_node(context.file)
+    context.budget.count_node(context.file)
     if context.deep > MOST_NODES_DEEP:
         raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{MOST_NODES_DEEP} levels")
     full = expand(node, context.file, context.at)

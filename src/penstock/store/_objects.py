@@ -29,9 +29,9 @@ from penstock._pool import Pool
 from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
-from penstock.store._patience import Watch
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
+from penstock.store._slow_requests import SlowRequests
 
 _MOST_WAIT_S = 10.0
 _PART_BYTES = 1 << 24
@@ -155,7 +155,7 @@ class Objects:
         self._base = base
         self._options = options
         self._store = _open(base, options)
-        self._watch = Watch()
+        self._slow = SlowRequests()
         self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
@@ -292,7 +292,7 @@ class Objects:
 
         for number in range(1, options.tries + 1):
             try:
-                with self._watch.waiting(self._url(key)):
+                with self._slow.waiting(self._url(key)):
                     return work(answered), number
             except Exception as error:
                 if not _may_pass(error):

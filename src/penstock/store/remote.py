@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from penstock._secrets import redact
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
-from penstock.store._elsewhere import transport
+from penstock.store._fork_helper import transport
 from penstock.store._leftovers import is_staged_for, staged_start
 from penstock.store._objects import Head, RangesIgnored, Reply, Transport
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside

@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Display:
     """How samples are shown.
 
     Attributes:
@@ -34,12 +34,12 @@ class Look:
     text_rows: int = 12
 
 
-def show_sample(sample: Mapping[str, Any], look: Look) -> str:
+def show_sample(sample: Mapping[str, Any], display: Display) -> str:
     """A sample: its key, the table of its parts, then what is in them.
 
     Args:
         sample: as a source gives it, with `raw=True` where there is that.
-        look: how.
+        display: how.
     """
     parts = {name: value for name, value in sample.items() if not (name.startswith("__") and name.endswith("__"))}
     width = max(map(len, parts), default=0)
@@ -47,7 +47,7 @@ def show_sample(sample: Mapping[str, Any], look: Look) -> str:
     lines += [f"  {name.ljust(width)}  {_in_short(name, value)}" for name, value in parts.items()]
     lines = [printable(line) for line in lines]
     for name, value in parts.items():
-        shown = list(_in_full(name, value, look))
+        shown = list(_in_full(name, value, display))
         if shown:
             lines += ["", printable(f"{name}:"), *(f"  {line}" for line in shown)]
     return "\n".join(lines)
@@ -81,7 +81,7 @@ def _in_short(name: str, value: Any) -> str:
     return textwrap.shorten(text, 60, placeholder="…") or repr(value)
 
 
-def _in_full(name: str, value: Any, look: Look) -> Iterator[str]:
+def _in_full(name: str, value: Any, display: Display) -> Iterator[str]:
     if isinstance(value, (bytes, bytearray, memoryview)):
         suffix = suffix_of(name).lower()
         if len(value) > _MOST_BYTES or suffix not in (*IMAGE_SUFFIXES, *_TEXT_SUFFIXES):
@@ -94,11 +94,11 @@ def _in_full(name: str, value: Any, look: Look) -> Iterator[str]:
             yield printable(str(error))
             return
     if hasattr(value, "mode") and hasattr(value, "width"):
-        if look.picture_rows:
-            yield from picture(value, look.width - 2, look.picture_rows)
+        if display.picture_rows:
+            yield from picture(value, display.width - 2, display.picture_rows)
     elif isinstance(value, (str, dict, list)) and value:
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False, default=str)
-        lines = [part for line in io.StringIO(text) for part in textwrap.wrap(line, look.width - 2) or [""]]
-        yield from map(printable, lines[: look.text_rows])
-        if len(lines) > look.text_rows:
-            yield f"… {len(lines) - look.text_rows:,} more lines"
+        lines = [part for line in io.StringIO(text) for part in textwrap.wrap(line, display.width - 2) or [""]]
+        yield from map(printable, lines[: display.text_rows])
+        if len(lines) > display.text_rows:
+            yield f"… {len(lines) - display.text_rows:,} more lines"

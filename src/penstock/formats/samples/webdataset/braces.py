@@ -29,12 +29,12 @@ _SPECIAL = re.compile(r"([{}\\])")
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-class Room:
-    """What the texts of one list may still expand to.
+class Budget:
+    """How much the texts of one list may still expand to.
 
     Attributes:
-        names: so many.
-        characters: of all of them together.
+        names: number of names left.
+        characters: number of characters left, for all names together.
     """
 
     __slots__ = ("characters", "names")
@@ -44,30 +44,30 @@ class Room:
         self.characters = MOST_NAMES_BYTES
 
 
-def expand(text: str, path: str, *, keep_escapes: bool = False, room: Room | None = None) -> list[str]:
+def expand(text: str, path: str, *, keep_escapes: bool = False, budget: Budget | None = None) -> list[str]:
     """All names that `text` stands for, in order.
 
     Args:
         text: a name with braces.
         path: of the file that it stands in, for messages.
         keep_escapes: backslashes belong to what is expanded, such as a regular expression.
-        room: shared by the texts of one list; names are taken from it.
+        budget: shared by the texts of one list; the names count towards it.
 
     Raises:
         FormatError: a brace without its other one.
-        TooLarge: more names, or longer ones, than there is room for.
+        TooLarge: more names, or longer ones, than the budget allows.
     """
-    room = Room() if room is None else room
+    budget = Budget() if budget is None else budget
     if "{" not in text and "}" not in text and (keep_escapes or "\\" not in text):
         names = [text]
     else:
         _check_depth(text, path)
-        names = _expand(text, path, room)
+        names = _expand(text, path, budget)
         if "\\" in text and not keep_escapes:
             names = [_ESCAPED.sub(r"\1", name) for name in names]
-    room.names -= len(names)
-    room.characters -= sum(map(len, names))
-    if room.names < 0 or room.characters < 0:
+    budget.names -= len(names)
+    budget.characters -= sum(map(len, names))
+    if budget.names < 0 or budget.characters < 0:
         raise _too_many(text, path)
     return names
 
@@ -113,24 +113,24 @@ def _check_depth(text: str, path: str) -> None:
             raise TooLarge("braces are nested too deep", path=path, found=text[:100], expected=expected)
 
 
-def _expand(text: str, path: str, room: Room) -> list[str]:
+def _expand(text: str, path: str, budget: Budget) -> list[str]:
     """Names, their escapes still in them."""
     parts: list[list[str]] = []
     place = 0
     for start, stop in _outer_braces(text, path):
         parts.append([text[place:start]])
         inner = text[start + 1 : stop]
-        choices = _choices(inner, path, room)
-        parts.append(["{" + one + "}" for one in _expand(inner, path, room)] if choices is None else choices)
+        choices = _choices(inner, path, budget)
+        parts.append(["{" + one + "}" for one in _expand(inner, path, budget)] if choices is None else choices)
         place = stop + 1
     parts.append([text[place:]])
     count = math.prod(map(len, parts))
-    if count > room.names or sum(sum(map(len, part)) * (count // len(part)) for part in parts) > room.characters:
+    if count > budget.names or sum(sum(map(len, part)) * (count // len(part)) for part in parts) > budget.characters:
         raise _too_many(text, path)
     return list(map("".join, product(*parts)))
 
 
-def _choices(inner: str, path: str, room: Room) -> list[str] | None:
+def _choices(inner: str, path: str, budget: Budget) -> list[str] | None:
     """What a pair of braces stands for; None where they are no more than braces."""
     if found := _NUMBERS.match(inner):
         start, stop, step = found.groups()
@@ -139,7 +139,7 @@ def _choices(inner: str, path: str, room: Room) -> list[str] | None:
             raise _too_many(inner, path)
         padded = any(end.startswith(("0", "-0")) and end not in ("0", "-0") for end in (start, stop))
         numbers = _range(_integer(start), _integer(stop), step, inner, path)
-        if len(numbers) > room.names or len(numbers) * longest > room.characters:
+        if len(numbers) > budget.names or len(numbers) * longest > budget.characters:
             raise _too_many(inner, path)
         width = longest if padded else 0
         return [f"{number:0{width}d}" for number in numbers]
@@ -153,9 +153,9 @@ def _choices(inner: str, path: str, room: Room) -> list[str] | None:
     names: list[str] = []
     characters = 0
     for piece in pieces:
-        more = _expand(piece, path, room)
+        more = _expand(piece, path, budget)
         characters += sum(map(len, more))
-        if len(names) + len(more) > room.names or characters > room.characters:
+        if len(names) + len(more) > budget.names or characters > budget.characters:
             raise _too_many(inner, path)
         names += more
     return names

@@ -26,7 +26,7 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
-from penstock.formats.samples.webdataset.braces import Room, collapse, expand
+from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.limited import read_document
 
 FOLDER = ".nv-meta"
@@ -116,12 +116,12 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     path = meta_path(root, splits.name or SPLIT_YAML)
     if split not in splits.parts:
         raise ConfigError("no such split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
-    room = Room()
-    shards = [name for text in splits.parts[split] for name in expand(text, path, room=room)]
+    budget = Budget()
+    shards = [name for text in splits.parts[split] for name in expand(text, path, budget=budget)]
     out: set[str] = set()
     keys: dict[str, list[str]] = {}
     for text in splits.exclude:
-        for name in expand(text, path, room=room):
+        for name in expand(text, path, budget=budget):
             if name in info.counts:
                 out.add(name)
             elif (found := _excluded_sample(name, info)) is not None:

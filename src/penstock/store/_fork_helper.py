@@ -1,4 +1,4 @@
-"""Requests of a forked process, made by a fresh one beside it.
+"""Makes the requests of a forked process in a helper process.
 
 obstore does not work in a child that was forked after its parent used it, and torch's `DataLoader` forks. Such a child
 starts one helper process at its first request, talks to it through pipes, and the helper ends when the child does. It
@@ -28,18 +28,18 @@ from penstock.store._objects import Head, Objects, RangesIgnored, Reply, Transpo
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.store._elsewhere import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.store._fork_helper import serve; serve()"
 
 
 def transport(base: str, options: RemoteOptions) -> Transport:
-    """The way to make requests from this process; one a bucket."""
+    """The transport for requests from this process; one for each bucket."""
     # A forked child comes here under another id, and leaves its parent's connections alone.
     return _transport(base, options, os.getpid(), os.environ.get("S3_ENDPOINT_URL"))
 
 
 @functools.cache
 def _transport(base: str, options: RemoteOptions, _pid: int, _endpoint: str | None) -> Transport:
-    return Elsewhere(base, options) if forked_after_use() else Objects(base, options)
+    return HelperTransport(base, options) if forked_after_use() else Objects(base, options)
 
 
 @functools.cache
@@ -77,7 +77,7 @@ class Helper:
         return answer, data
 
 
-class Elsewhere:
+class HelperTransport:
     """`Transport` by the helper process."""
 
     def __init__(self, base: str, options: RemoteOptions) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Unreachable
-from penstock.store import _objects, _patience
+from penstock.store import _objects, _slow_requests
 from penstock.store._objects import Objects
-from penstock.store._patience import Watch
 from penstock.store._remote_options import RemoteOptions
+from penstock.store._slow_requests import SlowRequests
 from penstock.testing import FileServer
 from penstock.testing.web import Fault
 
@@ -21,7 +21,7 @@ DATA = bytes(range(200))
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    monkeypatch.setattr(_patience, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(_slow_requests, "REPORT_AFTER_S", 0.05)
     with FileServer({"a": DATA}) as server:
         yield server
 
@@ -96,16 +96,16 @@ class Clock:
 
 
 def test_the_thread_ends_with_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_patience, "PATIENCE_S", 0.01)
-    watch = Watch()
+    monkeypatch.setattr(_slow_requests, "REPORT_AFTER_S", 0.01)
+    watch = SlowRequests()
     with watch.waiting("x"):
-        thread = next(one for one in threading.enumerate() if one.name == "penstock-patience")
+        thread = next(one for one in threading.enumerate() if one.name == "penstock-slow-requests")
     thread.join(10)
     assert not thread.is_alive()
     with watch.waiting("x"):
-        assert [one for one in threading.enumerate() if one.name == "penstock-patience"]
+        assert [one for one in threading.enumerate() if one.name == "penstock-slow-requests"]
 
 
 def test_by_default_after_ten_seconds_and_two_minutes() -> None:
-    assert _patience.PATIENCE_S == 10
+    assert _slow_requests.REPORT_AFTER_S == 10
     assert RemoteOptions().deadline_s == 120

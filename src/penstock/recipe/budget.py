@@ -1,4 +1,4 @@
-"""What one recipe may hold with all the files that it names: nodes, depth and bytes, counted while they are read.
+"""Limits one recipe and all the files that it names: nodes, depth and bytes, counted while they are read.
 
 A few short files that each name the next one twice stand for millions of datasets: so nodes are counted as they stand
 in the tree, and each file is read once.
@@ -17,8 +17,8 @@ from penstock.store import limited
 from penstock.store.resolve import resolve
 
 
-class Room:
-    """The room of one recipe. For one thread, while it is read and opened."""
+class Budget:
+    """What one recipe may still hold. For one thread, while it is read and opened."""
 
     __slots__ = ("_documents", "_nodes")
 
@@ -26,7 +26,7 @@ class Room:
         self._documents: dict[str, Any] = {}
         self._nodes = MOST_NODES
 
-    def take_node(self, path: str | None) -> None:
+    def count_node(self, path: str | None) -> None:
         """Count a dataset, a join or a mix; raises `TooLarge`."""
         self._nodes -= 1
         if self._nodes < 0:
@@ -54,7 +54,7 @@ class Room:
 
 
 def read_document(path: str, what: str) -> Any:
-    """See `Room.read`."""
+    """See `Budget.read`."""
     store, root = resolve(path)
     if not store.exists(root) or store.is_folder(root):
         raise NotFound(f"no such {what}", path=path, hint="Check the path")
