@@ -1,4 +1,4 @@
-"""Check and mend datasets of every format, and say what they are."""
+"""Checks, repairs and describes datasets of every format."""
 
 from penstock.check.repair import repair
 from penstock.check.summary import summarise

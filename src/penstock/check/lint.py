@@ -17,7 +17,7 @@ from penstock.formats.samples.webdataset.source import open_raw
 from penstock.types import Finding, OpenOptions, Sample
 
 Progress = Callable[[int, int], None]
-"""Told how many samples are read, and of how many."""
+"""Called with the number of samples read, and of how many."""
 
 _STEP = 256
 _FORMAT = "webdataset"
@@ -26,12 +26,12 @@ _FORMAT = "webdataset"
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """What was found.
+    """The result of `lint`.
 
     Attributes:
         path: of the dataset.
         samples: split → samples that were read; the name is "" where there are no splits.
-        findings: what is wrong, in the order of the samples; what is wrong with many alike, once.
+        findings: problems in the order of the samples; one that many samples share is listed once.
     """
 
     path: str
@@ -60,7 +60,7 @@ def lint(
         format: format name; found by sniffing where it is None.
         trust: run code that comes with the data.
         follow_links: read files through links that lead out of the dataset's folder.
-        progress: told what is done.
+        progress: called with the number of samples read, and of how many.
 
     Raises:
         NotFound: nothing is there, or no such file in `.nv-meta`.
@@ -84,11 +84,11 @@ def lint(
     causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many there are
     for split, source in sources.items():
         for index in range(len(source)):
-            told = _fault_of(source, index)
-            if told is not None:
-                if told not in causes:
-                    causes[told] = [_finding(source, index, split, chosen.name, told), 0]
-                causes[told][1] += 1
+            fault = _fault_of(source, index)
+            if fault is not None:
+                if fault not in causes:
+                    causes[fault] = [_finding(source, index, split, chosen.name, fault), 0]
+                causes[fault][1] += 1
             done += 1
             if progress is not None and (done % _STEP == 0 or done == total):
                 progress(done, total)
@@ -135,11 +135,11 @@ def _fault_of(source: Any, index: int) -> str | None:
     return None
 
 
-def _finding(source: Any, index: int, split: str, format: str, told: str) -> Finding:
+def _finding(source: Any, index: int, split: str, format: str, fault: str) -> Finding:
     path, offset_bytes = _place(source, index)
     where = f"sample {index}" + (f" of {split}" if split else "") + "".join(_key(source, index))
     return Finding(
-        f"{format}.sample", "error", path, offset_bytes, f"{where}: {told}",
+        f"{format}.sample", "error", path, offset_bytes, f"{where}: {fault}",
         fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
     )  # fmt: skip
 

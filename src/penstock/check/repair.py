@@ -16,7 +16,7 @@ from penstock.types import Action
 def repair(
     path: str | os.PathLike[str], *, write: bool = False, format: str | None = None, **options: Any
 ) -> list[Action]:
-    """List what would be mended; mend it when `write` is true, keeping a backup beside the original.
+    """List the repairs that are possible; make them when `write` is true, with a backup beside the original.
 
     Args:
         path: file, folder or URL.
@@ -27,7 +27,7 @@ def repair(
     Raises:
         NotFound: nothing is at `path`.
         Unsupported: the format has no repair.
-        PrepareError: somebody writes this dataset.
+        PrepareError: another writer holds this dataset.
     """
     opened = open_options(options)
     store, root, chosen = find_format(path, format, opened)

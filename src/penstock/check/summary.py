@@ -1,4 +1,4 @@
-"""`info`: what a dataset is, from its headers, index and side file; of the tokens a few at most are read."""
+"""`info`: describes a dataset from its headers, index and side file; reads at most a few tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SAMPLED_DOCS = 1024
 
 
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
-    """What a dataset is, as plain JSON values.
+    """Describe a dataset, as plain JSON values.
 
-    Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, what the side file says, or None; and
-    `details`, where the format tells more. For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and
+    Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, the content of the side file, or None; and
+    `details`, where the format has some. For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and
     `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
     16 bytes a document.
 
@@ -52,7 +52,7 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
 
 
 def manifest_of(source: Source[Sample]) -> Manifest | None:
-    """What the side file of a source says; None where it has none."""
+    """The manifest of a source's side file; None where it has none."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
 
@@ -99,8 +99,8 @@ def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | 
 def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
     """How documents end, in words: as recorded, else as up to 1,024 of them do."""
     if source.eos_id is not None:
-        told = "as given" if given is not None else "as the side file says"
-        return f"documents end in id {source.eos_id}, {told}"
+        source_of_id = "as given" if given is not None else "as the side file says"
+        return f"documents end in id {source.eos_id}, {source_of_id}"
     docs = np.unique(np.linspace(0, len(doc_starts) - 2, _SAMPLED_DOCS).astype(np.int64)) if len(doc_starts) > 1 else []
     ends = doc_starts[np.asarray(docs, np.int64) + 1] - 1
     ends = ends[ends >= doc_starts[docs]] if len(docs) else ends
@@ -113,7 +113,7 @@ def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> s
 
 
 def _size_bytes(store: Store, root: str, source: Source[Sample]) -> int:
-    told = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
-    if isinstance(told, int):
-        return told
+    size_bytes = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
+    if isinstance(size_bytes, int):
+        return size_bytes
     return sum(map(store.size, store.list(root))) if store.is_folder(root) else store.size(root)

@@ -69,11 +69,11 @@ def open_options(options: dict[str, Any]) -> OpenOptions:
 
 
 def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
-    """Whether a finding says no more than that data contradict their side file, or that this can't be read.
+    """Whether a finding only says that the data contradict their side file, or that this can't be read.
 
     Args:
         finding: of `verify`.
-        options: that were given to it: ids are held against the side file where these name no other limit.
+        options: that were given to it: ids are checked against the side file where these name no other limit.
     """
     what = finding.code.rpartition(".")[2]
     if what in ("token-range", "no-eos"):
@@ -84,7 +84,7 @@ def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
 def write_side_file(
     path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Any
 ) -> str:
-    """Make the side file of data: counts and digests, from every byte that is there. Returns its path.
+    """Write the side file of a dataset: counts and digests of all its bytes. Returns its path.
 
     Args:
         path: file, folder or URL.
@@ -95,7 +95,7 @@ def write_side_file(
     Raises:
         Unsupported: the format keeps no side file.
         Corrupt: the data contradict the side file that is there, and `replace` is false.
-        PrepareError: somebody writes this dataset.
+        PrepareError: another writer holds this dataset.
     """
     given = open_options(options)
     store, root, chosen = find_format(path, format, given)

@@ -1,1 +1,1 @@
-"""How a value becomes bytes: pure functions over buffers, no files."""
+"""Encodes values as bytes and decodes them: pure functions over buffers, no files."""

@@ -37,7 +37,7 @@ _KIND_STARTS = np.array([1 << 8, 1 << 16, 1 << 31, 1 << 39, 1 << 47, 1 << 55], n
 
 
 class PairListEncoder:
-    """Streams the pickle of a list of pairs; what `encode` and `finish` give, joined, is the whole pickle.
+    """Streams the pickle of a list of pairs: the results of `encode` and `finish`, joined, are the whole pickle.
 
     Memory: about 2 MB, and the bytes returned.
     """

@@ -1,4 +1,4 @@
-"""Audio and video as handles that decode what is asked for, when it is asked for.
+"""Handles to audio and video files that decode frames and clips on demand.
 
 Frame i is the i-th in the order of presentation, counted from 0. The frame at a time is the one on screen then, so a
 range of seconds `(start, end)` gives the frames on screen from `start` to `end`, both included: at least one. Places of
@@ -103,7 +103,7 @@ class AVDecoder:
         return _given(self.get_metadata().audio_sample_rate, "sample rate")
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Seconds, and the number of frames; that is counted where it is asked for."""
+        """Seconds, and the number of frames, which is counted only with `get_frame_count`."""
         metadata = self.get_metadata(exact=get_frame_count)
         return metadata.video_duration, metadata.video_num_frames
 
@@ -160,7 +160,7 @@ class AVDecoder:
 
         Raises:
             ConfigError: a range that ends before it begins, an unknown unit, or no such stream.
-            TooLarge: more is asked for than one call decodes.
+            TooLarge: more than one call decodes.
             Corrupt: the file can't be decoded.
         """
         video: tuple[Any, Any] = ([], [])

@@ -90,7 +90,7 @@ def compress(data: Buffer, how: Compression) -> bytes:
 
 
 def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None = None) -> bytes:
-    """What a compressed file holds.
+    """The decompressed content of a file.
 
     Memory: the output, at most `limit_bytes` and a step of 1 MiB, and the decoder's own window (128 MiB at most).
 
@@ -122,7 +122,7 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
 
 
 class FrameCount:
-    """Frames or members that were begun, held against what they hold."""
+    """Counts frames or members, and limits how many of them may be empty."""
 
     __slots__ = ("_begun",)
 
@@ -130,7 +130,7 @@ class FrameCount:
         self._begun = 0
 
     def begin(self, held_bytes: int, offset_bytes: int) -> None:
-        """Count one more, after so many bytes of content; raises `Corrupt` where most must be empty."""
+        """Count one more, after `held_bytes` bytes of content; raises `Corrupt` if most of them must be empty."""
         self._begun += 1
         if self._begun > FRAMES + held_bytes // BYTES_PER_FRAME:
             raise _damaged(offset_bytes, f"{self._begun} frames that hold {held_bytes} bytes")

@@ -1,4 +1,4 @@
-"""YAML as Energon reads and writes it: the dialect of its scalars, and the layout of its files.
+"""Reads and writes YAML as Energon does: its dialect of scalars, and the layout of its files.
 
 | plain scalar | value |
 |---|---|

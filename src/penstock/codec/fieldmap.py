@@ -1,4 +1,4 @@
-"""Field maps: how fields of a typed sample are found in the parts of a stored one.
+"""Field maps: where the fields of a typed sample come from in the parts of a stored one.
 
     value  := option ("," option)*           the first option that is there
     option := name ("[" key "]")*            the part `name`, then into what it holds: a dict by key, a list by number

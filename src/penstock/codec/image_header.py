@@ -1,4 +1,4 @@
-"""Size, format and mode of images from their headers alone: nothing is decoded.
+"""Reads size, format and mode of images from their headers alone; decodes nothing.
 
 Answers are Pillow's, whose names formats and modes have. PNG, JPEG, GIF, WEBP, BMP and TIFF are read here, in memory 6
 to 24 times as fast as Pillow opens them; their rarer kinds, and other formats, are opened by Pillow, lazily too.
@@ -45,7 +45,7 @@ _bitmap_info = struct.Struct("<III2xHI12xI").unpack_from
 
 
 def read_image_header(media: MediaBytes) -> ImageMetadata | None:
-    """What the header of an image says; None where this is no image.
+    """Size, format and mode of an image, from its header; None where this is no image.
 
     Raises:
         FormatError: it begins as an image, and its header is cut or wrong.
@@ -58,7 +58,7 @@ def read_image_header(media: MediaBytes) -> ImageMetadata | None:
 
 
 def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
-    """Pillow's lazy opening; None where it knows no such format.
+    """Open an image lazily with Pillow; None where it knows no such format.
 
     Raises:
         FormatError: it begins as an image, and its header is cut or wrong.

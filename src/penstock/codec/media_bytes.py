@@ -1,6 +1,7 @@
 """The bytes of one media file, wherever they lie: in memory, or in a range of a file of some store.
 
-Headers are read from the first few KiB; whoever needs more asks for it, and nobody reads a whole film for its length.
+Headers are read from the first few KiB; readers request more only where they need it, so that no film is read whole for
+its length.
 """
 
 from __future__ import annotations

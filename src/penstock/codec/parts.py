@@ -82,7 +82,7 @@ class DecodeOptions:
             (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
         frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
         sound: with `frames`, the sound of videos, too.
-        media: what is made of an `AVDecoder` or `AVData`; None hands it out.
+        media: applied to each `AVDecoder` or `AVData`; None returns it as it is.
     """
 
     image: str = "pil"
@@ -99,7 +99,7 @@ class DecodeOptions:
 
 
 def suffix_of(part: str) -> str:
-    """What decides how a part is decoded: `"detail.json"` → `"json"`."""
+    """The suffix by which a part is decoded: `"detail.json"` → `"json"`."""
     return part.rpartition(".")[2]
 
 
@@ -303,7 +303,7 @@ def _as_asked(pixels: NDArray[Any], library: str) -> Any:
 
 
 def _jpeg_pixels(data: bytes) -> NDArray[np.uint8] | None:
-    """uint8[height, width, 3], the same as Pillow's, in half the time; None where Pillow is to look at it."""
+    """uint8[height, width, 3], the same as Pillow's, in half the time; None where it is left to Pillow."""
     try:
         simplejpeg = require("simplejpeg", extra="media")
         return simplejpeg.decode_jpeg(data, "RGB", strict=True)

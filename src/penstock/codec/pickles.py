@@ -93,12 +93,12 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0,
 def feed_pairs(
     buffer: NDArray[np.uint8], take: Callable[[IntArray], None], *, path: str, offset_bytes: int = 0
 ) -> bool:
-    """Hand over what `decode_pairs` gives in runs of int64[k, 2], which are written over after each; raises the same.
+    """Pass the pairs of `decode_pairs` to `take` in runs of int64[k, 2], whose memory is reused; raises the same errors.
 
     Memory: a few MB.
 
     Returns:
-        False where the list holds a tuple twice: then not all was handed over, and only `decode_pairs` reads it.
+        False where the list holds a tuple twice: then not all pairs were passed on, and only `decode_pairs` reads it.
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, None, take)
     try:

@@ -1,4 +1,4 @@
-"""Copying many runs of unequal lengths from one array to another: what shuffling and filtering documents is made of."""
+"""Copies many runs of unequal lengths from one array to another, as shuffling and filtering of documents need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token ids as bytes: how wide they are, and whether they fit."""
+"""Widths and checks of token ids that are stored as bytes."""
 
 from __future__ import annotations
 

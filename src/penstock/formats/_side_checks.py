@@ -37,13 +37,15 @@ def check_side_file(
         return manifest, []
     if manifest is None:
         return None, [_not_proved(format_name, side_path, "can't be read")]
-    return manifest, [Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.told, RESTORE)]
+    return manifest, [
+        Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.stated, RESTORE)
+    ]
 
 
 def _not_proved(format_name: str, path: str, what: str) -> Finding:
-    told = f"a side file that {what}, so the data are not proved"
+    stated = f"a side file that {what}, so the data are not proved"
     fix = f"Restore it; if the data are right, {REPLACE}"
-    return Finding(f"{format_name}.side-file", "error", path, None, told, None, fix)
+    return Finding(f"{format_name}.side-file", "error", path, None, stated, None, fix)
 
 
 MOST_FINDINGS = 20
@@ -71,8 +73,8 @@ def check_block_digests(
             )
     num_blocks = -(-size_bytes // BLOCK_BYTES)
     if num_blocks < len(digests):
-        found, told = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
-        yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, told, advice)
+        found, stated = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
+        yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, stated, advice)
 
 
 def _block_reader(store: Store, path: str) -> Callable[[int, int], NDArray[np.uint8]]:

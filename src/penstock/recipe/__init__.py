@@ -1,4 +1,4 @@
-"""Files that describe a stream, and back: Energon's metadatasets, and recipes of our own."""
+"""Reads and writes files that describe streams: Energon's metadatasets, and Penstock's recipes."""
 
 from penstock.recipe.metadataset import open_metadataset, traverse_metadataset
 from penstock.recipe.recipe import Recipe, open_recipe, read_recipe

@@ -1,4 +1,4 @@
-"""From what a metadataset says to what it means: sources, mixed and joined."""
+"""Builds the sources and streams that a metadataset describes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITH_REPLACEMENT = 1 << 16
 
 
 class Builder:
-    """Makes sources and streams of nodes.
+    """Builds sources and streams from nodes.
 
     Args:
         code: functions and types that the files name.
@@ -147,7 +147,7 @@ def _flavored(source: Source[Sample], subflavors: Mapping[str, Any]) -> Source[S
 
 
 def multiplied(outer: Multiplier, inner: Multiplier) -> Multiplier:
-    """What two values of `shuffle_over_epochs_multiplier` come to: no shuffling beats all, then replacement."""
+    """The product of two values of `shuffle_over_epochs_multiplier`: no shuffling wins over all, then replacement."""
     if outer is None or inner is None:
         return None
     return -1 if -1 in (outer, inner) else outer * inner

@@ -1,4 +1,4 @@
-"""Functions and types that files name: from what the caller registered, or imported where that is trusted."""
+"""Resolves functions and types that files name: registered by the caller, or imported where that is trusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = ("__key__", "__restore_key__", "__subflavors__")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a file may name.
+    """The functions and types that a file may name.
 
     Attributes:
         functions: `module.name` or `module:name` → function; a pair of functions for packing on the fly.
@@ -68,7 +68,7 @@ class Code:
 def make_code(
     functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool, follow_links: bool = False
 ) -> Code:
-    """What files may name, from what a caller gives; classes are looked at for their fields."""
+    """The functions and types that files may name, from the caller's arguments."""
     types = {
         name.replace(":", "."): one if isinstance(one, SampleType) else type_of_class(one)
         for name, one in (sample_types or {}).items()

@@ -1,4 +1,4 @@
-"""What a node of a recipe is made in: its file, what it may name, and where in the file it stands."""
+"""The context in which a node of a recipe is built: its file, its place in it, and the code that it may name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Context:
         file: of the recipe; None for a dict, whose paths are those of the process.
         at: the node's place in it, for messages.
         make: makes a node.
-        open_file: opens a metadataset or a recipe in a file of its own, so many nodes deep.
+        open_file: opens a metadataset or a recipe in a file of its own, at a depth of so many nodes.
         budget: limits of the whole recipe.
         deep: nodes above this one, those of the files that name this one counted.
     """
@@ -50,7 +50,7 @@ class Context:
         return open_source(path, **options)
 
     def child(self, node: Any, name: str) -> Any:
-        """What a node below this one is."""
+        """The source or stream of a node below this one."""
         return self.make(replace(self, at=f"{self.at}.{name}" if self.at else name, deep=self.deep + 1), node)
 
     def source(self, node: Mapping[str, Any]) -> Any:
@@ -87,7 +87,7 @@ class Context:
         )
 
     def unknown_array(self, what: str, label: str, values: str) -> ConfigError:
-        """The error for an array that the recipe knows by its digest, and nobody gave."""
+        """The error for an array that the recipe knows by its digest, and that was not given."""
         return ConfigError(
             f"{self.at or 'the recipe'} needs its {what}, an array of which a recipe holds only the digest",
             path=self.file,

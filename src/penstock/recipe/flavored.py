@@ -1,4 +1,4 @@
-"""Samples with subflavors: what tells a function over several datasets where a sample comes from."""
+"""Adds subflavors to samples, by which a function over several datasets knows where a sample comes from."""
 
 from __future__ import annotations
 

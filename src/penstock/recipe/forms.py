@@ -1,4 +1,4 @@
-"""The keys of recipes' short forms, each with what its value may be: for `short.py`, and for the JSON schema."""
+"""The keys of recipes' short forms and the schemas of their values, for `short.py` and the JSON schema."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _closed(keys: dict[str, Any], *required: str, **rules: Any) -> dict[str, Any
 
 
 def _options(kind: str) -> dict[str, Any]:
-    """What may be said of a node of this kind, whose source or stream stands around it."""
+    """The options of a node of this kind, without its source or stream."""
     known = KINDS[kind]
     keys = {**known.required, **known.optional, **known.derived}
     return _closed({key: one for key, one in keys.items() if key not in ("source", "stream")})

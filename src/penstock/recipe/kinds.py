@@ -1,7 +1,7 @@
-"""Every kind of node that a recipe may hold: its keys, and what it is made with.
+"""The kinds of nodes that a recipe may hold: the keys of each, and the function that makes it.
 
 A key is described as in JSON schema; `schema.py` makes the whole of it. Keys that a source or stream prints and that
-follow from the others (versions, counts, digests) may stand there: they are held against what comes out.
+follow from the others (versions, counts, digests) may stand there: they are checked against the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening one dataset as a metadataset or a recipe names it."""
+"""Opens one dataset that a metadataset or a recipe names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_leaf(
     sample_types: SampleTypes | None = None,
     options: OpenOptions | None = None,
 ) -> Source[Sample]:
-    """A WebDataset, or a JSONL by Energon's rules.
+    """Open a WebDataset, or a JSONL file by Energon's rules.
 
     Args:
         path: folder, file or URL.
@@ -40,7 +40,7 @@ def open_leaf(
         dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         sample_types: types that its `dataset.yaml` may name.
-        options: everything else that opening knows.
+        options: all other options of opening.
 
     Raises:
         NotFound: nothing is there, or no such file in `.nv-meta`.
@@ -96,7 +96,7 @@ def is_crude(source: Any) -> bool:
 
 
 def format_of(path: str) -> str:
-    """The name of the format of what stands there, by sniffing."""
+    """The name of the format of the data at `path`, by sniffing."""
     return sniff(*resolve(path)).name
 
 

@@ -69,7 +69,7 @@ class _Above:
 
 
 def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | None = None) -> Node:
-    """What a metadataset says of one split.
+    """Read one split of a metadataset, without opening its datasets.
 
     Args:
         path: YAML file or URL.
@@ -116,7 +116,7 @@ def open_metadataset(
         trust: import functions and classes that are in neither, and run code that comes with the data.
         follow_links: read datasets through links that lead out of their folders.
         raw: samples as stored bytes, also of typed datasets.
-        each: makes of each dataset (source, node) what takes its place, such as a `Map` over it.
+        each: replaces each dataset, called with its source and node; such as by a `Map` over it.
 
     Raises:
         NotFound: a file or dataset that is not there.

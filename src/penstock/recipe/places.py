@@ -1,4 +1,4 @@
-"""Paths in YAML files: relative to the file, with the schemes of Energon."""
+"""Resolves paths in YAML files: relative to the file, with the schemes of Energon."""
 
 from __future__ import annotations
 

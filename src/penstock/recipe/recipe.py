@@ -1,4 +1,4 @@
-"""Recipes of our own: streams as files, and back.
+"""Penstock's recipes: files that describe a stream or source.
 
 A recipe is a node, or a map with `stream` (or `source`) and `batch`. A node is what `recipe()` of any source or stream
 gives, or a short form (`short.py`). Paths are relative to the file. Functions stand there as `module:name`; they are
@@ -31,12 +31,12 @@ from penstock.types import OpenOptions
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a file says, read and not yet opened.
+    """A recipe that was read and not yet opened.
 
     Attributes:
         node: the node, or a whole metadataset of Energon's.
         file: where it stands; None for a dict.
-        batch: what it says of batches: `global_batch, micro_batch, world, tail`.
+        batch: its batch settings: `global_batch, micro_batch, world, tail`.
     """
 
     node: Any
@@ -116,7 +116,7 @@ def _split(value: dict[str, Any], file: str | None) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What all files of a recipe share, and what leads to one of them."""
+    """The settings that all files of a recipe share, and the files that lead to one of them."""
 
     code: Code
     budget: Budget
@@ -174,7 +174,7 @@ def make(context: Context, node: Any) -> Any:
 
 
 def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, path: str | None) -> None:
-    """What follows from the rest must be as the recipe says: versions, counts, digests."""
+    """Check the values that follow from the others (versions, counts, digests) against those in the recipe."""
     expected = {key: given[key] for key in known.derived if key in given}
     counts = {one["name"]: one["count"] for one in given.get("children", ()) if "count" in one}
     if not expected and not counts:

@@ -1,6 +1,6 @@
 """The short forms of recipes, for people: maps without `kind`, as in Energon's files. They become full nodes.
 
-A map is exactly one of `path`, `blend`, `blend_epochized`, `concat`, `join` and `stages`. What else stands in it is
+A map holds exactly one of `path`, `blend`, `blend_epochized`, `concat`, `join` and `stages`. Its other keys are
 applied to that, in this order: `subset`, `subflavors`, `aux`, `window`, `map`, `shuffle` or `sequential`, `skip`,
 `pack`. `window` and `subset` of a mix are those of all datasets in it.
 """
@@ -132,7 +132,7 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
         child = check_map(one, where, path)
         own = {key: child[key] for key in ITEM.get(base, ()) if key in child}
         _check_values(own, OF_ITEM, path, where)
-        rest = handed_down({key: each for key, each in child.items() if key not in own}, below)
+        rest = inherited({key: each for key, each in child.items() if key not in own}, below)
         given = own.pop("name", None)
         name = _name_of(rest, place) if given is None else given
         taken[name] = taken.get(name, 0) + 1
@@ -141,7 +141,7 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
     return found
 
 
-def handed_down(child: dict[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+def inherited(child: dict[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """A child of a mix, with the window and the subset that hold for all of them."""
     if "kind" in child or not below:
         return child

@@ -1,4 +1,4 @@
-"""What a metadataset says of one split, as data: leaves, joins and mixes, with everything inherited worked out."""
+"""One split of a metadataset as data: leaves, joins and mixes, with all inherited values resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding plain values against the part of JSON schema that recipes use, with messages for people."""
+"""Checks plain values against the part of JSON schema that recipes use, with readable messages."""
 
 from __future__ import annotations
 

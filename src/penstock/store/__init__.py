@@ -1,4 +1,4 @@
-"""Where bytes are: local files, memory, and what is computed once a host."""
+"""Stores bytes: local files, object stores and web servers, memory, and arrays computed once a host."""
 
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.local import LocalStore

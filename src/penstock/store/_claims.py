@@ -1,8 +1,8 @@
-"""One writer an output: a lock that is held from the first byte to the commit.
+"""Holds a local output for one writer, by a lock from the first byte to the commit.
 
-`.<name>.lock.staged` stands beside the output while somebody writes it, under `flock`, and says who that is. It goes
-with its holder: at the end it is removed, and what a killed holder left is free and removed by the next one. A forked
-child gives its copy back at once, so that no child keeps the lock of a parent that died.
+`.<name>.lock.staged` stands beside the output while it is written, under `flock`, and names the writer. The writer
+removes it at the end; the lock file of a killed writer is free, and the next one removes it. A forked child releases
+its copy at once, so that no child keeps the lock of a parent that died.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LocalClaim:
         shared: others that claim it shared are let in.
 
     Raises:
-        PrepareError: somebody else writes this output.
+        PrepareError: another writer holds this output.
         ConfigError: what stands in the place of the lock is no file.
     """
 
@@ -57,7 +57,7 @@ class LocalClaim:
             os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others write this output; does nothing a second time."""
+        """Release the output for other writers; a second call does nothing."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
@@ -131,10 +131,10 @@ class LocalClaim:
 
 
 class JoinedClaim:
-    """Of a writer that works for whoever holds the output."""
+    """The claim of a writer that works for the holder of the output."""
 
     def release(self) -> None:
-        """Nothing: it is the other's."""
+        """Does nothing: the holder releases it."""
 
 
 class MemoryClaim:
@@ -158,7 +158,7 @@ class MemoryClaim:
         self._taken = taken
 
     def release(self) -> None:
-        """Let others write this output; does nothing a second time."""
+        """Release the output for other writers; a second call does nothing."""
         if self._taken is not None:
             taken, self._taken = self._taken, None
             taken[self.path] -= 1

@@ -1,4 +1,4 @@
-"""The folder of whole local copies: what is in it, who may add to it, and what has to go.
+"""Keeps whole local copies of remote files in a shared folder: lookup, fetching, checks and eviction.
 
 `<cache folder>/remote/` holds, for each copy, `<name>.copy`, `<name>.json` with its record, whose time is that of its
 last use, and while it is fetched `<name>.lock`, whose length is the size that the copy will have. A name is a digest of
@@ -7,8 +7,8 @@ URL, version and size, so a file that changed is another copy. Nothing but such 
 A copy is believed as `penstock.store._published` says. One that is wrong is named, dropped, and fetched again. Users of
 this host may share the folder, also where some of them can't write to it.
 
-Locks are `flock`s: they end with their process. A copy that is used is never waited for: removing is `unlink`, and who
-has it mapped keeps its bytes.
+Locks are `flock`s: they end with their process. Eviction never waits for users of a copy: it is `unlink`, and processes
+that have the copy mapped keep its bytes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Copies:
             url: named where it is wrong.
             size_bytes: that it must have.
             hashes: algorithm → hex digest that it must have.
-            whole: all of it is going to be read: its digest is checked at the first use here in any case.
+            whole: all of it will be read: its digest is checked at the first use here in any case.
         """
         found = open_published(self._path(name, "copy"))
         if found is None:
@@ -217,7 +217,7 @@ class Copies:
     # --- room ----------------------------------------------------------------------------------------------------
 
     def _make_room(self, url: str, size_bytes: int, lock_path: str) -> None:
-        """Reserve room for a new copy by the length of its lock file; the least recently used copies go for it."""
+        """Reserve room for a new copy by the length of its lock file; evicts the least recently used copies."""
         with hold_lock(os.path.join(self.folder, "budget.lock")):
             found = [one for one in self._scan() if one[2] != lock_path]
             used_bytes = sum(size for _, size, _ in found)
@@ -282,7 +282,7 @@ def copy_name(url: str, version: str, size_bytes: int, run: str = RUN) -> str:
     return name if version else run + name[len(run) :]
 
 
-def lend_run(folder: str | None) -> str:
+def share_run(folder: str | None) -> str:
     """The name of this run for a worker of it; what that leaves in the cache `folder` is removed with our own."""
     _drop_at_exit(os.path.join(folder or cache_folder(), _REMOTE))
     return RUN

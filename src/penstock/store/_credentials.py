@@ -3,8 +3,8 @@
 obstore takes `AWS_*` variables, web identities, container and instance roles. Here: the shared credentials and config
 files, and what MosaicML Streaming's users set, `S3_ENDPOINT_URL` and `MOSAICML_STREAMING_AWS_REQUESTER_PAYS`.
 
-Where nothing is set, obstore asks the address at which a machine of the cloud learns its own role. Elsewhere nobody
-answers there, or somebody else does: so that is left to machines whose firmware says whose they are.
+Where nothing is set, obstore requests the metadata address at which a machine of the cloud learns its own role.
+Elsewhere nothing answers there, or a stranger does: so that is left to machines whose firmware names the cloud.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _FIRMWARE = ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag"
 
 
 def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a store for which nothing here says who asks; no address is asked.
+    """Raise `ConfigError` if there are no credentials for a store; sends no request.
 
     Args:
         scheme: of the store.
@@ -105,7 +105,7 @@ def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> N
 
 
 def _firmware() -> Iterator[str]:
-    """Who made this machine, as far as it says."""
+    """The maker of this machine, as its firmware names it."""
     for path in _FIRMWARE:
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             yield file.read(200).strip()

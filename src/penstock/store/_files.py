@@ -1,4 +1,4 @@
-"""Work on local files that takes many system calls, each through the `os` module that is handed in."""
+"""Work on local files that takes many system calls, each through the `os` module given."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def copy_range(os_module: Any, source: int, target: int, start_bytes: int, lengt
 
 
 def start_writeback(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> None:
-    """Let the system begin to write a range to the disk, without waiting; what can't be begun, `fsync` does."""
+    """Start to write a range to the disk, without waiting; where that fails, `fsync` does it later."""
     with contextlib.suppress(OSError):
         # Linux begins to write the range's dirty pages, and drops only clean ones: of a file that grows, none.
         os_module.posix_fadvise(fd, start_bytes, length_bytes, os.POSIX_FADV_DONTNEED)
@@ -185,12 +185,12 @@ def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> 
 
 
 def cannot_open(error: OSError | ValueError, path: str) -> Exception:
-    """What to say of a file that can't be opened or looked at by its name: a long or odd name has no file."""
+    """The error for a file that can't be opened or looked up by its name: a long or odd name has no file."""
     if isinstance(error, OSError) and error.errno not in _NOT_THERE:
         return error
     return not_found(path)
 
 
 def cannot_read(error: OSError, path: str) -> Exception:
-    """What to say of an open file that can't be read: ranges are read without asking first what kind of file it is."""
+    """The error for an open file that can't be read: ranges are read without checking first what kind of file it is."""
     return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)

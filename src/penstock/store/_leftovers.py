@@ -1,8 +1,8 @@
-"""What a killed writer left: hidden files, removed by the next writer of the same thing, or taken over by it.
+"""Handles the hidden files of killed writers: the next writer of the same output removes them or takes them over.
 
-Who takes a file over writes the same bytes again, as far as anybody knows: each piece is compared with what stands
-there, and only what differs is written. So a run that was killed goes on at the speed of reading, nothing has to be
-remembered, and nothing old can get into the result.
+A writer that takes a file over is expected to write the same bytes again: each piece is compared with what is there,
+and only what differs is written. So a killed run resumes at the speed of reading, without a journal, and nothing old
+can get into the result.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from penstock.store._files import NO_SECOND_NAME, remove_tree, sync_folder
 from penstock.store._named import raised
-from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, strangers
+from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, unlisted_files
 
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class Kept:
-    """What is kept of a killed writer's files, over all files of a store.
+    """How much of killed writers' files is kept, over all files of a store.
 
     Attributes:
         bytes: found written already.
-        hold: files that are given up stay for the next run, instead of being removed.
+        hold: aborted files stay for the next run, instead of being removed.
     """
 
     bytes: int = 0
@@ -132,7 +132,7 @@ def take_leftovers(
         name: what it would have been called.
         keep: take one of them over, instead of removing it.
         want_folder: the one to take over is a folder, else a file.
-        own: tells what a dataset in a folder lists: of one that was replaced, nothing else is removed.
+        own: lists the files of a dataset in a folder: of one that was replaced, nothing else is removed.
 
     Returns:
         Path and open, locked descriptor of the one that is taken over; None where there is none.
@@ -154,7 +154,7 @@ def take_leftovers(
                 # A file with a second name is visible already: what is written to it would be seen.
                 hidden = is_folder or os.fstat(fd).st_nlink == 1
                 names = listed(own, path) if is_folder else None
-                if names is not None and next(strangers(path, names), None) is not None:
+                if names is not None and next(unlisted_files(path, names), None) is not None:
                     drop_replaced(os_module, path, names, os.path.join(folder, name))
                 elif keep and taken is None and is_folder == want_folder and hidden and _is_own(path, fd):
                     taken, fd = (path, fd), -1
@@ -197,7 +197,7 @@ def drop_second_names(os_module: Any, path: str) -> None:
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:
-    """Have a piece of `view` stand at `offset_bytes`; returns its length."""
+    """Write a piece of `view` at `offset_bytes` unless it is there; returns its length."""
     piece = view[:_PIECE_BYTES]
     if os_module.pread(fd, len(piece), offset_bytes) == bytes(piece):
         kept.bytes += len(piece)

@@ -1,8 +1,8 @@
-"""Links that lead out of a dataset's folder: who sends a dataset does not choose which other files are read.
+"""Refuses links out of a dataset's folder: the author of a dataset must not choose which other files are read.
 
 A store that is bound to a dataset (`LocalStore.within`) looks where an opened file truly is: one `readlink` of the open
 descriptor, when the file is opened first. So what was looked at is what is read, however links change meanwhile, and
-opening a dataset asks nothing of files that nobody reads. Allowed without a word: the dataset's own path, links that
+opening a dataset costs no system call for files that are never read. Always allowed: the dataset's own path, links that
 stay in the folder, and Hugging Face's cache, where `snapshots/<revision>/…` leads to `blobs/` of the same repository.
 Hard links can't be told from files.
 """

@@ -1,4 +1,4 @@
-"""Local files and folders that nobody sees before their commit; see `local`."""
+"""Local files and folders that are invisible before their commit; see `local`."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class LocalStaged:
             sync_folder(self._os, os.path.dirname(folder))
 
     def abort(self) -> None:
-        """Drop it, and the folders that were made for it; does nothing a second time."""
+        """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
             with contextlib.suppress(OSError):
                 self._os.unlink(self._temp)
@@ -211,7 +211,7 @@ class LocalStaged:
             view = view[written:]
 
     def _grow(self, written_bytes: int) -> None:
-        """Count what was written, and let the disk begin with it: `sync` then waits for the rest alone."""
+        """Count what was written, and start its writeback: `sync` then waits for the rest alone."""
         self._size_bytes += written_bytes
         if self._size_bytes - self._writeback_bytes >= _WRITEBACK_BYTES:
             start_writeback(self._os, self._fd, self._writeback_bytes, self._size_bytes - self._writeback_bytes)
@@ -259,7 +259,7 @@ class LocalStagedFolder:
             raise
 
     def stage(self, name: str) -> LocalStaged:
-        """Begin a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
+        """Start a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
         self._names.add(os.path.normpath(name))
         return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
 
@@ -289,7 +289,7 @@ class LocalStagedFolder:
                 self.abort()  # drops what is left: what was not asked for
 
     def abort(self) -> None:
-        """Drop it, and the folders that were made for it; does nothing a second time."""
+        """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
             temp, self._temp = self._temp, ""
             remove_tree(self._os, temp)

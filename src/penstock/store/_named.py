@@ -71,7 +71,7 @@ class NamingOs:
 
 
 def raised(error: OSError) -> None:
-    """Raise what `os.walk` is told of a folder: one that can't be read is not an empty one, but may be gone."""
+    """Raise the error that `os.walk` reports: a folder that can't be read is not an empty one, but may be gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 

@@ -1,4 +1,4 @@
-"""Requests to object stores and web servers through obstore, from the process that runs this.
+"""Makes requests to object stores and web servers through obstore, in this process.
 
 Failures are tried again here, and nowhere below, so that requests are counted as they are made: throttling, answers of
 the 5xx family, dropped connections, bodies that end early. What the caller did wrong is not tried again.
@@ -64,7 +64,7 @@ class Head:
 
     @property
     def identity(self) -> str:
-        """What tells this version from others; `""` where nothing does."""
+        """Identifies this version of the file; `""` where nothing does."""
         return self.version or self.modified
 
     def contradicts(self, other: Head) -> bool:
@@ -282,7 +282,7 @@ class Objects:
         return self._try_answered(key, lambda _: work())
 
     def _try_answered(self, key: str, work: Callable[[Answered], T]) -> tuple[T, int]:
-        """The same of work that tells when the server begins to answer: then the deadline is that far away again."""
+        """As `_try`, for work that reports when the server starts to answer: the deadline then counts from there."""
         options = self._options
         end_s = time.monotonic() + options.deadline_s
 

@@ -1,11 +1,11 @@
 """Files in the cache folder, and whether they still are what some process published there.
 
 Beside each lies a record, `<name>.json`: what the file is, its xxh3-128 digest, and owner, inode, size and time of the
-last change (ctime) as they were right after publication. While these four are the same, nobody wrote to the file, and
-it is believed unread. Else its digest decides, at the first use in a process.
+last change (ctime) as they were right after publication. While these four are the same, the file was not written to,
+and it is trusted without reading it. Else its digest decides, at the first use in a process.
 
-Nobody but its owner may write to a file or its record. Both are believed where they belong to this user, to root or to
-the owner of the folder; or to anybody, where the folder is not writable by everybody.
+Only its owner may write to a file or its record. Both are trusted where they belong to this user, to root or to the
+owner of the folder; or to any user, where the folder is not writable by everybody.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Published:
     Attributes:
         path: of the file.
         data: uint8[size_bytes], mapped read-only.
-        about: what its record says; empty where it has none that is believed.
+        about: what its record says; empty where it has none that is trusted.
         identity: owner, inode, size and time of the last change, as they are now.
         unchanged: they are those of its publication, and others can't write to it.
     """
@@ -73,7 +73,7 @@ def open_published(path: str) -> Published | None:
 
 
 def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
-    """Say of a file that was published, or found to be right, what it is, and keep everybody from writing to it.
+    """Write the record of a file that was published, or found to be right, and make the file read-only.
 
     Args:
         path: of the file.
@@ -93,13 +93,13 @@ def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
 
 
 def note_use(path: str) -> None:
-    """Note at its record that a file is used now, where that may be done. Its own times would change with it."""
+    """Set the time of a file's record to now, where that is allowed: touching the file would change its ctime."""
     with contextlib.suppress(OSError):
         os.utime(_record_path(path))
 
 
 def remove_published(path: str) -> None:
-    """Remove a file and its record, as far as that may be done."""
+    """Remove a file and its record, as far as that is allowed."""
     for one in (path, _record_path(path)):
         with contextlib.suppress(OSError):
             os.unlink(one)

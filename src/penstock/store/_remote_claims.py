@@ -1,7 +1,7 @@
-"""One writer an output in an object store: an object that says who that is, from the first byte to the commit.
+"""Holds an output in an object store for one writer: an object names the writer, from the first byte to the commit.
 
-`.<name>.lock.staged` lies beside the output while somebody writes it. Whether its writer lives, a lock in the cache
-folder of its host tells; of a writer elsewhere nobody knows, so its object is removed by hand.
+`.<name>.lock.staged` lies beside the output while it is written. A lock in the cache folder of the writer's host shows
+whether it is alive; that of a writer on another host can't be seen, so its object is removed by hand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAIT = "Wait for it, or name another output"
 
 
 class Owner(msgspec.Struct):
-    """Who writes an output.
+    """The writer of an output.
 
     Attributes:
         writer: a name of its own for each run.
@@ -46,7 +46,7 @@ class RemoteClaim:
         path: the data file.
 
     Raises:
-        PrepareError: somebody else writes this output, or was killed on another machine while it did.
+        PrepareError: another writer holds this output, or was killed on another machine while it did.
         Unsupported: the store is only read.
     """
 
@@ -74,7 +74,7 @@ class RemoteClaim:
             self._held = stack.pop_all()
 
     def release(self) -> None:
-        """Let others write this output; does nothing a second time."""
+        """Release the output for other writers; a second call does nothing."""
         with self._held.pop_all() as held:
             held.callback(self._forget)
 
@@ -107,7 +107,7 @@ def upload_lock(cache: str, path: str) -> str:
 
 
 def is_dead(host: str, cache: str, path: str) -> bool:
-    """Whether the writer of `path` that said these is gone for sure; the lock of this process's own cache is held."""
+    """Whether the writer of `path` with this host and cache is gone for sure; our own cache's lock must be held."""
     if host != socket.gethostname():
         return False
     place = upload_lock(cache, path)
@@ -124,7 +124,7 @@ def _owner_path(path: str) -> str:
 
 
 def _owner(store: Store, path: str) -> Owner | None:
-    """Who says that it writes an output, asked of the store as it is now; one that can't be read is of nobody."""
+    """The writer named by the object that the store has now; an empty one if that can't be read."""
     seen = store.remote if isinstance(store, CachedStore) else store
     try:
         return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)

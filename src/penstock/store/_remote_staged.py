@@ -123,15 +123,15 @@ class RemoteStaged:
             self.abort()
 
     def abort(self) -> None:
-        """Drop it; does nothing a second time."""
+        """Drop it; a second call does nothing."""
         self._close()
         if self._hidden is not None:
             hidden, self._hidden = self._hidden, None
             with contextlib.suppress(OSError):
                 self._uploads().delete(hidden)
 
-    def take_back(self) -> None:
-        """Remove what was committed, where there was nothing before."""
+    def undo_commit(self) -> None:
+        """Undo the commit, where there was nothing before."""
         if not self._overwrite:
             with contextlib.suppress(OSError):
                 self._uploads().delete(self._key)
@@ -171,7 +171,7 @@ class RemoteStaged:
             self._open.sync()
 
     def _hidden_name(self, name: str) -> str:
-        """Named after its bytes: who writes the same again takes over what a killed writer left."""
+        """A name made from its bytes: a writer of the same bytes takes over what a killed one left."""
         hasher = xxhash.xxh3_64()
         for start_bytes in range(0, self._size_bytes, _HASHED_BYTES):
             length_bytes = min(_HASHED_BYTES, self._size_bytes - start_bytes)
@@ -202,7 +202,7 @@ def publish(staged: Sequence[Staged]) -> None:
     except BaseException:
         for one in done:
             if isinstance(one, RemoteStaged):
-                one.take_back()
+                one.undo_commit()
         raise
 
 

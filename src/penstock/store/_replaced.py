@@ -1,4 +1,4 @@
-"""The folder that another one replaces: nothing goes but what the dataset in it lists itself."""
+"""Removes a replaced folder: only the files that the dataset in it lists."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def strangers(folder: str, names: Collection[str]) -> Iterator[str]:
+def unlisted_files(folder: str, names: Collection[str]) -> Iterator[str]:
     """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them.
 
     Raises:
@@ -65,11 +65,11 @@ def require_replaceable(folder: str, own: Owned | None) -> list[str]:
     if not os.path.isdir(folder) or os.path.islink(folder):
         raise ConfigError("what stands here is no folder", path=folder, hint="Name another output, or remove it")
     names = listed(own, folder)
-    refuse_strangers(folder, list(strangers(folder, names or ())), names=names is not None)
+    refuse_unlisted(folder, list(unlisted_files(folder, names or ())), names=names is not None)
     return names or []
 
 
-def refuse_strangers(folder: str, others: Sequence[str], *, names: bool) -> None:
+def refuse_unlisted(folder: str, others: Sequence[str], *, names: bool) -> None:
     """Raise `ConfigError` where a folder holds other files, which are named, or lists nothing at all."""
     if names and not others:
         return
@@ -84,7 +84,7 @@ def refuse_strangers(folder: str, others: Sequence[str], *, names: bool) -> None
 
 
 def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: str) -> None:
-    """Remove a folder that was replaced, but only what its dataset lists; with anything else in it, it is kept whole.
+    """Remove a folder that was replaced, but only what its dataset lists; with anything else in it, it stays whole.
 
     Args:
         os_module: does the work.
@@ -92,9 +92,9 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
         names: of the files that its dataset lists, the one that makes it visible last.
         target: where it was; what is kept goes beside it, under a name that the log tells.
     """
-    if next(strangers(folder, names), None) is None:
+    if next(unlisted_files(folder, names), None) is None:
         _remove_listed(os_module, folder, names)
-    left = next(strangers(folder, names), None)
+    left = next(unlisted_files(folder, names), None)
     if left is not None:  # it came at the last moment
         kept = f"{target}.kept-{secrets.token_hex(4)}"
         os_module.rename(folder, kept)

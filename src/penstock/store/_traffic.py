@@ -1,4 +1,4 @@
-"""Counts of what a store asks for."""
+"""Counts the requests and bytes of a store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Traffic:
-    """What a store has asked for in this process.
+    """Requests and bytes of a store in this process.
 
     Attributes:
         requests: made, failed tries included.
         fetched_bytes: received.
-        asked_bytes: that callers asked a cached store for; more than `fetched_bytes` where copies answered.
+        asked_bytes: requested from a cached store by its callers; more than `fetched_bytes` where copies answered.
         copies: whole files that were fetched into the cache.
     """
 

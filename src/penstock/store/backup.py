@@ -1,4 +1,4 @@
-"""What `repair` keeps of a file before it writes another in its place."""
+"""Backs up a file before `repair` writes another in its place."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A remote store with whole local copies of its files, where these are cheaper than ranges.
 
-A file is asked for by ranges first. What these cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
+A file is read by ranges first. Their cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
 soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
 answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
-read of it later; a small file is fetched whole at its second read. Who knows what is going to be read says so
+read of it later; a small file is fetched whole at its second read. A caller that knows what it will read hints it
 (`expect_reads`), and that is summed up before it is read. Each process counts for itself.
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
@@ -31,7 +31,7 @@ from penstock._buffers import byte_view
 from penstock._secrets import logger
 from penstock.abc import Buffer, Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
-from penstock.store._copies import RUN, Copies, NoCopy, copy_name, lend_run, wrong_bytes, wrong_size
+from penstock.store._copies import RUN, Copies, NoCopy, copy_name, share_run, wrong_bytes, wrong_size
 from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
@@ -46,7 +46,7 @@ _TOUCH_S = 30.0
 _AGAIN_S = 60.0
 """After so long a cache folder that took no copy is asked again."""
 _IN_MEMORY_BYTES = 1 << 30
-"""What is needed whole, and finds no room in the cache folder, is read into memory up to this size."""
+"""A file that is needed whole and does not fit the cache folder is read into memory up to this size."""
 _log = logger()
 
 
@@ -104,7 +104,7 @@ class CachedStore:
         self._run = RUN
 
     def __reduce__(self) -> tuple[object, ...]:
-        run = lend_run(self._args[1]) if self._run == RUN else self._run
+        run = share_run(self._args[1]) if self._run == RUN else self._run
         return (_of_run, (run, os.getpid(), *self._args))
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class CachedStore:
             self._looked.discard(path)
 
     def check_copies(self) -> None:
-        """Hold every copy against its digest before it is used, whatever its record says."""
+        """Check every copy against its digest before it is used, whatever its record says."""
         self._checking = True
         self._mapped.clear()
         self._looked.clear()
@@ -201,7 +201,7 @@ class CachedStore:
         return found
 
     def expect_reads(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """What will be asked for by `get_ranges`: path → requests that it would take, and bytes of all of them."""
+        """Hint what `get_ranges` will read: path → number of requests, and bytes of all of them."""
         for path, (requests, size_bytes) in reads.items():
             self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
 
@@ -224,11 +224,11 @@ class CachedStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
         return _Forgetting(self, self.remote.stage(path, overwrite=overwrite))
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then make visible in the given order."""
+        """Sync all files, then make them visible in the given order."""
         self.remote.commit([one.staged if isinstance(one, _Forgetting) else one for one in staged])
         for one in staged:
             self.forget(one.path)
@@ -247,7 +247,7 @@ class CachedStore:
         sweep_folder(self.remote, path)
 
     def forget(self, path: str) -> None:
-        """Ask again for what is known of a file."""
+        """Forget what is known of a file."""
         for known in (self._heads, self._spent, self._coming, self._mapped, self._stated):
             known.pop(path, None)
         for marked in (self._looked, self._asked):
@@ -266,7 +266,7 @@ class CachedStore:
         return self._copies
 
     def _first_look(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """A few ranges of a file that nothing is known of: their answer tells size and version too."""
+        """A few ranges of a file that nothing is known of: the answer has its size and version too."""
         if self._ranges_ignored:
             return None
         try:
@@ -322,7 +322,7 @@ class CachedStore:
         return fits and spent_bytes + self._coming.get(path, 0) >= head.size_bytes + REQUEST_BYTES
 
     def _spend(self, path: str, ranges: Sequence[Range]) -> int:
-        """What ranges of a file cost, with those at hand, in bytes."""
+        """Add the cost of ranges of a file to its sum, in bytes; returns the sum."""
         requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
         cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
         self._spent[path] = self._spent.get(path, 0) + cost_bytes

@@ -1,7 +1,7 @@
-"""What is computed once a host: built under a lock, published whole, mapped by everyone.
+"""Arrays that are computed once a host: built under a lock, published whole, mapped by every process.
 
 Files are plain `.npy` in `<cache folder>/derived`, named by the digest of what they depend on. A record beside each
-says which array it holds, and its digest: what others changed or put there is named and computed again; see
+says which array it holds, and its digest: a file that others changed or put there is logged and computed again; see
 `penstock.store._published`. The cache folder is `PENSTOCK_CACHE`, else `penstock` in the user's cache directory.
 Deleting it is always safe.
 """

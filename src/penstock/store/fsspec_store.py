@@ -1,4 +1,4 @@
-"""Whatever else fsspec reaches: `memory://`, `hf://`, `sftp://`, `dbfs://`, …, each with its own package.
+"""Every other protocol of fsspec: `memory://`, `hf://`, `sftp://`, `dbfs://`, …, each with its own package.
 
 Paths are whole URLs. A file system is made for each process, at its first use; credentials are those that it finds.
 """
@@ -53,7 +53,7 @@ class FsspecStore:
         return f"FsspecStore({self.scheme!r})"
 
     def stats(self) -> Traffic:
-        """What this store has asked for in this process."""
+        """Requests and bytes of this store in this process."""
         return self.counters.total()
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ class FsspecStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
-        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
         if not overwrite and self.exists(path):
             raise output_exists(path)
         return RemoteStaged(lambda: self, path, path, overwrite=overwrite)
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then make visible in the given order."""
+        """Sync all files, then make them visible in the given order."""
         publish(staged)
 
     def delete(self, path: str) -> None:

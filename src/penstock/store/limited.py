@@ -1,4 +1,4 @@
-"""Whole small files: what describes data, and is held in memory as one."""
+"""Reads whole small files, such as metadata, with a limit on their size."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ half-written final one; the next `stage` of the same path removes leftovers whos
 staged folder works alike: its files and folders are fsynced, then the whole is renamed, or exchanged with the folder
 that it replaces.
 
-Every system call goes through the `os` module handed to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
+Every system call goes through the `os` module given to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
 tear or kill at any of them.
 """
 
@@ -54,8 +54,8 @@ class LocalStore:
 
     Args:
         os_module: does the work.
-        kept: go on with what killed writers left, where bytes agree, and count these; by default it is removed.
-        claim: an output that is held already: writers of this store join in it.
+        kept: continue the files of killed writers, where bytes agree, and count these; by default they are removed.
+        claim: an output that is held already: writers of this store join its claim.
         guard: refuses links out of a dataset's folder; None: they are followed.
     """
 
@@ -141,7 +141,7 @@ class LocalStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
-        """Begin a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         self.require_target(path)
         if not overwrite and os.path.lexists(path):
             self.sweep(path)
@@ -151,7 +151,7 @@ class LocalStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
-        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        """Start a folder; see `penstock.abc.SupportsFolders`."""
         self.require_target(path)
         if not is_free(path):
             if not overwrite:
@@ -160,7 +160,7 @@ class LocalStore:
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
-        """Take an output, until it is released; raises `PrepareError` where another writer has it."""
+        """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
         self.require_target(path)
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()

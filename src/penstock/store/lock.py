@@ -17,10 +17,10 @@ _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
     """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
 
-    The holder may delete the file: whoever waited for it then locks a new one.
+    The holder may delete the file: waiting processes then lock a new one.
 
     Yields:
-        Whether the lock was had; always true with `wait`.
+        Whether the lock was acquired; always true with `wait`.
 
     Raises:
         FileExistsError: a link, a folder or no regular file stands in its place.

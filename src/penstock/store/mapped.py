@@ -1,4 +1,4 @@
-"""A mapped local file whose pages can be given back, so that reading all of it does not count as memory."""
+"""A mapped local file whose pages can be released, so that reading all of it does not count as memory."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class MappedFile:
         self.data: NDArray[np.uint8] = np.frombuffer(self._map or b"", np.uint8)
 
     def release(self) -> None:
-        """Give back the pages read so far; they are read again where they are asked for again."""
+        """Release the pages read so far; they are read from the file again when they are needed again."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)

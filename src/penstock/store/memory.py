@@ -1,4 +1,4 @@
-"""A store in a dict, for tests and small things."""
+"""A store in a dict, for tests and small data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock._buffers import byte_view
 from penstock.abc import Buffer, Staged
 from penstock.errors import ConfigError, NotFound, Truncated
 from penstock.store._claims import MemoryClaim
-from penstock.store._replaced import Owned, listed, refuse_strangers
+from penstock.store._replaced import Owned, listed, refuse_unlisted
 from penstock.store.local import LocalStore, output_exists
 
 
@@ -61,7 +61,7 @@ class MemoryStore:
         yield from sorted((name for name in self.files if name.startswith(start)), key=str.encode)
 
     def stage(self, path: str, *, overwrite: bool = False) -> MemoryStaged:
-        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
         if not overwrite and path in self.files:
             raise output_exists(path)
         return MemoryStaged(self.files, path, overwrite=overwrite)
@@ -69,7 +69,7 @@ class MemoryStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> MemoryStagedFolder:
-        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        """Start a folder; see `penstock.abc.SupportsFolders`."""
         if self.exists(path):
             if not overwrite:
                 raise output_exists(path)
@@ -77,7 +77,7 @@ class MemoryStore:
         return MemoryStagedFolder(self, path, overwrite=overwrite, own=own)
 
     def claim(self, path: str, *, shared: bool = False) -> MemoryClaim:
-        """Take an output, until it is released; raises `PrepareError` where another writer has it."""
+        """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
         return MemoryClaim(self._taken, path, shared=shared)
 
     def require_replaceable(self, path: str, own: Owned | None) -> None:
@@ -85,7 +85,7 @@ class MemoryStore:
         if path in self.files:
             raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
         names = set(listed(own, path) or ())
-        refuse_strangers(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
+        refuse_unlisted(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
 
     def names_in(self, path: str) -> list[str]:
         """All files under a folder, by their paths in it."""
@@ -183,7 +183,7 @@ class MemoryStagedFolder:
         self._files: dict[str, bytes] = {}
 
     def stage(self, name: str) -> MemoryStaged:
-        """Begin a file in it."""
+        """Start a file in it."""
         return MemoryStaged(self._files, name, overwrite=False)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What an output may be, what it replaces, and whose it is: asked by every writer and every verb that writes.
+"""Checks what an output may replace, and holds it for one writer: called by every writer and every verb that writes.
 
 An output replaces a dataset only where that dataset's own index or side file lists every file there; it never replaces
 an input, or what holds one; a link is followed to its target, and stays. One writer holds it from the start to the
@@ -34,16 +34,16 @@ _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
 
 
 class Claim(Protocol):
-    """An output in the hands of one writer."""
+    """The hold of one writer on an output."""
 
     def release(self) -> None:
-        """Let others write this output; does nothing a second time."""
+        """Release the output for other writers; a second call does nothing."""
         ...
 
 
 @runtime_checkable
 class _Claims(Protocol):
-    """A store that knows who writes what."""
+    """A store that supports claims."""
 
     def claim(self, path: str, *, shared: bool = False) -> Claim: ...
 
@@ -86,7 +86,7 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
     """Remove what a writer left beside the files of an output that was killed when they were visible already.
 
     Raises:
-        PrepareError: somebody writes this output.
+        PrepareError: another writer holds this output.
     """
     for path in paths:
         if not isinstance(store, _Claims):
@@ -97,7 +97,7 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def claimed(store: StoreT, path: str) -> Generator[StoreT]:
-    """Hold a local output for all that a verb does; gives the store whose writers join in. Raises as `claim`."""
+    """Hold a local output for a whole verb; yields the store whose writers join the claim. Raises as `claim`."""
     if not isinstance(store, LocalStore):
         yield store
         return
@@ -110,7 +110,7 @@ def claimed(store: StoreT, path: str) -> Generator[StoreT]:
 
 @contextlib.contextmanager
 def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
-    """Hold a dataset while a verb changes what stands beside its data, or its metadata; gives the store for that.
+    """Hold a dataset while a verb changes what stands beside its data, or its metadata; yields the store for that.
 
     Args:
         store: where it is.
@@ -203,7 +203,7 @@ FOLDERS_ARE_LOCAL = "Write it on this machine, and copy the folder there; --to m
 def open_folder(
     store: Store, path: str, own: Owned, *, overwrite: bool, split: str | None = None, inside: bool = False
 ) -> StagedFolder:
-    """Claim a folder as an output, and begin it.
+    """Claim a folder as an output, and start it.
 
     Args:
         store: where it will be; one that can make whole folders visible.
@@ -211,7 +211,7 @@ def open_folder(
         own: gives the files that a dataset of this format lists, for what is replaced.
         overwrite: replace the dataset that is there.
         split: claim that part of it alone: others may be written at the same time.
-        inside: it is there, and `path/split` is what is begun.
+        inside: it is there, and `path/split` is what is started.
 
     Raises:
         ConfigError: something stands there that may not be replaced.
@@ -247,18 +247,18 @@ class _Folder:
         self._release = release
 
     def stage(self, name: str) -> Staged:
-        """Begin a file in it."""
+        """Start a file in it."""
         return self._folder.stage(name)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible, and let go of it."""
+        """Make it visible, and release the claim."""
         try:
             self._folder.commit(part, path)
         finally:
             self._release()
 
     def abort(self) -> None:
-        """Drop it, and let go of it."""
+        """Drop it, and release the claim."""
         try:
             self._folder.abort()
         finally:

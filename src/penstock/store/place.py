@@ -1,4 +1,4 @@
-"""Where something is: a store, and the path in it. A path that a user gives becomes one here, once, and is one below.
+"""A location: a store, and the path in it. A path that a user gives becomes one here, once, and is one below.
 
 What joins names, takes the last one, or asks whether something is there asks a `Place`: so a URL is never a local path.
 """
@@ -74,7 +74,7 @@ Given: TypeAlias = str | os.PathLike[str] | Place
 
 
 def place_of(given: Given, store: Store | None = None) -> Place:
-    """The place that a user means; one that is a place already stays it.
+    """The place that a path or URL names; a place stays as it is.
 
     Args:
         given: path, URL or place.

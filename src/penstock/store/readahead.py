@@ -1,9 +1,9 @@
-"""Reading mapped files ahead: only while reads go to the disk, and only what is asked for.
+"""Reads mapped files ahead: only while reads go to the disk, and only the ranges that are needed.
 
 A plain mapping reads around each page that is missing, up to megabytes: for random windows that is most of the file.
-Without that, and asked for the windows of a batch beforehand, the system reads these alone, all at once. Asking costs
-a system call a window, which data in memory do not need. So a batch that meets the disk turns it on, for its rest and
-for the next ones.
+With that turned off, and `madvise` called for the windows of a batch beforehand, the system reads these alone, all at
+once. Each advice costs a system call a window, which data in memory do not need. So a batch that waits for the disk
+turns it on, for its rest and for the next ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
 
 class Readahead:
-    """Whether batches over one dataset ask for their ranges first.
+    """Whether batches over one dataset advise the system of their ranges first.
 
-    Some batches ask, after one that waited for the disk; then one is a probe, which looks at its first ranges; as long
-    as that did not wait, batches do not ask. Safe in threads: at worst a batch more or less asks.
+    After a batch that waited for the disk, some batches advise; then one is a probe, which looks at its first ranges;
+    as long as probes did not wait, batches don't advise. Safe in threads: at worst a batch more or less advises.
     """
 
     __slots__ = ("_left", "probing")
@@ -38,7 +38,7 @@ class Readahead:
         self.probing = True
 
     def wanted(self) -> bool:
-        """Whether this batch should ask."""
+        """Whether this batch should advise."""
         if self._left > 0:
             self._left -= 1
             self.probing = True
@@ -46,7 +46,7 @@ class Readahead:
         return False
 
     def watch(self, faults_before: int) -> bool:
-        """After a batch that did not ask, or the first ranges of a probe: whether it had to wait for the disk."""
+        """After a batch that did not advise, or the first ranges of a probe: whether it had to wait for the disk."""
         self.probing = False
         waited = disk_faults() > faults_before
         if waited:
@@ -55,12 +55,12 @@ class Readahead:
 
 
 def disk_faults() -> int:
-    """Pages that this thread has waited for so far; 0 where the system does not tell."""
+    """Pages that this thread has waited for so far; 0 where the system does not count them."""
     return 0 if _THIS_THREAD is None else resource.getrusage(_THIS_THREAD).ru_majflt
 
 
 def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
-    """Have the system read only what is touched of a mapped file; gives the way to ask for more, in bytes of it.
+    """Let the system read only the touched pages of a mapped file; returns a function that prefetches ranges, in bytes.
 
     None for an array that is no mapping of a whole file.
     """
@@ -70,9 +70,9 @@ def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
     advise, will_need, page_bytes = file.madvise, mmap.MADV_WILLNEED, mmap.PAGESIZE
     advise(mmap.MADV_RANDOM)
 
-    def ask(start_bytes: int, stop_bytes: int) -> None:
+    def advise_range(start_bytes: int, stop_bytes: int) -> None:
         start_bytes -= start_bytes % page_bytes
         for begin in range(start_bytes, stop_bytes, _STEP_BYTES):
             advise(will_need, begin, min(_STEP_BYTES, stop_bytes - begin))
 
-    return ask
+    return advise_range

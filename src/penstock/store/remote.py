@@ -52,7 +52,7 @@ class RemoteStore:
         return f"RemoteStore({redact(self.base)!r})"
 
     def stats(self) -> Traffic:
-        """What this store has asked for in this process."""
+        """Requests and bytes of this store in this process."""
         return self.counters.total()
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -118,7 +118,8 @@ class RemoteStore:
     def is_folder(self, path: str) -> bool:
         """Whether a file lies under `path`.
 
-        A web server does not tell: there, what is no file may be a folder, so that formats look for their files in it.
+        A web server does not say: there, every path that is no file may be a folder, and formats look for their files
+        in it.
         """
         if self._is_web:
             return not self.exists(path)
@@ -142,7 +143,7 @@ class RemoteStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
-        """Begin a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
         self._require_writable(path)
         key = self._key(path)
         if not overwrite:
@@ -152,7 +153,7 @@ class RemoteStore:
         return RemoteStaged(lambda: self._transport, path, key, overwrite=overwrite)
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then publish in order; what a failure leaves half done is taken back where it was new."""
+        """Sync all files, then publish them in order; after a failure, new files are removed again."""
         publish(staged)
 
     def delete(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""URL → the store that holds it, and the path inside that store; what a user gives as a path is looked at here alone.
+"""Resolves a URL to its store and the path inside it; paths given by users are parsed here alone.
 
 `os.path` takes a URL for a relative path and makes a local folder `s3:` of it. So `local_path` stands before all work
 that needs files of this machine, and `absolute` where names are made of paths that may be URLs.

@@ -1,4 +1,4 @@
-"""The side file: what a writer of ours knows about its data and the format has no room for.
+"""The side file: what our writers know about their data and the format can't hold.
 
 `<file>.penstock` beside a file, `.penstock` in a folder, `<group>.penstock` beside a zarr group: one JSON document,
 a `Manifest`. It is never needed to open data, and it counts only while it fits the data beside it.
@@ -44,7 +44,7 @@ _COPY_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What data say of themselves, to hold a side file against; None for what is not known here.
+    """What is known from the data themselves, to check a side file against; None for what is not known here.
 
     Attributes:
         format: format name.
@@ -63,10 +63,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """What is found in data, and what their side file says instead; both None for a side file that is none."""
+    """What the data hold, and what their side file says instead; both None for a side file that can't be read."""
 
     found: str | None = None
-    told: str | None = None
+    stated: str | None = None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -136,20 +136,20 @@ def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Ma
 # --- whether it fits ---------------------------------------------------------------------------------------------
 
 
-def contradiction(told: Manifest, facts: Facts) -> Contradiction | None:
+def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
     """In what data differ from their side file; None where it fits."""
     found: list[str] = []
     expected: list[str] = []
     for unit in ("format", "size_bytes", "num_samples", "num_tokens"):
-        known, said = getattr(facts, unit), getattr(told, unit)
+        known, said = getattr(facts, unit), getattr(manifest, unit)
         if known is not None and known != said:
             word = unit.removeprefix("num_").removeprefix("size_")
             found.append(str(known) if unit == "format" else f"{known} {word}")
             expected.append(str(said) if unit == "format" else f"{said} {word}")
-    if facts.most_samples is not None and told.num_samples > facts.most_samples:
+    if facts.most_samples is not None and manifest.num_samples > facts.most_samples:
         found.append(f"room for {facts.most_samples} samples")
-        expected.append(f"{told.num_samples} samples")
-    if not found and facts.binding is not None and facts.binding != told.binding:
+        expected.append(f"{manifest.num_samples} samples")
+    if not found and facts.binding is not None and facts.binding != manifest.binding:
         found.append("other bytes at the beginning or the end of a file")
     if not found:
         return None
@@ -164,7 +164,7 @@ def fitting_manifest(
     Args:
         store: where both are.
         side_path: the side file.
-        facts: tells of the data; asked where a side file is there. May raise `NotFound`.
+        facts: returns the facts of the data; called if there is a side file. May raise `NotFound`.
         part: the part of it that is meant.
     """
     for path in (side_path, side_path + NEXT):
@@ -185,10 +185,10 @@ def judged_manifest(
     if manifest is not None or not store.exists(side_path):
         return manifest, None
     whole = load_manifest(store, side_path)
-    told = _part(whole, part)
-    if told is None:
+    manifest = _part(whole, part)
+    if manifest is None:
         return None, Contradiction() if whole is None else None
-    return told, contradiction(told, facts())
+    return manifest, contradiction(manifest, facts())
 
 
 def file_facts(store: Store, path: str, format_name: str | None = None, **counts: int | None) -> Facts:
@@ -240,7 +240,7 @@ def publish_beside(
         landed: whether these data are visible, asked where something failed; `NotFound` is a no.
 
     Raises:
-        ConfigError: somebody else's file, or a folder, stands in the place of the side file.
+        ConfigError: a file that is no side file, or a folder, stands in its place.
     """
     begun: list[Staged] = []
     try:
@@ -308,7 +308,7 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
                 "the data contradict their side file",
                 path=side_path,
                 found=found and found.found,
-                expected=found and found.told,
+                expected=found and found.stated,
                 hint=f"Restore the data; if the change was meant: {REPLACE}",
             )
     staged = stage_side_file(store, side_path, manifest, replaces=False)
@@ -320,16 +320,16 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
     _drop(store, side_path + NEXT)
 
 
-def _disagreement(told: Manifest, found: Manifest) -> Contradiction | None:
+def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
     """In what a manifest made of data differs from the one that stood beside them."""
-    if told.parts or found.parts:
-        both = [(told.parts[name], one) for name, one in found.parts.items() if name in told.parts]
+    if manifest.parts or found.parts:
+        both = [(manifest.parts[name], one) for name, one in found.parts.items() if name in manifest.parts]
         return next((one for one in (_disagreement(*pair) for pair in both) if one is not None), None)
     facts = Facts(found.format, found.binding, found.size_bytes, found.num_samples, found.num_tokens)
-    different = contradiction(told, facts)
+    different = contradiction(manifest, facts)
     if different is not None:
         return different
-    for name, digests in told.block_digests.items():
+    for name, digests in manifest.block_digests.items():
         known = found.block_digests.get(name, ())
         if tuple(known) != tuple(digests):
             pairs = zip(known, digests, strict=False)
@@ -342,7 +342,7 @@ def _disagreement(told: Manifest, found: Manifest) -> Contradiction | None:
 
 
 def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, write: bool) -> list[Action]:
-    """What a writer left that was killed while it replaced data: final names for it, or away with it.
+    """Give what a writer left that was killed while it replaced data its final names, or remove it.
 
     Args:
         store: where it is.

@@ -1,4 +1,4 @@
-"""The mark of work whose output may be visible in part, or visible and not checked yet.
+"""Marks work whose output may be visible in part, or visible and not checked yet.
 
 `.<name>.unfinished` stands beside an output from just before its first file becomes visible until the work is done. So
 a run that was killed in between is known, and the same command goes on with what is there, or says that it is complete.
@@ -47,7 +47,7 @@ def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
 
 
 def remove_mark(store: Store, target_path: str) -> None:
-    """The work is done, or nothing of it is there; what can't be removed is hidden and harms nobody."""
+    """Remove the mark: the work is done, or nothing of it is there. If that fails, it is hidden and harmless."""
     for _ in range(2):  # an error may be one of a moment
         with contextlib.suppress(PenstockError, OSError):
             store.delete(mark_path(target_path))
@@ -87,7 +87,7 @@ class Once(Generic[ResultT]):
         """What a run of the same work made before it was killed; sweeps what else that run left.
 
         Raises:
-            PrepareError: somebody writes this output.
+            PrepareError: another writer holds this output.
         """
         mark = _mark_of(self.store, self.path, self.what)
         result = None if mark is None else self.swept(mark["told"])

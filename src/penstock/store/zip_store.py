@@ -111,7 +111,7 @@ class ZipStore:
         )
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Begin a file beside; members can't be written."""
+        """Start a file beside the zip file; members can't be written."""
         self._require_beside(path)
         return self._store.stage(path, overwrite=overwrite)
 
@@ -120,7 +120,7 @@ class ZipStore:
         self._store.commit(staged)
 
     def delete(self, path: str) -> None:
-        """Remove a file beside; members can't be."""
+        """Remove a file beside the zip file; members can't be removed."""
         self._require_beside(path)
         self._store.delete(path)
 

@@ -1,1 +1,1 @@
-"""Looking at data: samples in the terminal, and as files of a mounted folder."""
+"""Shows data: samples in the terminal, and as files of a mounted folder."""

@@ -5,8 +5,8 @@
 | flat | `<key>.<part>`; slashes in keys are folders |
 | by sample | `<key>/<part>` |
 
-`build_tree` and `Files` are the whole logic and need no FUSE; `mount` hands them to it. Of a part that repeats in its
-sample the first one is there, as it is by name.
+`build_tree` and `Files` are the whole logic and need no FUSE; `mount` connects them to it. Of a part that repeats in
+its sample the first one is there, as it is by name.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
 
 
 class Files:
-    """What FUSE asks for; see `mfusepy.Operations`.
+    """The operations that FUSE calls; see `mfusepy.Operations`.
 
     Args:
         tree: of the files.

@@ -1,4 +1,4 @@
-"""Samples as text for a terminal: a table of parts, texts, and small pictures of images."""
+"""Renders samples as text for a terminal: a table of parts, texts, and small pictures of images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How samples are shown.
+    """How samples are rendered.
 
     Attributes:
         width: columns of the terminal.
@@ -35,11 +35,11 @@ class Display:
 
 
 def show_sample(sample: Mapping[str, Any], display: Display) -> str:
-    """A sample: its key, the table of its parts, then what is in them.
+    """The text of a sample: its key, the table of its parts, then their contents.
 
     Args:
         sample: as a source gives it, with `raw=True` where there is that.
-        display: how.
+        display: sizes of the output.
     """
     parts = {name: value for name, value in sample.items() if not (name.startswith("__") and name.endswith("__"))}
     width = max(map(len, parts), default=0)

@@ -1,4 +1,4 @@
-"""Values of columns as bytes: the 28 encodings of MDS, and the three of its text formats.
+"""Encodes values of columns as bytes: the 28 encodings of MDS, and the three of its text formats.
 
 Checked against mosaicml-streaming 0.13.0. What it stores as another value, or writes and can't read, is refused here:
 `uint8` of 3.7 or of a numpy 300, `float16` of 1e9, `str_int` of True, an empty `jpeg_array`, `pil` with a palette. A

@@ -1,4 +1,4 @@
-"""What an encoding is, and the errors of all of them."""
+"""The type of an encoding, and the errors that all encodings share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FieldCodec:
     without a path, their `offset_bytes` counted from the start of the value: the caller adds where it stands.
 
     Attributes:
-        encoding: the name it was asked for by, `"ndarray:int16:3,4"`.
+        encoding: the name it was requested by, such as `"ndarray:int16:3,4"`.
         size_bytes: size of every value, None where it varies.
         kind, dtype, shape: as in `penstock.types.Field`.
         unsafe: decoding runs code.

@@ -138,7 +138,7 @@ def decode_list(element: str, data: Buffer) -> list[Any]:
 
 
 def check_parts(encoding: str, start: int, data: Buffer) -> None:
-    """Refuse what does not hold as many parts as it says, with nothing behind them."""
+    """Raise if the value does not hold as many parts as it says, with nothing after them."""
     if not list(_cut(encoding, byte_view(data), start)) and not start:
         raise damaged(encoding, "no images", "one or more")
 

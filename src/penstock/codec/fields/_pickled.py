@@ -21,7 +21,7 @@ def encode_pickle(value: Any) -> bytes:
 
 
 def check_pickle(data: Buffer) -> None:
-    """Refuse what is no pickle, and one that does not fill its bytes. Runs nothing of it; raises `Corrupt`."""
+    """Raise `Corrupt` unless `data` is exactly one pickle. Runs nothing of it."""
     try:
         last = max(place or 0 for _, _, place in pickletools.genops(bytes(data)))
     except ValueError as error:
@@ -38,7 +38,7 @@ def refuse_pickle(data: Buffer) -> Any:
 
 
 def decode_trusted_pickle(data: Buffer) -> Any:
-    """Runs what the pickle says: only after `trust=True`."""
+    """Unpickle, which may run code: only after `trust=True`."""
     try:
         return pickle.loads(data)  # noqa: S301  # pyright: ignore[reportArgumentType]
     except Exception as error:  # the pickle's own code may raise anything

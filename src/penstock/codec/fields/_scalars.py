@@ -12,7 +12,7 @@ from penstock.codec.fields._codec import bad_value, cut_off, damaged, out_of_ran
 
 
 def encode_bytes(value: Any) -> bytes:
-    """Only called with what is no `bytes`."""
+    """Raises: it is only called with values that are not `bytes`."""
     raise bad_value("bytes", value, "bytes")
 
 
