@@ -41,8 +41,9 @@ def texts(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Parameters that take a path as text."""
     for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
         kind = "" if one.annotation is None else ast.unparse(one.annotation)
-        is_text = "PathLike" in kind or "Given" in kind or kind in ("Path", "Sequence[Path]")
-        if is_text or ((one.arg in PATH_NAMES or one.arg.endswith("_path")) and "str" in kind.replace("[", " ").split()):
+        is_text = "PathLike" in kind or "Given" in kind or "Path" in kind.replace("[", " ").replace("]", " ").split()
+        named = one.arg in PATH_NAMES or one.arg.endswith("_path")
+        if is_text or (named and "str" in kind.replace("[", " ").split()):
             yield f"takes {one.arg}: {kind}"
 
 
