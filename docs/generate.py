@@ -23,7 +23,7 @@ PROMISES = {
     "A refusal is one line on stderr that names the file, without a traceback (`--debug` shows it)": (
         "tests/cli/test_main.py::test_a_refusal_names_the_file_and_shows_no_traceback"
     ),
-    "An exception that nobody thought of is one line and status 70": (
+    "An unexpected exception is one line and status 70": (
         "tests/cli/test_main.py::test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own"
     ),
     "Each status has one meaning": "tests/cli/test_main.py::test_exit_codes_differ",

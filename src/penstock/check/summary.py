@@ -21,7 +21,7 @@ _SAMPLED_DOCS = 1024
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
     """Describe a dataset, as plain JSON values.
 
-    Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, the content of the side file, or None; and
+    Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, that of the side file, or None; and
     `details`, where the format has some. For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and
     `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
     16 bytes a document.

@@ -1,4 +1,4 @@
-"""What the commands on WebDatasets share: Energon's options in its spellings of today and before, and their meaning."""
+"""Options that the commands on WebDatasets share: Energon's, in their present and earlier spellings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def media_options(command: Command) -> Command:
         click.option(
             *("--media-by-header", "--media-metadata-by-header", "by_header"),
             is_flag=True,
-            help="Media metadata of files that begin as media do.",
+            help="Media metadata of files whose first bytes are those of media.",
         ),
         click.option(
             *("--media-by-glob", "--media-metadata-by-glob", "by_glob"),
@@ -30,7 +30,7 @@ def media_options(command: Command) -> Command:
         click.option(
             *("--media-by-extension", "--media-metadata-by-extension", "by_extension"),
             is_flag=True,
-            help="Media metadata of files that are called like media.",
+            help="Media metadata of files with a media extension.",
         ),
     ):
         command = option(command)
@@ -52,7 +52,7 @@ def take_media(options: dict[str, Any]) -> MediaChoice | None:
 
 
 def refuse_given(context: click.Context, names: Container[str], why: str) -> None:
-    """Refuse options that were given, and would change nothing.
+    """Raise a usage error for given options that would have no effect.
 
     Args:
         context: of the command.
@@ -93,13 +93,13 @@ def workers_option(command: Command) -> Command:
     return click.option(
         *("--workers", "--num-workers", "workers"),
         type=click.IntRange(min=1),
-        help="Processes; by default what the data are worth.",
+        help="Processes; by default chosen by the size of the data.",
     )(command)
 
 
 def tmp_path_option(command: Command) -> Command:
     """`--tmp-path`, for remote datasets."""
-    return click.option("--tmp-path", help="Folder for what a remote dataset needs on the way.")(command)
+    return click.option("--tmp-path", help="Folder for temporary files of remote datasets.")(command)
 
 
 def use_tmp_path(tmp_path: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What commands print: one JSON document, or text for people; progress on a terminal only."""
+"""The output of commands: one JSON document, or text for people; progress on a terminal only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ follow_links_option = click.option(
 
 
 class LocalPath(click.Path):
-    """A path of this machine, `file://` too; handed on as a `pathlib.Path`."""
+    """A path of this machine, `file://` too; passed on as a `pathlib.Path`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; raises `ConfigError` for a URL of another store."""

@@ -1,4 +1,4 @@
-"""The assistant of `penstock prepare`: shows what is there, asks, and holds each answer against the data.
+"""The assistant of `penstock prepare`: shows what is there, asks questions, and checks each answer against the data.
 
 It asks in Energon's order, so answers that are piped in are understood. Nothing is written before the last answer.
 """
@@ -26,7 +26,7 @@ _SHOWN_SHARDS = 4
 
 @dataclass(slots=True)
 class Answers:
-    """What the assistant found out; the fields are arguments of `prepare_webdataset`."""
+    """The user's answers; the fields are arguments of `prepare_webdataset`."""
 
     split_ratio: list[float] | None = None
     split_parts: list[tuple[str, str]] | None = None

@@ -1,4 +1,4 @@
-"""Opening recipes on the command line: metadatasets of Energon's and our own, with what flags add to them."""
+"""Opens recipes for commands: Energon's metadatasets and Penstock's recipes, with the flags that add to them."""
 
 from __future__ import annotations
 

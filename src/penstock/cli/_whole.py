@@ -1,4 +1,4 @@
-"""What the commands on whole datasets share: options, progress and the lines that they print."""
+"""Options, progress and output lines that the commands on whole datasets share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
     "--eos",
     type=(click.Choice(["add", "strip"]), click.IntRange(min=0)),
     metavar="add|strip ID",
-    help="Put this id behind every document, or take it away; without it documents stay as they are.",
+    help="Append this id to every document, or remove it; without it documents stay as they are.",
 )
 @click.option("--eos-id", type=int, help="Id that ends each document of the source, where its data do not say.")
 @click.option("--split", help="Split of the target to write; of the source, where the target has none.")

@@ -39,8 +39,8 @@ def command(
         refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         options["follow_links"] = follow_links
-        told = summarise(path, format=chosen.name, **options)
-        found = {"format": chosen.name, "samples": told["samples"], "size_bytes": told["size_bytes"]}
+        summary = summarise(path, format=chosen.name, **options)
+        found = {"format": chosen.name, "samples": summary["samples"], "size_bytes": summary["size_bytes"]}
     emit({"path": path, **found}, as_json=as_json, text=lambda: _text(path, found))
 
 

@@ -1,4 +1,4 @@
-"""`penstock demo [DIR]`: the token road from end to end, on the Python standard library's own source files."""
+"""`penstock demo [DIR]`: the token pipeline from end to end, on the Python standard library's own source files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Step:
 @click.option("--max-mb", type=click.FloatRange(min=0.1), help="Use at most so many MB of text.")
 @json_option
 def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -> None:
-    """The main job on real input that every machine has.
+    """Run the whole token pipeline on real input that every machine has.
 
     JSONL → index → tokenizer trained → packed → verified → shuffled windows → batches → stopped and resumed.
     """

@@ -12,14 +12,14 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 
 @click.command()
 @click.argument("source")
-@click.option("-o", "--output", required=True, help="Where what fits goes.")
+@click.option("-o", "--output", required=True, help="Where the filtered dataset goes.")
 @click.option("--min-tokens", type=int, help="Least length of a document, its EOS token counted.")
 @click.option("--max-tokens", type=int, help="Greatest length of a document.")
 @click.option("--match", help="Regular expression that is searched in a field of each line.")
-@click.option("--field", default="text", show_default=True, help="The field that --match looks at; dots lead inside.")
+@click.option("--field", default="text", show_default=True, help="The field that --match reads; dots lead inside.")
 @click.option("--where", help="Expression on the fields of a line, such as: lang == 'en' and len(text) > 200")
 @click.option("--indices", help="File with the indices to keep, from 0: one a line, or .npy.")
-@click.option("--invert", is_flag=True, help="Keep what does not fit instead.")
+@click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
 @token_bytes_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:

@@ -35,14 +35,14 @@ _SHOWN = 10
     type=click.Choice(["auto", "jsonl", "parquet", "text"]),
     default="auto",
     show_default=True,
-    help="What the inputs are; auto tells JSONL and Parquet apart.",
+    help="Format of the inputs; auto detects JSONL and Parquet.",
 )
 @click.option(
     "--text-per",
     type=click.Choice(["file", "line"]),
     default="file",
     show_default=True,
-    help="What of plain text is a document.",
+    help="The unit of plain text that is a document.",
 )
 @click.option("--eos", help="Token that ends each document; by default the tokenizer's own.")
 @click.option(
@@ -54,7 +54,7 @@ _SHOWN = 10
 )
 @click.option(
     "--pretokenizer",
-    help="How a tiktoken file's text is split, where its name does not tell: gpt2, cl100k, o200k or qwen2.",
+    help="How a tiktoken file's text is split, where its name does not say: gpt2, cl100k, o200k or qwen2.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option(
@@ -62,7 +62,7 @@ _SHOWN = 10
     type=click.Choice(["processes", "inline"]),
     default="processes",
     show_default=True,
-    help="Who does the work.",
+    help="Where the work runs.",
 )
 @click.option(
     "--on-error",
@@ -76,10 +76,10 @@ _SHOWN = 10
     type=click.Choice(["auto", "gigatoken", "tokenizers"]),
     default="auto",
     show_default=True,
-    help="Who encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that confirms it.",
+    help="What encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that library confirms it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
-@click.option("--restart", is_flag=True, help="Throw away what an unfinished run has finished.")
+@click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
 @follow_links_option
 @json_option
 def command(
@@ -89,7 +89,7 @@ def command(
 
     An INPUT is a file, a folder or a glob, also .gz and .zst; - is standard input.
 
-    Killed anywhere and run again with the same options, it goes on and ends in the same bytes. Only --workers,
+    Killed anywhere and run again with the same options, it resumes and ends in the same bytes. Only --workers,
     --executor, --on-error and --json may differ then.
     """
     import os
@@ -111,10 +111,10 @@ def command(
         total_bytes = sum(map(os.path.getsize, paths))
     with progress("pack", total=total_bytes) as advance:
 
-        def tell(now: PackProgress) -> None:
+        def report_progress(now: PackProgress) -> None:
             advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens")
 
-        report = pack(inputs, output, progress=tell, **options)
+        report = pack(inputs, output, progress=report_progress, **options)
     seconds = time.perf_counter() - started
     if not as_json:
         _list_dropped(report)

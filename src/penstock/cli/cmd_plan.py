@@ -41,16 +41,16 @@ def command(recipe: str, steps: int | None, profile: int | None, workers: int, a
         opened_seconds=opened,
     )
     measured = None if profile is None else _measured(data, batch, profile, workers)
-    told = {} if measured is None else {"profile": dataclasses.asdict(measured)}
+    profiled = {} if measured is None else {"profile": dataclasses.asdict(measured)}
     table = "" if measured is None else f"\n\n{measured.profile()}"
-    emit({"recipe": recipe, **found, **told}, as_json=as_json, text=lambda: _text(recipe, found) + table)
+    emit({"recipe": recipe, **found, **profiled}, as_json=as_json, text=lambda: _text(recipe, found) + table)
     if not as_json:
         for warning in found["warnings"]:
             note(f"warning: {warning}")
 
 
 def _measured(data: Any, batch: dict[str, Any], steps: int, workers: int) -> Metrics:
-    """What the loader says after some steps of rank 0, read as fast as they come."""
+    """The loader's metrics after some steps of rank 0, read as fast as possible."""
     from penstock.abc import is_lane_stream, is_stream
     from penstock.load import Loader
 

@@ -39,21 +39,21 @@ _PEEKED = 2
     "--split-parts",
     multiple=True,
     metavar="NAME:REGEX",
-    help="Shards of a split by a regular expression for the beginning of their names; may come several times.",
+    help="Shards of a split, by a regular expression for the beginning of their names; may be given several times.",
 )
 @click.option("--exclude", metavar="REGEX", help="Leave out shards in whose path this is found.")
-@click.option("--shuffle-tars", is_flag=True, help="Mix the shards before the ratio cuts them.")
+@click.option("--shuffle-tars", is_flag=True, help="Shuffle the shards before the ratio splits them.")
 @click.option("--sample-type", metavar="NAME", help="What samples are: a type of Energon's, or CrudeWebdataset.")
 @click.option("--field-map", metavar="JSON", help='Where fields come from, such as \'{"image": "jpg"}\'.')
 @click.option("--dataset-yaml-name", default="dataset.yaml", show_default=True, help="Name of that file.")
 @click.option("--skip-dataset-yaml", is_flag=True, help="Leave dataset.yaml as it is.")
 @click.option("--tar-index-only", is_flag=True, help="Make the indexes of the shards in the list again, nothing else.")
 @click.option("--no-sqlite", is_flag=True, help="No index.sqlite: samples are found by number alone.")
-@click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where nothing else is said.")
+@click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where no other way is given.")
 @media_options
 @workers_option
 @click.option("--overwrite", "--force-overwrite", is_flag=True, help="Prepare again what is prepared.")
-@click.option("--non-interactive", is_flag=True, help="Ask nothing, also on a terminal.")
+@click.option("--non-interactive", is_flag=True, help="Ask no questions, also on a terminal.")
 @click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
 @progress_option
 @tmp_path_option
@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file.
 
-    On a terminal it shows what it found and asks; else all is said by options. Shards are only read.
+    On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
     """
     use_tmp_path(tmp_path)
     if path.endswith(".jsonl"):
@@ -152,7 +152,7 @@ def _prepare(
 
 
 def _require_splits(path: str, options: dict[str, Any]) -> None:
-    """Splits are said, or there already: without a terminal nothing can be asked."""
+    """Require that splits are given, or there already: without a terminal nothing can be asked."""
     from penstock.formats.samples.webdataset.nvmeta import SPLIT_YAML, meta_path
     from penstock.store.resolve import resolve
 
@@ -166,7 +166,7 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
 
 
 def _dataset_of(path: str, options: dict[str, Any]) -> Any:
-    """What the options say of `dataset.yaml`, held against the first samples."""
+    """The contents of `dataset.yaml` by the options, checked against the first samples."""
     import json
 
     from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
@@ -209,7 +209,7 @@ def _text(summary: PrepareSummary) -> str:
 
 
 def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
-    """The index of a JSONL file by Energon's rule; like Energon, over one that is there."""
+    """Write the index of a JSONL file by Energon's rule; like Energon, over one that is there."""
     import msgspec
 
     from penstock.prepare.raw import build_index
@@ -221,7 +221,7 @@ def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
 
 
 def _check_metadataset(path: str, as_json: bool, follow_links: bool) -> None:
-    """A metadataset needs no preparation here: joins are made when it is opened. So it is opened."""
+    """Open a metadataset to check it: it needs no preparation here, as joins are made when it is opened."""
     from penstock.recipe.metadataset import open_metadataset
 
     opened = open_metadataset(path, follow_links=follow_links)

@@ -18,7 +18,7 @@ from penstock.cli._output import emit, follow_links_option, json_option
 @follow_links_option
 @json_option
 def command(path: str, write: bool, format_name: str | None, as_json: bool, **options: Any) -> int:
-    """Mend known damage. Without --write it only lists what it would do. Errors that stay end with 1."""
+    """Repair known damage. Without --write it only lists what it would do. Exits with 1 if errors remain."""
     import msgspec
 
     from penstock.check import repair, verify
@@ -30,8 +30,8 @@ def command(path: str, write: bool, format_name: str | None, as_json: bool, **op
         left = [one for one in verify(path, depth="quick", format=format_name, **options) if one.severity == "error"]
 
     def text() -> str:
-        told = "done" if write else "would do"
-        lines = [f"{told if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
+        verb = "done" if write else "would do"
+        lines = [f"{verb if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
         if left:
             return "\n".join([*lines, *map(describe_finding, left), f"{path}: {len(left)} errors can't be mended here"])
         if not actions:

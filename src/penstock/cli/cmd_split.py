@@ -15,7 +15,7 @@ from penstock.cli._whole import describe, known, tar_options, whole_options
 @click.option("-o", "--output", required=True, help="Folder of the parts: <stem>_<name><suffix>.")
 @click.option("--ratio", required=True, help="Share of each part in any unit, such as 8,1,1.")
 @click.option("--names", help="Names of the parts; by default train,validation,test for two or three, else numbers.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides which document goes where.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides which document goes to which part.")
 @click.option(
     "--by",
     type=click.Choice(["position", "content"]),
@@ -26,7 +26,7 @@ from penstock.cli._whole import describe, known, tar_options, whole_options
 @tar_options
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
-    """Deal documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
+    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
     import msgspec
 
     from penstock.errors import ConfigError

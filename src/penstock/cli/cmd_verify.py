@@ -17,11 +17,11 @@ from penstock.cli._output import emit, follow_links_option, json_option
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")
 @click.option("--eos-id", type=int, help="Id that ends each document.")
-@click.option("--write-manifest", is_flag=True, help="If sound: leave a side file with counts and digests.")
+@click.option("--write-manifest", is_flag=True, help="If sound: write a side file with counts and digests.")
 @click.option(
     "--replace-manifest",
     is_flag=True,
-    help="The same, also where the data contradict the side file that is there: they are right, and it is not.",
+    help="The same, also where the data contradict the existing side file: the data are taken to be right.",
 )
 @follow_links_option
 @json_option

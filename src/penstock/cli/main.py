@@ -76,7 +76,7 @@ def exit_codes() -> Iterator[tuple[int, str]]:
         yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}"
         kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
     yield _SYSTEM, "the system refused: rights, disk full, memory, input or output"
-    yield _OUR_FAULT, "a fault of Penstock: something that nobody thought of"
+    yield _OUR_FAULT, "a fault of Penstock: an unexpected error"
     yield _INTERRUPTED, "interrupted"
 
 
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         status = _fail("interrupted", _INTERRUPTED)
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if isinstance(error, BrokenPipeError) and _is_output_closed():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
         where = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
@@ -122,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _nobody_reads() -> bool:
-    """Whether who read our output went away: any other pipe that breaks is an error."""
+def _is_output_closed() -> bool:
+    """Whether the reader of our output has closed it: any other pipe that breaks is an error."""
     asked = select.poll()
     asked.register(1, 0)
     return any(event & select.POLLERR for _, event in asked.poll(0))
@@ -131,9 +131,9 @@ def _nobody_reads() -> bool:
 
 def _our_fault(error: BaseException) -> str:
     """One line about an error that nothing was written to raise."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Please report it, with what `penstock --debug …` prints for the same command"
-    return f"a fault of Penstock {__version__}: {told[:_MOST_CHARACTERS]}. {hint}"
+    return f"a fault of Penstock {__version__}: {text[:_MOST_CHARACTERS]}. {hint}"
 
 
 def _fail(message: str, status: int) -> int:

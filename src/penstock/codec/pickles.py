@@ -93,7 +93,7 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0,
 def feed_pairs(
     buffer: NDArray[np.uint8], take: Callable[[IntArray], None], *, path: str, offset_bytes: int = 0
 ) -> bool:
-    """Pass the pairs of `decode_pairs` to `take` in runs of int64[k, 2], whose memory is reused; raises the same errors.
+    """Pass the pairs of `decode_pairs` to `take` in runs of int64[k, 2], whose memory is reused; raises the same.
 
     Memory: a few MB.
 

@@ -1,4 +1,4 @@
-"""Stores that watch or delay another store."""
+"""Stores that count or delay the calls to another store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CountingStore:
 
     Attributes:
         reads: calls that read data.
-        read_bytes: bytes that they gave.
+        read_bytes: bytes that these calls returned.
     """
 
     def __init__(self, store: Store) -> None:
@@ -68,12 +68,12 @@ class CountingStore:
 
 
 class LatencyStore(CountingStore):
-    """A store that is far away; it counts as `CountingStore` does.
+    """Simulates a remote store with latency; counts as `CountingStore` does.
 
     Args:
         store: where the files are.
-        delay_s: what every call that reads waits first.
-        bytes_per_s: what is read then comes at this rate, where given.
+        delay_s: latency of every call that reads.
+        bytes_per_s: bandwidth after that; unlimited where None.
         failures: how many of the next reads fail, each after its delay; may be set later.
     """
 

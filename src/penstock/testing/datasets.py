@@ -1,4 +1,4 @@
-"""Datasets on disk as tests look at them: their files, copies, damage, and what a fault may leave."""
+"""Helpers for tests of datasets on disk: their files, copies, damage, and what a fault may leave."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def refusal(read: Callable[[], object]) -> PenstockError | None:
 def check_old_new_or_nothing(
     found: Sequence[Sample] | None, old: Sequence[Sample] | None, new: Sequence[Sample], place: object
 ) -> None:
-    """The law of durability, after a fault at `place`: the old dataset, the whole new one, or nothing."""
+    """Check the law of durability after a fault at `place`: the old dataset is there, the whole new one, or nothing."""
     if found is None:
         assert old is None, f"{place}: the old dataset is gone"
         return

@@ -1,4 +1,4 @@
-"""The same check somewhere else: in a forked child, in threads, on a pickled copy."""
+"""Runs a check in another context: in a forked child, in threads, on a pickled copy."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def in_threads(check: Callable[[int], None], count: int = 8) -> None:
 
 
 def pickled_copy(value: T) -> T:
-    """What another process would get."""
+    """The copy that another process would get."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own object, made on this line)

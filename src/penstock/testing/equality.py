@@ -1,4 +1,4 @@
-"""When two samples are the same, whatever they hold."""
+"""Compares samples by content, whatever their values are."""
 
 from __future__ import annotations
 

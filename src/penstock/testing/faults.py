@@ -1,6 +1,6 @@
-"""Stores that go wrong on purpose: they fail, tear, fill up or kill at the n-th file operation.
+"""Stores that inject faults: they fail, tear, fill up or kill at the n-th file operation.
 
-`LocalStore` makes every system call through an `os` module that it is handed. `FaultyOs` is such a module. So one loop
+`LocalStore` makes every system call through an `os` module that it is given. `FaultyOs` is such a module. So one loop
 covers every place at which a writer can be interrupted:
 
     total = count_operations(lambda store: write_dataset(store))
@@ -44,7 +44,7 @@ COUNTED = frozenset(_MOVING) | _SPACE | _CHANGING | {"open", "close"}
 
 
 class FaultyOs:
-    """The `os` module, going wrong at one file operation.
+    """An `os` module that injects a fault at one file operation.
 
     Args:
         fail_at: which operation, counted from 1; 0 for none: it only counts.

@@ -1,4 +1,4 @@
-"""Datasets in memory, for tests and for trying things out: they obey the same laws as files do."""
+"""Datasets in memory, for tests and experiments: they obey the same laws as files do."""
 
 from __future__ import annotations
 

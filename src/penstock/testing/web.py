@@ -1,4 +1,4 @@
-"""A web server on this machine that answers ranges, and goes wrong as it is told to."""
+"""A web server on this machine that serves ranges and injects faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FileServer:
         self._server.server_close()
 
     def fail(self, faults: Iterable[Fault]) -> None:
-        """Let the next GETs go wrong so; an empty one goes right."""
+        """Inject these faults into the next GETs, in order; an empty one answers normally."""
         self.faults[:] = list(faults)
 
     def gets(self) -> list[tuple[int, int] | None]:
@@ -96,7 +96,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: tests look at `log`."""
+        """Print nothing: tests read `log`."""
 
     def _answer(self) -> None:
         server: Any = self.server
