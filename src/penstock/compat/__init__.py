@@ -1,1 +1,1 @@
-"""The peers' names over Penstock: for code that was written against them."""
+"""The peers' APIs on top of Penstock, for code that was written against them."""

@@ -1,4 +1,4 @@
-"""Megatron-Energon's names over Penstock: a training script moves by changing its import.
+"""Megatron-Energon's API on top of Penstock: a training script changes only its import.
 
 Each name is imported at first use. torch is needed only for tensors: for the decoder's default images, padding and
 stacking of tensors, and states over several ranks.

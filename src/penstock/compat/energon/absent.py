@@ -1,4 +1,4 @@
-"""Names of Energon's that are not here, and what to use in their place."""
+"""Names of Energon's that don't exist here, and what to use instead."""
 
 from __future__ import annotations
 

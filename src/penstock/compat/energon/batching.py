@@ -1,4 +1,4 @@
-"""Many samples → one batch: tensors padded with zeros and stacked, everything else as lists."""
+"""Makes a batch of samples: tensors padded with zeros and stacked, everything else as lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def generic_batch(batch: list[Any]) -> Any:
-    """By the first one: tensors padded and stacked; dicts, dataclasses, named tuples by field; else a list."""
+    """Batch by the first sample's type: tensors padded and stacked; dicts, dataclasses, named tuples by field."""
     first = batch[0] if batch else None
     if isinstance(first, str):
         return batch
@@ -47,5 +47,5 @@ def batch_pad_stack(batch: list[Any]) -> Any:
 
 
 def batch_list(batch: list[Any]) -> Any:
-    """As it is."""
+    """The batch as it is: a list."""
     return batch

@@ -1,4 +1,4 @@
-"""`@cooker`, `Cooker` and the decoder: how crude samples become samples."""
+"""`@cooker`, `Cooker` and the decoder, which make samples from crude ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cooker(fn: F, /) -> F: ...
 @overload
 def cooker(*, need_cache: bool = False, need_primary: bool = False) -> Callable[[F], F]: ...
 def cooker(fn: Any = None, /, *, need_cache: bool = False, need_primary: bool = False) -> Any:
-    """Marks a cook function that wants `cache`, the loader's cache pool, or `primary`, the store of its own dataset."""
+    """Marks a cook function that takes `cache`, the loader's cache pool, or `primary`, the store of its own dataset."""
     if fn is None:
         return functools.partial(_marked, need_cache=need_cache, need_primary=need_primary)
     return _marked(fn, need_cache=need_cache, need_primary=need_primary)
@@ -75,7 +75,7 @@ class SampleDecoder:
 
     Attributes:
         image_decode: see `penstock.codec.parts.DecodeOptions.image`.
-        av_decode: `"AVDecoder"`, which decodes what is asked for, or `"torch"`: all frames at once.
+        av_decode: `"AVDecoder"`, which decodes on demand, or `"torch"`: all frames at once.
         video_decode_audio: with `"torch"`, the sound of videos, too.
         guess_content: not offered: the name says what a part is.
         trust: let pickled parts run their code.
@@ -98,7 +98,7 @@ class SampleDecoder:
 
     @property
     def options(self) -> DecodeOptions:
-        """As the formats take it."""
+        """The options of formats that decode this way."""
         own = {"trust": self.trust, "frames": self.av_decode == "torch", "sound": self.video_decode_audio}
         return DecodeOptions(self.image_decode, **own, media=as_energons)
 
@@ -107,7 +107,7 @@ class SampleDecoder:
         return decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options)
 
     def finish(self, value: Any) -> Any:
-        """What is delivered of a field that a dataset has decoded: of sound and film all frames, if asked for."""
+        """What is delivered of a decoded field: for sound and film all frames, with `av_decode="torch"`."""
         made = as_energons(value)
         is_media = self.av_decode == "torch" and isinstance(made, AVDecoder)
         return made.get_frames(self.video_decode_audio) if is_media else made

@@ -1,4 +1,4 @@
-"""`get_train_dataset` and its kin: from a path to a stream of encoded samples."""
+"""`get_train_dataset` and related functions: open a path as a stream of encoded samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.compat.energon.samples import TYPES
 from penstock.compat.energon.stages import Encoded, Filled, Lanes
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.honest import say_unused
+from penstock.compat.unused import say_unused
 from penstock.cook import Crude, CrudeSample
 from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.sample_types import SampleType
@@ -36,7 +36,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How datasets are opened, besides their path.
+    """Options with which datasets are opened.
 
     Attributes:
         split: of the dataset or metadataset.
@@ -58,7 +58,7 @@ class Opening:
     sample_type: Any = None
 
     def node(self, path: str) -> Node:
-        """What a path says: a metadataset's tree, or one dataset."""
+        """The node of a path: a metadataset's tree, or one dataset."""
         if path.endswith(_METADATASET):
             if self.dataset_config is not None or self.split_config is not None:
                 raise ConfigError("a metadataset names its own configs", path=path, hint="Say them in the file")
@@ -70,12 +70,12 @@ class Opening:
 
 @dataclass(frozen=True)
 class EnergonDataset:
-    """What `get_train_dataset` and `get_val_dataset` give, for `get_loader` and `get_savable_loader`.
+    """The result of `get_train_dataset` and `get_val_dataset`, for `get_loader` and `get_savable_loader`.
 
     Attributes:
         data: `Filled`, a stream of positions, or `Lanes`.
         encoder: the task encoder.
-        worker_config: who reads what.
+        worker_config: rank, world size and workers.
         batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: leaves out a last batch that is not full.
         size: samples of a finite pass; None for an endless stream.
@@ -140,13 +140,13 @@ def get_train_dataset(
 ) -> EnergonDataset:
     """The training data of a prepared WebDataset, a JSONL, or a metadataset.
 
-    Samples come in an order of Penstock's: all of a dataset are permuted anew each epoch, whatever the number of
+    Samples come in Penstock's order: all samples of a dataset are permuted again each epoch, whatever the number of
     ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` change nothing, which is logged.
 
     Args:
         path: folder, file or URL.
         split_part: the split.
-        worker_config: who reads what.
+        worker_config: rank, world size and workers.
         batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: with `repeat=False`, leave out a last batch that is not full on all ranks.
         packing_buffer_size: samples that `select_samples_to_pack` chooses from.
@@ -203,7 +203,7 @@ def get_val_dataset(
     Args:
         path: folder, file or URL.
         split_part: the split.
-        worker_config: who reads what.
+        worker_config: rank, world size and workers.
         batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: leave out the last batch where it is not full on all ranks.
         packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
@@ -246,7 +246,7 @@ def get_val_datasets(
 
 @dataclass(frozen=True, slots=True)
 class DatasetLoader:
-    """What `load_dataset` gives: a path with the options to open it; goes where a path goes."""
+    """The result of `load_dataset`: a path with the options to open it; accepted wherever a path is."""
 
     path: str
     options: Mapping[str, Any]
@@ -262,7 +262,7 @@ def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[Leaf]
 
 
 def load_dataset(path: Path, **options: Any) -> DatasetLoader:
-    """Look at a dataset or metadataset, to be loaded by `get_train_dataset` or `get_val_dataset`."""
+    """Open a dataset or metadataset for inspection, or for `get_train_dataset` and `get_val_dataset`."""
     return DatasetLoader(_opened_by(path, options, "train")[0], options)
 
 

@@ -103,7 +103,7 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
     """Subclass it, and override the hooks that you need.
 
     Attributes:
-        cookers: for crude samples, asked in order.
+        cookers: for crude samples, tried in order.
         decoder: how parts are decoded; None leaves them bytes.
     """
 
@@ -142,7 +142,7 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         return None, None
 
     def batch(self, samples: list[Any]) -> Any:
-        """Samples → an object of their type whose fields are tensors, padded with zeros and stacked, or lists."""
+        """Make a batch of the samples' type: its fields are tensors, padded with zeros and stacked, or lists."""
         return batch_of(samples, type(samples[0]))
 
     def encode_batch(self, batch: Any) -> Any:
@@ -218,7 +218,7 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
 
 
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
-    """Hands every hook on to another task encoder: override what is to be added."""
+    """Delegates every hook to another task encoder: override the hooks that you add."""
 
     def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
         self._inner = task_encoder

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock.compat.energon.datasets import EnergonDataset
 from penstock.compat.energon.stages import OK, SAMPLE, Group, Lanes, Pass
-from penstock.compat.energon.watching import Watch
+from penstock.compat.energon.watchdog import Watchdog
 from penstock.compat.energon.worker import WorkerConfig, begin, end
-from penstock.compat.honest import say_unused
+from penstock.compat.unused import say_unused
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
@@ -30,7 +30,7 @@ def get_savable_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLo
 
 
 def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
-    """The same: saving costs nothing, so there is no loader without it."""
+    """The same as `get_savable_loader`: saving costs nothing, so every loader can save."""
     return SavableDataLoader(dataset, **options)
 
 
@@ -92,7 +92,7 @@ class SavableDataLoader:
         self._pinned = _pinning(pin_memory)
         threads = dataset.worker_config.num_workers > 0
         limits = (watchdog_timeout_seconds, watchdog_initial_timeout_seconds)
-        timeout_seconds, self._watch = _watched(threads, *limits, fail_on_timeout)
+        timeout_seconds, self._watch = _watchdog(threads, *limits, fail_on_timeout)
         self._ahead = (prefetch_factor, worker_kind, timeout_seconds)
         self._pass = 0
         self._handed = 0
@@ -120,7 +120,7 @@ class SavableDataLoader:
         return next(self._iterator)
 
     def _ended(self, limit: int | None) -> None:
-        """An iteration came to its end: the next one is another epoch, the same one anew, or goes on."""
+        """Finish an iteration: the next one is another epoch, the same one again, or a continuation."""
         whole = self.dataset.size is not None and (limit is None or self._handed < limit or self._at_end())
         if self.dataset.starts_anew:
             self._begin(0)
@@ -141,7 +141,7 @@ class SavableDataLoader:
         return len(self.dataset)
 
     def close(self) -> None:
-        """End the workers; a second call does nothing. To read on is an error then; the state can still be saved."""
+        """Stop the workers; a second call does nothing. Reading is an error then; the state can still be saved."""
         self._closed = True
         self._loader.close()
 
@@ -160,11 +160,11 @@ class SavableDataLoader:
         return {"version": VERSION, "pass": self._pass, "handed": self._handed, "loader": self._loader.state_dict()}
 
     def restore_state_rank(self, state: Mapping[str, Any] | None, accept: Sequence[str] = ()) -> None:
-        """Go on where a state was taken, of any rank and world size; of packing it must have this rank's lanes.
+        """Resume from a state, of any rank and world size; of packing it must have this rank's lanes.
 
         Args:
-            state: of `save_state_rank`; None begins anew.
-            accept: differences to go on with, such as another task encoder; see `penstock.Loader.load_state_dict`.
+            state: of `save_state_rank`; None starts over.
+            accept: differences to accept, such as another task encoder; see `penstock.Loader.load_state_dict`.
 
         Raises:
             ResumeMismatch: it is of other data or another task encoder, or no state.
@@ -193,7 +193,7 @@ class SavableDataLoader:
     def restore_state_global(
         self, state: Mapping[str, Any] | None, *, src_rank: int | None = None, accept: Sequence[str] = ()
     ) -> None:
-        """Go on from a state of all ranks; with `src_rank` it is needed on that rank alone."""
+        """Resume from a state of all ranks; with `src_rank` it is needed on that rank alone."""
         if src_rank is not None and self.worker_config.world_size > 1:
             dist = require("torch.distributed", extra="torch")
             sent = [state]
@@ -282,9 +282,9 @@ class SavableDataLoader:
         return loader
 
 
-def _watched(
+def _watchdog(
     threads: bool, seconds: float | None, first_seconds: float | None, fails: bool | None
-) -> tuple[float | None, Watch | None]:
+) -> tuple[float | None, Watchdog | None]:
     """After how many seconds a batch is an error, None for never; or what watches those that are waited for."""
     unasked = seconds is _WITH_WORKERS and first_seconds is None and fails is None
     if seconds is None or (unasked and not threads):
@@ -293,7 +293,7 @@ def _watched(
         hint = "Use num_workers=1, or fail_on_timeout=False, which logs"
         raise ConfigError("a batch that is made in the calling thread can't be ended", hint=hint)
     if not threads or fails is False:
-        return None, Watch(seconds, first_seconds)
+        return None, Watchdog(seconds, first_seconds)
     if first_seconds is not None and first_seconds != seconds:
         hint = "Leave watchdog_initial_timeout_seconds out, or pass fail_on_timeout=False, which logs"
         raise ConfigError("one time limit holds for all batches", found=f"{first_seconds} and {seconds} s", hint=hint)

@@ -14,7 +14,7 @@ from penstock.types import AVMetadata
 Times = list[tuple[float, float]]
 
 MEDIA = (av.AVDecoder, av.AVData)
-"""What datasets decode sound and film to, where nobody says otherwise."""
+"""The default types that datasets decode sound and film to."""
 
 
 @edataclass
@@ -172,7 +172,7 @@ class AVDecoder:
 
 
 def as_energons(value: Any) -> Any:
-    """A part as Energon hands it out: sound and film by the classes above, everything else as it is."""
+    """A part as Energon delivers it: sound and film by the classes above, everything else as it is."""
     if type(value) is av.AVDecoder:
         return AVDecoder(value.data)
     return _of_tensors(value) if type(value) is av.AVData else value

@@ -1,4 +1,4 @@
-"""From raw samples to encoded ones: as a stream of positions, or as lanes where a sample becomes any number."""
+"""Encodes raw samples: as a stream of positions, or as lanes where a sample becomes any number of samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAND_INS = 1000
 
 
 class Encoded:
-    """What the task encoder makes of each position; a sample that can't be read gives nothing, and is counted."""
+    """The task encoder's output for each position; a sample that can't be read gives none, and is counted."""
 
     def __init__(self, stream: Stream[Any], work: Work) -> None:
         self.stream = stream
@@ -67,17 +67,17 @@ class Encoded:
         """int64[k]: the positions; their order is held."""
         return self._cooked.resolve(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """As `get_batch`, of tickets."""
-        return {SAMPLE: self.get_resolved_samples(tickets)}
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """As `get_batch`, of resolved positions."""
+        return {SAMPLE: self.get_resolved_samples(resolved)}
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[tuple[Any, ...]]:
-        """For each ticket a tuple of what it became."""
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[tuple[Any, ...]]:
+        """For each resolved position a tuple of what its sample became."""
         try:
-            return self._cooked.get_resolved_samples(tickets)
+            return self._cooked.get_resolved_samples(resolved)
         except FormatError:
             # One of them can't be read: which one shows when they are read one by one.
-            return [self[position] for position in tickets.tolist()]
+            return [self[position] for position in resolved.tolist()]
 
     def locate(self, position: int, /) -> Location:
         """As the stream says."""
@@ -113,7 +113,7 @@ class Encoded:
 class Filled(Encoded):
     """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
 
-    Columns are `sample`, each in a tuple, so that nobody takes arrays among them for columns; and `ok`: bool[k], False
+    Columns are `sample`, each in a tuple, so that arrays among them are not taken for columns; and `ok`: bool[k], False
     where another stands in, if any does.
     """
 
@@ -124,16 +124,16 @@ class Filled(Encoded):
         """Columns of the samples at `positions`: int64[k], in that order."""
         return self.get_resolved(as_positions(positions))
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        boxes = self.get_resolved_samples(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        boxes = self.get_resolved_samples(resolved)
         replaced = [row for row, box in enumerate(boxes) if len(box) != 1]
         if not replaced:
             return {SAMPLE: boxes}
         ok = np.ones(len(boxes), np.bool_)
         ok[replaced] = False
         for row in replaced:
-            boxes[row] = self._stand_in(int(tickets[row]), boxes[row])
+            boxes[row] = self._stand_in(int(resolved[row]), boxes[row])
         return {SAMPLE: boxes, OK: ok}
 
     def _stand_in(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:

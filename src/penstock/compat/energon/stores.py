@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import cook
 from penstock.compat.energon.cookers import SampleDecoder
-from penstock.compat.honest import say_unused
+from penstock.compat.unused import say_unused
 from penstock.cook import Lazy, Prefetch
 from penstock.cook.stores import add_source
 from penstock.errors import ConfigError
@@ -49,7 +49,7 @@ class FileStore(ABC):
         return value
 
     def get_media_metadata(self, key: str) -> Any:
-        """What is known of one file as media: a store of your own may tell."""
+        """Media metadata of one file; a store of your own may override this."""
         raise ConfigError("this store has no media metadata", found=type(self).__name__, expected=f"of {key!r}")
 
 
@@ -139,7 +139,7 @@ class Kept:
 
 
 class CachePool:
-    """Reads files when they are asked for: Energon's `NoCachePool`."""
+    """Reads files on demand: Energon's `NoCachePool`."""
 
     def get(self, ds: Any, fname: str, sample: Any = None) -> Any:
         """A file's value now."""
@@ -190,7 +190,7 @@ class FileStoreCachePool(CachePool):
         self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
 
     def get_lazy(self, ds: Any, fname: str) -> Lazy:
-        """A handle to a file, whose fetch begins now; that of a store of your own when it is asked for."""
+        """A handle to a file, whose fetch starts now; for a store of your own, when its value is needed."""
         return self._ahead.lazy(ds, fname) if isinstance(ds, cook.FileStore) else Lazy(ds, fname)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is done to one raw sample: cooking, encoding, and what becomes of those that fail."""
+"""Processes one raw sample: cooks and encodes it, and counts those that fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.media import MEDIA
 from penstock.compat.energon.samples import TYPES, typed
 from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end, said
-from penstock.compat.honest import refuse_overrides
+from penstock.compat.unused import refuse_overrides
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
 from penstock.cook.cookers import as_cook_error, name_of
@@ -28,7 +28,7 @@ AnyEncoder: TypeAlias = TaskEncoder[Any, Any, Any, Any]
 
 
 class Failures:
-    """Counts samples that were skipped or failed, tells the handler, and ends the run where too many fail in a row.
+    """Counts samples that were skipped or failed, calls the handler, and ends the run where too many fail in a row.
 
     Attributes:
         counts: what → how many samples: `"skipped"`, and the name of each stage that failed.
@@ -73,7 +73,7 @@ class Failures:
 
 
 class Work:
-    """Raw sample and position → all of what the task encoder makes of it; see `penstock.cook.cooking.Cooks`.
+    """Makes all outputs of the task encoder for a raw sample and its position; see `penstock.cook.cooking.Cooks`.
 
     Args:
         encoder: its cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
@@ -261,7 +261,7 @@ _OF_DECODERS = ("decode", "finish", "options", "config", "__call__")
 
 
 def check_encoder(encoder: AnyEncoder) -> None:
-    """Refuse what would be passed over.
+    """Refuse a task encoder with methods that would never be called.
 
     Raises:
         ConfigError: the task encoder, or its decoder, has a method that is never called, or hooks that exclude each

@@ -1,4 +1,4 @@
-"""`WorkerConfig`, and what a function of a task encoder may ask about the sample that it works on."""
+"""`WorkerConfig`, and what functions of a task encoder can query about the sample that they work on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import logger
-from penstock.compat.honest import say_unused
+from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, PenstockError
 
 _log = logger("penstock.energon")
@@ -42,7 +42,7 @@ def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = Non
 
 @dataclass(kw_only=True, eq=False)
 class WorkerConfig:
-    """Who reads what.
+    """Ranks, workers and seeds: which process and thread reads which samples.
 
     Attributes:
         rank: data-parallel rank; equal ranks get equal data.
@@ -51,7 +51,7 @@ class WorkerConfig:
         data_parallel_group: torch group for `save_state_global` and `restore_state_global`.
         seed_offset: another order and other randomness.
         worker_debug_path, worker_log_level: change nothing, which is logged: `Loader` metrics and `penstock explain`
-            tell what was read.
+            show what was read.
         global_error_handler: called with every sample that fails.
         restore_error_handler: changes nothing, which is logged: nothing is read again at a restore.
     """
@@ -127,7 +127,7 @@ NOW = threading.local()
 
 @contextmanager
 def working_on(seed: int, sample: int | None = None, batch: int | None = None) -> Generator[None]:
-    """Says which sample and batch the calls inside work on."""
+    """Set the sample and batch that the calls inside work on."""
     before = begin(seed, sample, batch)
     try:
         yield
@@ -136,14 +136,14 @@ def working_on(seed: int, sample: int | None = None, batch: int | None = None) -
 
 
 def begin(seed: int, sample: int | None = None, batch: int | None = None) -> Any:
-    """Say which sample and batch the calls from now on work on; what was said before, for `end`."""
+    """Set the sample and batch that calls from now on work on; returns the previous ones, for `end`."""
     before = getattr(NOW, "at", None)
     NOW.at = seed, sample, batch
     return before
 
 
 def end(before: Any) -> None:
-    """Say again what was said before."""
+    """Restore the sample and batch that `begin` returned."""
     NOW.at = before
 
 

@@ -1,4 +1,4 @@
-"""Modalities' names over Penstock: the same constructors, samples and order, without its ways to lose data.
+"""Modalities' API on top of Penstock: the same constructors, samples and order, without its ways to lose data.
 
 Each name is imported at first use; torch is needed for the collators alone. `register` puts the classes into
 Modalities' own registry, so that they stand in for the originals in its YAML.

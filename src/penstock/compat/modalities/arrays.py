@@ -1,4 +1,4 @@
-"""Types of the arrays that Modalities' datasets deliver: torch has no use for most unsigned ones."""
+"""Dtypes of the arrays that Modalities' datasets deliver: torch supports few operations on most unsigned ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Modalities' own code tests for with `isinstance`: torch's bases, where torch is installed."""
+"""Torch's base classes, where torch is installed: Modalities' own code tests for them with `isinstance`."""
 
 from __future__ import annotations
 

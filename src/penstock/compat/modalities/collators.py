@@ -18,7 +18,7 @@ torch: Any = require("torch", extra="torch")
 
 @dataclass
 class DatasetBatch:
-    """What a collator gives: samples and targets, each a dict of tensors."""
+    """The result of a collator: samples and targets, each a dict of tensors."""
 
     samples: dict[str, Any]
     targets: dict[str, Any]

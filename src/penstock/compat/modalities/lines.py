@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock._index import as_index
-from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.bases import Dataset
+from penstock.compat.unused import refuse_overrides
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.tokens.select import make_reader, select

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._index import as_index
-from penstock.compat.honest import refuse_overrides
 from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.megatron import OriginalMegatron
+from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError
 from penstock.formats.tokens.pbin.index import read_index
 from penstock.formats.tokens.pbin.layout import Problem, find_layout

@@ -1,4 +1,4 @@
-"""Our classes in Modalities' own component registry, under its keys and with its config classes.
+"""Registers our classes in Modalities' own component registry, under its keys and with its config classes.
 
 ```
 main = Main(config_path, experiments_root_path)     # from modalities.main

@@ -1,4 +1,4 @@
-"""MosaicML Streaming's names over Penstock: the same arguments, samples and order, without its shared state.
+"""MosaicML Streaming's API on top of Penstock: the same arguments, samples and order, without its shared state.
 
 Each name is imported at first use. torch is needed for `StreamingDataLoader` alone; where it is installed, the datasets
 are torch's, so that any `DataLoader` takes them.

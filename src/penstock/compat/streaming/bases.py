@@ -1,4 +1,4 @@
-"""Torch's bases, where torch is installed: a DataLoader tells datasets apart by them."""
+"""Torch's base classes, where torch is installed: a DataLoader distinguishes datasets by them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IterableDataset: Any = _torch_class("IterableDataset")
 
 
 def worker_info() -> Any:
-    """What torch says of the DataLoader worker that this process is; None elsewhere."""
+    """Torch's information on the DataLoader worker that this process is; None elsewhere."""
     try:
         return importlib.import_module("torch.utils.data").get_worker_info()
     except ModuleNotFoundError:

@@ -52,7 +52,7 @@ class StreamingDataLoader(_data.DataLoader):
         return len(batch)
 
     def close(self) -> None:
-        """End torch's workers; a second call does nothing. To read on is an error; the state can still be saved."""
+        """Stop torch's workers; a second call does nothing. Reading is an error then; the state can still be saved."""
         self._closed = True
         # Torch's iterators end their workers where they have some; the loader itself keeps persistent ones.
         end_workers = getattr(self._running, "_shutdown_workers", None)
@@ -81,7 +81,7 @@ class StreamingDataLoader(_data.DataLoader):
         return dataset.state_dict(self.num_samples_yielded * ranks, False)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
-        """Go on from a state, at the next iteration."""
+        """Resume from a state, at the next iteration."""
         dataset: Any = self.dataset
         if isinstance(dataset, StreamingDataset):
             dataset.load_state_dict(obj)

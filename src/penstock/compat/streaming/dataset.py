@@ -13,12 +13,12 @@ import numpy as np
 
 from penstock._pool import Pool
 from penstock._resolved import samples_of
-from penstock.compat.honest import refuse_overrides, say_unused
 from penstock.compat.streaming.bases import IterableDataset, worker_info
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.compat.streaming.own import OwnSamples
 from penstock.compat.streaming.places import at_places
 from penstock.compat.streaming.streams import Stream, say_unused_fetching
+from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
 from penstock.mix.streaming import number_of
@@ -50,7 +50,7 @@ class StreamingDataset(IterableDataset):
     Processes share nothing but mapped files: no shared memory, no barriers, no process group.
 
     Attributes:
-        streams: what it draws from, with the weights as they came out.
+        streams: the datasets that it draws from, with their resolved weights.
         num_samples: samples of all streams.
         epoch_size: samples that an epoch draws.
         num_canonical_nodes, partition_algo, sampling_method, sampling_granularity, shuffle, shuffle_algo, shuffle_seed,
@@ -199,7 +199,7 @@ class StreamingDataset(IterableDataset):
 
         Args:
             workers: DataLoader workers of each rank.
-            state: go on from there.
+            state: where to resume.
 
         Raises:
             ConfigError: no batch size was given, or arguments that don't fit each other.
@@ -255,7 +255,7 @@ class StreamingDataset(IterableDataset):
 
         Args:
             num_samples: samples of the running epoch read so far, over all ranks.
-            from_beginning: count them from the epoch's beginning, not from where this run went on.
+            from_beginning: count them from the epoch's beginning, not from where this run resumed.
         """
         epoch, before, state = self._epochs.running()
         read = num_samples if from_beginning else before + num_samples
@@ -263,7 +263,7 @@ class StreamingDataset(IterableDataset):
         return {**of_order, "epoch": epoch, "sample_in_epoch": read}
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:
-        """Go on from a state of the original, at the next iteration, in all workers.
+        """Resume from a state of the original, at the next iteration, in all workers.
 
         Raises:
             ResumeMismatch: it is no such state.
@@ -272,7 +272,7 @@ class StreamingDataset(IterableDataset):
         self._epochs.load(asdict(loaded))
 
     def close(self) -> None:
-        """To iterate or go on is an error from now on; a second call does nothing. The state can still be saved."""
+        """End all reading: iterating is an error then; a second call does nothing. The state can still be saved."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -288,7 +288,7 @@ class StreamingDataset(IterableDataset):
             raise ConfigError("the dataset is closed", hint="Make another one; it goes on from load_state_dict(…)")
 
     def _weigh(self) -> int:
-        """Samples of an epoch; streams are told their shares of it."""
+        """Samples of an epoch; sets the resolved weights of the streams."""
         sizes = np.array([len(source) for source in self._sources])
         weights = [Weight(**stream.weight) for stream in self.streams]
         shares = shares_of(sizes, weights, number_of(self._epoch_size_given), self.shuffle_seed)

@@ -1,7 +1,7 @@
-"""Which epoch an iteration reads, for all workers of a DataLoader, without shared memory that has a name.
+"""Counts the epochs of a dataset for all workers of a DataLoader, without named shared memory.
 
 A dataset is copied into worker processes, by fork or by pickling, and what they change the main process does not see.
-So the number of the next epoch, and a state to go on from, stand in an unlinked temporary file that all copies hold
+So the number of the next epoch, and a state to resume from, are in an unlinked temporary file that all copies hold
 open: it is gone with the last of them, however they end. Locks on it end with their process, too.
 """
 
@@ -39,14 +39,14 @@ class Worker:
 
 
 class Epochs:
-    """Counts epochs, and keeps the state that the next one goes on from."""
+    """Counts epochs, and keeps the state that the next one resumes from."""
 
     def __init__(self) -> None:
         self._file = _new_file()
         self._write({"next": 0, "now": 0, "session": None, "started": [], "state": None, "used": None})
 
     def begin(self, worker: Worker) -> tuple[int, Mapping[str, Any] | None]:
-        """The epoch that `worker` is to read now, and the last state that the run went on from.
+        """The epoch that `worker` reads now, and the last state that the run resumed from.
 
         All workers of one iterator get the same answer; the first of them counts. A loaded state of an epoch that has
         passed is left alone.
@@ -63,17 +63,17 @@ class Epochs:
             return record["now"], record["used"]
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of the original, once the next epoch begins."""
+        """Resume from a state of the original, once the next epoch begins."""
         with self._locked() as record:
             record["state"] = dict(state)
 
     def coming(self) -> int:
-        """The epoch that the next iteration reads: that of a state that waits, or the one behind the last."""
+        """The epoch that the next iteration reads: that of a loaded state, or the one after the last."""
         with self._locked() as record:
             return max(record["next"], record["state"]["epoch"] if record["state"] is not None else 0)
 
     def running(self) -> tuple[int, int, Mapping[str, Any] | None]:
-        """The epoch begun last, or that of a state that waits; the samples read before; and the state that counts."""
+        """The current epoch, or that of a loaded state; the samples read before; and the state that applies."""
         with self._locked() as record:
             state, epoch = record["state"], record["next"] - 1
             if state is not None and state["epoch"] >= epoch:

@@ -1,4 +1,4 @@
-"""The samples of a subclass with a `__getitem__` or `get_item` of its own, for those who read by numbers."""
+"""The samples of a subclass with a `__getitem__` or `get_item` of its own, as a source."""
 
 from __future__ import annotations
 

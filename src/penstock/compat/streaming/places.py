@@ -1,4 +1,4 @@
-"""Indexing as the original allows it: numbers, slices, arrays, and lists of any of them."""
+"""Indexing like the original's: numbers, slices, arrays, and lists of any of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock._index import as_index
 
 
 class Indexed(Protocol):
-    """A dataset whose subclasses may say what a sample is, by either method."""
+    """A dataset whose subclasses may define what a sample is, by either method."""
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock._secrets import logger, redact
-from penstock.compat.honest import refuse_overrides, say_unused
+from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.store.resolve import local_path
@@ -26,7 +26,7 @@ _NEVER_CALLED = (
 
 
 class Stream:
-    """Where a dataset is, and how much of it an epoch takes.
+    """A dataset, and how much of it an epoch takes.
 
     A whole dataset in `local` is read from there. Otherwise it is read from `remote`, through Penstock's cache folder:
     nothing is written into `local`.
@@ -117,7 +117,7 @@ class Stream:
 
 
 def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
-    """Log arguments that say how to fetch, where they ask for something."""
+    """Log given arguments on fetching, which have no effect."""
     say_unused(owner, "the store tries again by itself, and its cache keeps files as they are", given, _FETCHING)
     say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from penstock._secrets import logger
-from penstock.compat.honest import say_unused
+from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError
 from penstock.formats.shards import merge as shards
 from penstock.store.resolve import local_path, resolve

@@ -1,4 +1,4 @@
-"""The original's writers over `penstock.create`: nothing is visible before it is whole.
+"""The original's writers, on top of `penstock.create`: nothing is visible before it is complete.
 
 They differ from the original where it loses data: leaving a `with` block by an exception publishes nothing, and
 `exist_ok=True` replaces the old folder in one step, once the new one is complete.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.compat.honest import refuse_overrides, say_unused
+from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats.shards.index_json import INDEX_NAME
@@ -32,7 +32,7 @@ _NEVER_CALLED = (
 
 
 class Writer:
-    """What all of the original's writers can do; made by the classes below.
+    """The methods of all the original's writers; made by the classes below.
 
     Attributes:
         local: folder that the dataset is written to; None where it goes to `remote` alone.

@@ -1,1 +1,1 @@
-"""What `penstock modalities …` runs: Modalities' commands over its configuration files."""
+"""Modalities' commands over its configuration files, which `penstock modalities …` runs."""

@@ -117,7 +117,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 @dataclass(slots=True)
 class _Resolver:
-    """Replaces interpolations; what they name is worked out when it is asked for."""
+    """Replaces interpolations; the values that they name are resolved on demand."""
 
     root: Mapping[str, Any]
     path: Path

@@ -1,7 +1,7 @@
-"""What `modalities data …` does with whole files: same arguments, same bytes, without its ways to lose data.
+"""The commands of `modalities data …` on whole files: same arguments, same bytes, without its ways to lose data.
 
-Each function has the name and the arguments of Modalities' own, and returns what it did in words: a summary, and what
-came out otherwise than Modalities would have it. Memory: 48 MiB for documents held at once, 64 MiB to digest a packed
+Each function has the name and the arguments of Modalities' own, and returns a summary in words, with the differences
+from what Modalities would have done. Memory: 48 MiB for documents held at once, 64 MiB to digest a packed
 file, 8 bytes a document, 16 bytes a line, and 4 bytes a document or line for a permutation of Modalities.
 """
 
@@ -52,13 +52,13 @@ _MAX_SEED = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command did.
+    """The result of a command.
 
     Attributes:
         path: what it made.
         summary: one line for people.
         differences: what Modalities would have done otherwise, each a sentence.
-        notes: what else is worth saying.
+        notes: further remarks.
     """
 
     path: str
@@ -83,7 +83,7 @@ def policy_name(policy: str | Enum) -> str:
 
 
 def already_there(path: Path, policy: str, require_sound: Callable[[], None] | None = None) -> Done | None:
-    """What the policy makes of an output that is there: None to go on, and replace it once the new one is complete.
+    """Apply the policy to an output that exists: None to continue, and replace it once the new one is complete.
 
     Args:
         path: the output.
@@ -264,7 +264,7 @@ def shuffle_jsonl_data(
     rows, unended = _all_lines(input_data_path)
     _write_lines(rows, python_shuffle(len(rows), used), output_data_path, policy, progress)
     done = Done(str(output_data_path), f"{output_data_path}: {len(rows):,} lines, shuffled{said}")
-    _tell_unended(done, [input_data_path] if unended else [])
+    _report_unended(done, [input_data_path] if unended else [])
     return done
 
 
@@ -295,7 +295,7 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
             raise
 
 
-def _tell_unended(done: Done, files: Sequence[Path]) -> None:
+def _report_unended(done: Done, files: Sequence[Path]) -> None:
     if files:
         names = ", ".join(file.name for file in files[:3]) + (" and others" if len(files) > 3 else "")
         done.differences.append(
@@ -384,7 +384,7 @@ def create_shuffled_jsonl_dataset_chunk(
     done = Done(str(output_chunk_file_path), summary)
     takes_last = [chunk_range(len(one), chunk_id, num_chunks)[1] == len(one) for one, _ in opened]
     both = zip(file_path_list, opened, takes_last, strict=True)
-    _tell_unended(done, [path for path, (_, unended), last in both if unended and last])
+    _report_unended(done, [path for path, (_, unended), last in both if unended and last])
     return done
 
 

@@ -1,4 +1,4 @@
-"""`prepare_instruction_tuning_data` of Modalities: chats → text by a template, dealt to partitions, indexed and packed.
+"""`prepare_instruction_tuning_data` of Modalities: renders chats by a template, splits, indexes and packs them.
 
 Templates are rendered by jinja2's immutable sandbox: they see the messages and their own data, and nothing else.
 """
@@ -62,7 +62,7 @@ class ChatSettings:
 
 
 def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress | None = None) -> Done:
-    """Render conversations, deal them to train, val and test, and index and pack each partition that has any.
+    """Render conversations, assign them to train, val and test, and index and pack each partition that has any.
 
     All goes to `<dst folder>/<src stem>_<7 digits of the configuration's SHA-256>`. Files of an earlier run of the same
     configuration are replaced.
@@ -170,7 +170,7 @@ def _write_partitions(settings: ChatSettings, files: Mapping[str, Path]) -> dict
     try:
         for name in counts:
             staged[name] = store.stage(str(files[name]), overwrite=True)
-        for name, line in _dealt(settings, render):
+        for name, line in _assigned(settings, render):
             staged[name].write(line)
             counts[name] += 1
         store.commit(list(staged.values()))
@@ -181,8 +181,8 @@ def _write_partitions(settings: ChatSettings, files: Mapping[str, Path]) -> dict
     return counts
 
 
-def _dealt(settings: ChatSettings, render: Render) -> Iterator[tuple[str, bytes]]:
-    """(partition, line) of each conversation, dealt by the generator and the call of the original."""
+def _assigned(settings: ChatSettings, render: Render) -> Iterator[tuple[str, bytes]]:
+    """(partition, line) of each conversation, assigned by the generator and the call of the original."""
     generator = random.Random(settings.seed)
     weights = [settings.shares[name] for name in PARTITIONS]
     with open_regular(settings.src_path) as file:

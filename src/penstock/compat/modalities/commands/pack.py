@@ -77,7 +77,7 @@ def pack_encoded_data(
     Args:
         config_dict: what `load_config` gave.
         file_existence_policy: `"skip"`, `"error"` or `"override"`, or Modalities' enum of them.
-        progress: told the documents done so far, and a text.
+        progress: called with the documents done so far, and a text.
 
     Raises:
         ConfigError: a setting that can't be, or an output that exists.
@@ -332,7 +332,7 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
 
 
 def _losses(report: PackReport) -> list[str]:
-    """What to say of lines without a document."""
+    """The message about lines without a document."""
     if not report.num_dropped:
         return []
     shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]

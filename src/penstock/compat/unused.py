@@ -1,4 +1,4 @@
-"""What the originals take and Penstock has no use for is said in one line, or refused: never passed over."""
+"""Logs arguments of the originals that have no effect in Penstock, and refuses overrides that it never calls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _log = logger()
 
 
 def say_unused(owner: str, because: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Log that arguments change nothing here.
+    """Log which given arguments have no effect here.
 
     Args:
-        owner: what they were given to.
-        because: what holds in their place.
+        owner: the function or class that they were given to.
+        because: what applies instead.
         given: argument → value.
-        defaults: argument → value that asks for nothing; None always does.
+        defaults: argument → value that needs no message; None never does.
     """
     asked = [f"{name}={value!r}" for name, value in given.items() if value is not None and value != defaults.get(name)]
     if asked:

@@ -1,4 +1,4 @@
-"""What is logged where a batch is long in coming, and the run is to go on."""
+"""Logs where threads are when a batch takes too long, while the run goes on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _log = logger("penstock.energon")
 T = TypeVar("T")
 
 
-class Watch:
-    """Calls that are waited for however long they take, with a line in the log for one that is slow.
+class Watchdog:
+    """Runs calls however long they take, and logs those that are slow.
 
     Args:
-        timeout_seconds: what is slow.
-        initial_timeout_seconds: what is slow in the first call; None for the same.
+        timeout_seconds: a call that takes longer is slow.
+        initial_timeout_seconds: the same for the first call; None for no difference.
     """
 
     def __init__(self, timeout_seconds: float, initial_timeout_seconds: float | None) -> None:
@@ -28,7 +28,7 @@ class Watch:
         self._next = timeout_seconds if initial_timeout_seconds is None else initial_timeout_seconds
 
     def __call__(self, call: Callable[[], T]) -> T:
-        """What the call gives."""
+        """Run a call; returns its result."""
         timer = threading.Timer(self._next, _log_stacks, (self._next,))
         timer.daemon = True
         timer.start()
