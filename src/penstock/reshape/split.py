@@ -100,10 +100,8 @@ def split(
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
         return split_tars(dataset, places, part_of, made_by, overwrite=overwrite, progress=progress, **options)
     rows = open_rows(dataset, format=format, **options)
-    is_tokens = isinstance(rows, TokenRows)
-    parts = (
-        _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, is_tokens=is_tokens)
-    )
+    by_content = _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+    parts = _by_position(len(rows), shares, seed) if by == "position" else by_content
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
     manifests = _written(rows, parts, outputs, target, made_by, Counter(len(rows), progress))
     return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
