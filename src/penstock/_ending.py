@@ -59,7 +59,7 @@ def only_exit_handlers_run() -> bool:
 
 
 def close_at_end(opened: _Closes) -> None:
-    """Have something closed when the process ends, if it is still in use then."""
+    """Close `opened` when the process ends, if it is still in use then."""
     _prepare()
     _opened.add(opened)
 
@@ -75,7 +75,7 @@ class Worker(threading.Thread):
         run: what it does.
         name: of the thread.
         stop: has `run` return soon; it must not wait.
-        doing: what it is at, for a message: such as "batch 7".
+        doing: what it works on, for a message: such as "batch 7".
     """
 
     def __init__(
@@ -163,7 +163,7 @@ def _raise_in(thread: threading.Thread) -> None:
 
 
 def _hush() -> None:
-    """Let nobody report `_Ended`, wherever it was raised."""
+    """Suppress reports of `_Ended`, wherever it was raised."""
     report, report_unraisable = threading.excepthook, sys.unraisablehook
 
     def quiet(raised: Any, /) -> None:

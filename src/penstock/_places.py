@@ -1,4 +1,4 @@
-"""Where a sample comes from, whatever its source can tell."""
+"""Finds where a sample comes from, as far as its source knows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Threads that read for somebody who waits: a small `ThreadPoolExecutor` whose threads end with the process.
+"""A small `ThreadPoolExecutor` for reads, whose threads end with the process.
 
 Those of `concurrent.futures` do all that they were given before a script may end, however long a store takes. Here
-what was not begun is dropped then, and what runs is waited for as `_ending` says.
+what was not started is dropped then, and what runs is waited for as `_ending` says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Tasks: TypeAlias = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 class Pool:
     """Runs functions in threads, which are started when there is work for them.
 
-    Dropping it ends its threads, once what they were given is done. In a forked process it begins anew.
+    Dropping it ends its threads, once what they were given is done. In a forked process it starts new ones.
 
     Args:
         threads: how many, 1 or more.
@@ -58,7 +58,7 @@ class Pool:
         return future
 
     def map(self, fn: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]:
-        """`fn` of each item, in order; all of them are begun at once, and dropped where the caller takes no more."""
+        """`fn` of each item, in order; all are submitted at once, and dropped where the caller stops iterating."""
         futures = [self.submit(fn, item) for item in items]
         try:
             for future in futures:
@@ -68,7 +68,7 @@ class Pool:
                 future.cancel()
 
     def close(self) -> None:
-        """Drop what was not begun, and wait for what was."""
+        """Drop calls that were not started, and wait for the others."""
         if self._pid != os.getpid():
             return
         _drop(self._tasks)
@@ -119,7 +119,7 @@ def _do(future: Future[Any], task: Callable[[], Any]) -> None:
 
 
 def _drop(tasks: _Tasks) -> None:
-    """Have the threads end; who waits for what was not begun is told so."""
+    """Stop the threads, and cancel the calls that were not started, so that their callers get an error."""
     ends = 1
     with contextlib.suppress(Empty):
         while True:

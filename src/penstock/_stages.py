@@ -1,4 +1,4 @@
-"""Where the time of a worker goes: functions over samples report to whoever reads the batch, on the same thread."""
+"""Measures where the time of a worker goes: functions over samples report to the reader of the batch, by thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Collecting:
 
 
 def report(stage: str, seconds: float) -> None:
-    """Add `seconds` to a stage, where somebody collects."""
+    """Add `seconds` to a stage, if times are collected on this thread."""
     found: dict[str, float] | None = getattr(_local, "seconds", None)
     if found is not None:
         found[stage] = found.get(stage, 0.0) + seconds

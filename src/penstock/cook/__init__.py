@@ -1,4 +1,4 @@
-"""Raw sample → typed sample, and stages whose number of outputs is known only after that."""
+"""Cooks raw samples into typed ones, and packs on the fly, where the number of outputs is known only after cooking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cook functions: which one takes a sample, what it is called with, and what its errors mean."""
+"""Cook functions: chooses the one for a sample, binds its arguments, and translates its errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GIVEN = ("primary", "rng")
 
 
 class SkipSample(CookError):
-    """Raised by a cook function: this sample is not to be used.
+    """Raised by a cook function to skip a sample.
 
     A stream of positions has no holes: the loader raises it, or with `on_error="substitute"` takes another sample of
     the same child. A `PackStream` over the stream that is cooked in its `merge` leaves it out.
@@ -45,7 +45,7 @@ class Cooker:
             sample's own dataset, and `rng`, a numpy Generator of its own for every position, where it has parameters
             of these names.
         has_subflavors: pairs that the sample's `__subflavors__` must hold; None takes every sample.
-        name: says which function it is, in fingerprints; `module:qualname` by default. Change it when the function's
+        name: identifies the function in fingerprints; `module:qualname` by default. Change it when the function's
             results change.
     """
 
@@ -61,7 +61,7 @@ class Cooker:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A cook function with what it is called with, for one dataset."""
+    """A cook function with its arguments, for one dataset."""
 
     cook: CookFn
     name: str
@@ -90,7 +90,7 @@ class Bound:
 
 
 def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
-    """What an exception of a function over one sample means: itself where the sample is not to blame."""
+    """The `CookError` for an exception of a function over one sample; itself if the sample is not at fault."""
     if isinstance(error, NotFound) or type(error) is FileNotFoundError:
         pass  # a file that the sample names; a store that does not answer is no sample's fault
     elif isinstance(error, (PenstockError, OSError, *PROGRAM_ERRORS)):
@@ -113,8 +113,8 @@ class Cookers:
     """A choice of cook functions; the first that matches takes a sample.
 
     Attributes:
-        all: in the order in which they are asked.
-        extra: further stores that functions may ask for by name.
+        all: in the order in which they are tried.
+        extra: further stores that functions may take by name.
     """
 
     all: tuple[Cooker, ...]
@@ -151,10 +151,10 @@ class Cookers:
         )
 
     def bind(self, subflavors: Mapping[str, Any] | None, aux: Mapping[str, Any], primary: FileStore | None) -> Bound:
-        """The cooker of a dataset, held against what it will be called with.
+        """The cooker of a dataset, checked against the arguments of its function.
 
         Raises:
-            ConfigError: no cooker takes it; the function lacks a parameter for a store, or wants what is not there.
+            ConfigError: no cooker takes it; the function lacks a parameter for a store, or requires a missing one.
         """
         one = self.choose(subflavors)
         name = name_of(one)
@@ -174,7 +174,7 @@ class Cookers:
 
 
 def name_of(one: Cooker) -> str:
-    """Which function a cooker is; raises `ConfigError` where nothing says so."""
+    """The name that identifies a cooker; raises `ConfigError` where it has none."""
     if one.name is not None:
         return one.name
     qualname: str | None = getattr(one.cook, "__qualname__", None)
@@ -188,7 +188,7 @@ def name_of(one: Cooker) -> str:
 
 
 def _check_call(fn: CookFn, name: str, given: set[str]) -> None:
-    """Misuse is found before the first sample: it is no fault of any."""
+    """Raise `ConfigError` for arguments that don't fit `fn`: before the first sample, as no sample is at fault."""
     try:
         inspect.signature(fn).bind({}, **dict.fromkeys(given))
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Cooking as a stage: raw samples of a source or a stream → cooked ones, each from its position alone."""
+"""Cooks the raw samples of a source or a stream, each from its position alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cook(x: Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedStrea
 @overload
 def cook(x: Source[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource: ...
 def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource | CookedStream:
-    """Each sample of a source or a stream, cooked.
+    """Cook each sample of a source or a stream.
 
     The first cooker whose `has_subflavors` match the sample's `__subflavors__` takes it. Its function gets the
     auxiliary stores of the sample's dataset by name, and `primary` and `rng` where it has such parameters: `rng` is a
@@ -47,7 +47,7 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
 
     Args:
         x: what is read: samples as dicts; a `Crude` source below knows its dataset and stores.
-        cookers: functions and `Cooker`s, asked in order.
+        cookers: functions and `Cooker`s, tried in order.
         seed: of `rng`.
 
     Raises:
@@ -59,15 +59,15 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
 
 
 class Cooks(Protocol):
-    """What makes a sample of a raw one: a pure function of the two, picklable where it is to cross processes."""
+    """Makes a sample from a raw one and its position: a pure function, picklable if it is sent to other processes."""
 
     @property
     def identity(self) -> list[Any]:
-        """What decides a cooked sample besides the raw one, as plain JSON; it is in fingerprints and recipes."""
+        """Everything that decides a cooked sample besides the raw one, as plain JSON; in fingerprints and recipes."""
         ...
 
     def __call__(self, sample: Any, position: int, /) -> Any:
-        """The cooked sample; the raw one is the cook's to change."""
+        """The cooked sample; may change the raw one."""
         ...
 
     def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]:
@@ -76,7 +76,7 @@ class Cooks(Protocol):
 
 
 class Kitchen:
-    """Which function cooks a sample: bound once a dataset and choice of subflavors.
+    """Cooks samples by the first cooker that matches, which is bound once for each dataset and subflavors.
 
     Args:
         cookers: to choose from.
@@ -96,7 +96,7 @@ class Kitchen:
         return (Kitchen, (self.cookers, self.seed, self._below))
 
     def __call__(self, sample: Any, position: int, /) -> Any:
-        """The cooked sample; the raw one is told how to make it again."""
+        """The cooked sample; sets the restore key of the raw one."""
         if not isinstance(sample, dict):
             raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
         sample["__restore_key__"] = (RESTORE_KIND, position)
@@ -107,7 +107,7 @@ class Kitchen:
         return list(map(self, samples, positions))
 
     def bound(self, sample: Any) -> Bound:
-        """The function of a sample."""
+        """The bound function that cooks a sample."""
         origin = sample.origin if isinstance(sample, CrudeSample) else self._default
         subflavors = sample.get("__subflavors__")
         # The origin is kept beside, so that its id stays its own.
@@ -120,12 +120,12 @@ class Kitchen:
 
     @property
     def identity(self) -> list[Any]:
-        """What decides a cooked sample besides the raw one, as plain JSON."""
+        """Everything besides the raw sample that decides a cooked one, as plain JSON."""
         return [self._names, self.seed]
 
 
 class CookedSource:
-    """What `cook` makes of a source; the position of a sample is its index."""
+    """The cooked source that `cook` returns; the position of a sample is its index."""
 
     def __init__(self, source: Source[Any], kitchen: Cooks) -> None:
         self.source = source
@@ -201,7 +201,7 @@ class CookedSource:
 
 
 class CookedStream:
-    """What `cook` makes of a stream."""
+    """The cooked stream that `cook` returns."""
 
     def __init__(self, stream: Stream[Any], kitchen: Cooks) -> None:
         self.stream = stream
@@ -368,14 +368,14 @@ def position_of(key: Any) -> int:
 
 
 def _own(sample: Any) -> Any:
-    """The sample as a dict that nobody else holds: a source in memory may hand out the same one again."""
+    """The sample as a dict of its own: a source in memory may deliver the same one again."""
     if isinstance(sample, CrudeSample):
         return sample  # made anew for every read
     return dict(sample) if isinstance(sample, dict) else sample
 
 
 def _cooked(kitchen: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:
-    """Each sample, cooked; its time is told apart from reading."""
+    """Cook each sample, and report the time apart from reading."""
     began = time.perf_counter()
     # Crude samples are made anew for every read.
     own = [one if type(one) is CrudeSample else _own(one) for one in samples]

@@ -1,4 +1,4 @@
-"""Raw samples that know their dataset: what a cook stage far above, over a blend of many, needs to know of each."""
+"""Raw samples that know their dataset, as a cook stage above a blend of many datasets needs."""
 
 from __future__ import annotations
 

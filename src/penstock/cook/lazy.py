@@ -1,4 +1,4 @@
-"""Files that are fetched only when they are needed: a cook function returns a handle, and whoever packs calls `get`."""
+"""Files that are fetched on demand: a cook function returns a handle, and the packing function calls `get`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A file of a store, not fetched yet. Picklable: what was fetched ahead stays behind.
+    """A handle to a file of a store, not fetched yet. Picklable; prefetched bytes are not pickled.
 
     Attributes:
         store: of the file.
         name: its name.
-        ahead: the fetch that is under way, where there is one.
+        ahead: the running fetch, if there is one.
     """
 
     store: FileStore
@@ -34,7 +34,7 @@ class Lazy:
     __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] says what `get` gives
 
     def get(self, sample: Any = None) -> Any:
-        """The file's value, as often as it is asked for; `sample` is told where it is from.
+        """The file's value, at any number of calls; the file is added to the sources of `sample`.
 
         Raises:
             NotFound: no such file.
@@ -52,7 +52,7 @@ class Lazy:
 
 
 class Prefetch:
-    """Fetches files in the background, up to a number of bytes; what is beyond is fetched when it is asked for.
+    """Fetches files in the background, up to a number of bytes; files beyond that are fetched on demand.
 
     Of a remote dataset the bytes also go into the cache of its store, so that a later epoch finds them there.
 
@@ -74,7 +74,7 @@ class Prefetch:
         return (Prefetch, self._given)
 
     def lazy(self, store: FileStore, name: str) -> Lazy:
-        """A handle to a file, whose fetch begins now where there is room."""
+        """A handle to a file, whose fetch starts now if the prefetched bytes are below the limit."""
         if not self.has_room():
             return Lazy(store, name)
         with self._lock:
@@ -101,7 +101,7 @@ class Prefetch:
             self._held_bytes += num_bytes
 
     def close(self) -> None:
-        """Stop fetching; what was not begun is fetched when it is asked for."""
+        """Stop fetching; files whose fetch was not started are fetched on demand."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

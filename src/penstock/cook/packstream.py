@@ -1,4 +1,4 @@
-"""Packing on the fly: groups of samples whose length is known only once they are cooked.
+"""Packs on the fly: groups samples whose length is known only once they are cooked.
 
 A window is a run of inputs of one lane. `select` cuts a window into groups, `merge` makes each group into samples. So
 an output is addressed by (lane, window, offset), and a resumed run redoes at most one window a lane.
@@ -36,11 +36,11 @@ class PackStream:
 
     Args:
         stream: what is packed; its lanes are the lanes here. Any world size that divides them can run and resume it.
-        window: samples of a lane that are looked at together.
+        window: samples of a lane that `select` gets together.
         select: a pure function of a window's samples.
         merge: a pure function of a group's samples.
         leftover: samples of a window that are in no group are an error, or `"drop"`ped.
-        name: says which functions these are, in fingerprints and recipes; `module:qualname` of both by default.
+        name: identifies the functions in fingerprints and recipes; `module:qualname` of both by default.
             Change it when their results change.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files by name, decoded by their extension: of a sample's own dataset, and of auxiliary ones."""
+"""Stores of files by name, decoded by their extension: of a sample's own dataset, and of auxiliary ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does the work of a preparation: this process, or others. See `penstock.abc.Executor` for the laws."""
+"""Executors, which run tasks in this process or in others. See `penstock.abc.Executor` for the laws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executor that works in this process: for tests, for one task, and where no process may be started."""
+"""An executor that runs tasks in this process: for tests, for one task, and where no process may be started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class InlineExecutor:
-    """Does each task when its result is asked for; see `penstock.abc.Executor`."""
+    """Runs each task when its result is requested; see `penstock.abc.Executor`."""
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """`fn` of each task, in order."""

@@ -1,4 +1,4 @@
-"""The executor of processes: they share what the first of them loaded, and die with the one who started them.
+"""An executor of worker processes, which share what the first of them loaded, and die with their parent.
 
 One fresh interpreter, the launcher, imports what is needed and becomes the first worker; the others are its forks.
 This process itself is not forked: that would copy locks and thread pools in whatever state other threads hold them.
@@ -7,7 +7,7 @@ when it forks.
 
 One socket pair a worker carries tasks and results. A worker that reads the end of its own leaves at once, in the middle
 of a task too: so no worker outlives this process, however it ends. Workers are a session of their own, out of reach of
-the terminal's Ctrl-C: who started them decides.
+the terminal's Ctrl-C: the parent decides.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ONE_THREAD = {
 
 
 class ProcessExecutor:
-    """Does tasks in other processes; see `penstock.abc.Executor`.
+    """Runs tasks in other processes; see `penstock.abc.Executor`.
 
     Functions, tasks and results cross by pickling, between this process and its own workers only.
     Memory: the results that wait for an earlier one, and two tasks a worker.
@@ -107,8 +107,8 @@ class ProcessExecutor:
         def result() -> R:
             delivery.join()
             while not worker.connection.poll(_PATIENCE_S):
-                self._stopped.tell()
-            self._stopped.told.clear()
+                self._stopped.report()
+            self._stopped.reported.clear()
             _, found, error = worker.receive()
             if error is not None:
                 raise error
@@ -119,7 +119,8 @@ class ProcessExecutor:
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """`fn` of each task, in order. The first tasks begin at once; one map at a time.
 
-        After an error earlier tasks still end, and the error of the earliest task is raised, whoever was faster.
+        After an error earlier tasks still end, and the error of the earliest task is raised, whichever worker was
+        faster.
 
         Raises:
             PrepareError: a worker was killed.
@@ -179,21 +180,21 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Stopped:
-    """Workers that somebody stopped (SIGSTOP): they neither work nor end, and we wait for them."""
+    """Workers that were stopped from outside (SIGSTOP): they neither work nor end, and we wait for them."""
 
     group: int
-    told: set[int] = field(default_factory=set[int])
+    reported: set[int] = field(default_factory=set[int])
 
-    def tell(self) -> None:
-        """Name those on the log that it did not name already."""
+    def report(self) -> None:
+        """Log the workers that were not logged already."""
         stopped = set(_stopped_in(self.group))
-        for pid in sorted(stopped - self.told):
+        for pid in sorted(stopped - self.reported):
             _log.warning("worker process %d is stopped, and the work waits for it: `kill -CONT %d`", pid, pid)
-        self.told = stopped
+        self.reported = stopped
 
 
 def _stopped_in(group: int) -> Iterator[int]:
-    """Processes of a process group that are stopped; none where the system does not tell."""
+    """Processes of a process group that are stopped; none where the system does not list them."""
     with contextlib.suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
@@ -215,7 +216,7 @@ class _Run:
     failed: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
 
     def start(self, fn: Callable[[Any], Any]) -> None:
-        """Tell the workers what to do, and dispatch the first tasks."""
+        """Send the function to the workers, and dispatch the first tasks."""
         for worker in self.workers:
             worker.send(("function", fn))
         self._feed()
@@ -236,7 +237,7 @@ class _Run:
             self._collect()
 
     def _feed(self) -> None:
-        """Hand out tasks until every worker has enough, and get the next one ready while they work."""
+        """Dispatch tasks until every worker has enough, and prepare the next one while they work."""
         while not self.failed and (self.upcoming or self._fetch()):
             worker = min(self.workers, key=lambda one: one.held)
             if worker.held >= _QUEUED:
@@ -259,8 +260,8 @@ class _Run:
     def _collect(self) -> None:
         waiting = [worker.connection for worker in self.workers if worker.held]
         while not (ready := set(wait(waiting, _PATIENCE_S))):
-            self.stopped.tell()
-        self.stopped.told.clear()
+            self.stopped.report()
+        self.stopped.reported.clear()
         for worker in self.workers:
             if worker.connection not in ready:
                 continue

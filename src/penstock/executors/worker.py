@@ -1,4 +1,4 @@
-"""What runs in a worker process: take a task, do it, answer; leave when nobody is at the other end."""
+"""The loop of a worker process: receives a task, runs it, sends the result; exits when the parent's end is closed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Message = tuple[Any, ...]
 
 
 def main(fds: Sequence[int], preload: Sequence[str]) -> None:
-    """Become the workers: one process for each inherited socket. Ends with the other side.
+    """Run the workers: one process for each inherited socket, until its other end is closed.
 
     Args:
         fds: ends of socket pairs; this process serves the first.

@@ -1,4 +1,4 @@
-"""Many sources or streams → one."""
+"""Combines several sources or streams into one."""
 
 from penstock.mix.auxiliary import AuxSource, AuxStream, WithAux, aux_of
 from penstock.mix.balance import Balance

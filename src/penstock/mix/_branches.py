@@ -1,4 +1,4 @@
-"""Reading from several streams in one call: what `Blend` and `Stages` have in common, and what samples have.
+"""Reads from several streams in one call, for `Blend` and `Stages`, and finds the schema that samples have in common.
 
 A ticket of such a stream is `ticket of the child · number of children + child`. Where that would not fit 63 bits, or
 a child's ticket is negative, it is `-1 - position`, and the position is worked out when it is read.
@@ -103,7 +103,7 @@ class Branches:
         return replace(at, position=position, path=(name, *at.path))
 
     def substitutes(self, child: int) -> SupportsSubstitutes:
-        """The child, as one that names stand-ins.
+        """The child, as a stream that names substitutes.
 
         Raises:
             ConfigError: it names none.

@@ -1,4 +1,4 @@
-"""Which rows of several sources belong together, by key: hashes sorted once, rows in order of the first source.
+"""Joins the rows of several sources by key: hashes sorted once, rows in the order of the first source.
 
 Keys are compared by xxh3-128. Memory while building: about 60 bytes a key of the largest source, and 8 bytes a row and
 source of the result; keys themselves only in runs of 65,536. The result is mapped from disk.

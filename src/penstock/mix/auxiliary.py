@@ -1,4 +1,4 @@
-"""Named stores of files beside a source or a stream, for the functions that are applied to its samples."""
+"""Attaches named stores of files to a source or a stream, for the functions that are applied to its samples."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def WithAux(x: Stream[Any], /, **aux: SupportsFiles) -> AuxStream: ...
 @overload
 def WithAux(x: Source[Any], /, **aux: SupportsFiles) -> AuxSource: ...
 def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStream:
-    """`x`, with stores that functions over its samples may look files up in.
+    """Attach stores to `x`, in which functions over its samples look files up.
 
-    Samples pass as they are. A function applied by `Map` to it, or to what is made of it alone (`Shuffle`, `Skip`,
+    Samples stay as they are. A function applied by `Map` to it, or to what is made of it alone (`Shuffle`, `Skip`,
     `Take`), is called as `fn(sample, **aux)`.
 
     Args:
@@ -67,7 +67,7 @@ def aux_of(node: Any) -> dict[str, Any]:
 
 
 class AuxSource:
-    """What `WithAux` makes of a source.
+    """The source with stores that `WithAux` returns.
 
     Attributes:
         below: the source.
@@ -145,7 +145,7 @@ class AuxSource:
 
 
 class AuxStream:
-    """What `WithAux` makes of a stream.
+    """The stream with stores that `WithAux` returns.
 
     Attributes:
         below: the stream.

@@ -1,4 +1,4 @@
-"""Steps whose ranks have about the same work: samples of one block of a stream, dealt by cost."""
+"""Deals each block of samples to ranks so that every step costs about the same."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _KEPT_BLOCKS = 16
 
 
 class Balance(Generic[T]):
-    """`stream`, with each block of `world · steps` positions dealt so that each step's samples cost about the same.
+    """Reorders each block of `world · steps` positions of `stream` so that every step's samples cost about the same.
 
     Samples stay in their block of positions, so each comes as often as before; the block at an epoch's border holds
-    the end of one epoch and the start of the next. Every `world` positions in a row are of about one cost; which costs
+    the end of one epoch and the start of the next. Every `world` consecutive positions have about one cost; which costs
     come first is by (seed, block). Any world size can run and resume it; `world` and its divisors are balanced.
 
     Memory: 8 bytes a position of 16 blocks, and the costs.
@@ -38,7 +38,7 @@ class Balance(Generic[T]):
         stream: an order over one source: `Shuffle` or `Sequential`.
         world: data-parallel ranks × samples of a rank that should cost the same.
         costs: int64[len(source)]: work of each sample; by default what the source knows (`PackByLength`).
-        steps: rows of `world` in a block: more mix costs less evenly in time, and balance better.
+        steps: rows of `world` in a block: more of them balance better, and mix costs less evenly over time.
         seed: of the order of steps in a block.
 
     Raises:

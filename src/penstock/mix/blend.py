@@ -1,4 +1,4 @@
-"""Several streams as one, by weight: whole numbers of places in each block, in an order by (seed, block)."""
+"""Blends several streams by weight: whole numbers of places in each block, in an order by (seed, block)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Blend:
     """An endless stream that draws from its children in the given shares.
 
     Every block of `sum(counts)` places of a lane holds exactly `counts` of each child, so the shares never drift by
-    more than a block, and each child is read in its own order, shuffled anew on each of its epochs. See `places.py`.
+    more than a block, and each child is read in its own order, shuffled again on each of its epochs. See `places.py`.
 
     A child that is a source is shuffled by hash(seed, name); a stream that left its seed open takes that seed too.
 
@@ -36,7 +36,7 @@ class Blend:
         weights: name → any positive number, for each child; their ratios are the shares.
         seed: any integer; left open (None) it is 0, or comes from the blend around this one.
         lanes: number of lanes; by default that of the child streams, 1 where there are only sources.
-        mixed_tokenizers: take children whose tokenizers are known to differ.
+        mixed_tokenizers: accept children whose tokenizers are known to differ.
 
     Raises:
         ConfigError: names that don't fit, a share too small for a block, children with other lanes, two children
@@ -171,7 +171,7 @@ class Blend:
         return line("Blend", params, self._fingerprint)
 
     def child_notes(self) -> Mapping[str, str]:
-        """name → its share: asked for, and as it is."""
+        """name → its share: by weight, and in whole places."""
         total = sum(float(weight) for weight in self.weights.values())
         return {
             name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, "

@@ -1,4 +1,4 @@
-"""Several sources as one, end to end."""
+"""Concatenates several sources."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
 
     Args:
         sources: at least one; token sources, whose tokens are one run, all with one width.
-        mixed_tokenizers: take token sources whose tokenizers are known to differ.
+        mixed_tokenizers: accept token sources whose tokenizers are known to differ.
 
     Raises:
         ConfigError: no source, token sources with different widths, or different tokenizers.
@@ -63,7 +63,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
 
 
 class ConcatSource:
-    """What `Concat` makes of sources of samples.
+    """The concatenation of sources of samples that `Concat` returns.
 
     Args:
         sources: one or more.
@@ -211,9 +211,9 @@ class ConcatSource:
 
 
 class ConcatTokens:
-    """What `Concat` makes of token sources: all their documents, and one run of all their tokens.
+    """The concatenation of token sources that `Concat` returns: all their documents, and one run of all their tokens.
 
-    Memory: 8 bytes a document once `doc_starts` was asked for.
+    Memory: 8 bytes a document once `doc_starts` was read.
     """
 
     def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:

@@ -1,4 +1,4 @@
-"""Each source so many times in one pass, exactly: 2 is each sample twice, 0.5 is half of them."""
+"""Reads each source an exact number of times in one pass: 2 is each sample twice, 0.5 is half of them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ VERSION = "epochs-1"
 
 
 class Epochs:
-    """One pass over several children, each read as many times as it says, as a finite source.
+    """A finite source of one pass over several children, each read a given number of times.
 
     A child of n samples and r repetitions gives `floor(n · r)` samples a pass: its next ones, in its own order. A
     stream gives the permutations of its epochs, so a fraction is a prefix of the next permutation, and the next pass
-    goes on from there. A source gives its samples as stored.
+    continues from there. A source gives its samples as stored.
 
-    The samples of the children stand one child after another; `Shuffle(Epochs(…), seed)` mixes them, and reads pass e
+    The samples are ordered child by child; `Shuffle(Epochs(…), seed)` mixes them, and reads pass e
     in its epoch e. `Loader(Epochs(…), …, tail=…)` reads the first pass, `epochs.of_pass(1)` is the next one.
 
     Args:
         children: name → (source or stream, repetitions): any positive number.
-        first_pass: which pass this is the beginning of.
+        first_pass: number of the pass that this source begins with.
 
     Raises:
         ConfigError: no child, repetitions that are no positive number or give no sample, a stream without epochs.

@@ -1,4 +1,4 @@
-"""Several sources as one, by key: each sample with what belongs to it."""
+"""Joins several sources by key."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def Join(
     """Samples of several sources that have the same key, in the order of the first source.
 
     Without a joiner a sample is `{"__key__": key, member: its sample, …}`; members are named as in the dict, else
-    "0", "1", … Which rows belong together is worked out once and kept by the members' fingerprints; nothing is kept
-    of a join that fails.
+    "0", "1", … Which rows belong together is computed once and cached by the members' fingerprints; a join that
+    fails caches nothing.
 
     Args:
         sources: two or more, one after another, as one list, or as one dict by name. All have keys.
         how: for rows of the first source that another has no partner for: `"error"`, `"skip"` (also `"inner"`: such a
             row is left out), `"none"` (None stands in its place). One for all, or one for each further source.
         joiner: makes the joined sample; a pure function.
-        name: says which joiner it is, in fingerprints; `module:qualname` by default.
+        name: identifies the joiner in fingerprints; `module:qualname` by default.
         derived: where the rows are kept; the cache folder by default.
 
     Raises:
@@ -67,7 +67,7 @@ def Join(
 
 
 class JoinedSource:
-    """What `Join` makes. Memory: the rows are mapped, 8 bytes each a member.
+    """The joined source that `Join` returns. Memory: the rows are mapped, 8 bytes each a member.
 
     Attributes:
         how: name of each further member → `"error"`, `"skip"` or `"none"`.
@@ -94,7 +94,7 @@ class JoinedSource:
 
     @property
     def joiner(self) -> Joiner | None:
-        """What makes one sample of the members'; None delivers their dict."""
+        """The function that makes one sample of the members'; None delivers their dict."""
         return self._joiner
 
     @property

@@ -1,4 +1,4 @@
-"""A function over samples, applied as they are read."""
+"""Applies a function to samples as they are read."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def Map(x: Stream[Any], fn: SampleFn, name: str | None = None) -> MappedStream: 
 @overload
 def Map(x: Source[Any], fn: SampleFn, name: str | None = None) -> MappedSource: ...
 def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> MappedSource | MappedStream:
-    """`fn` of each sample of a source or a stream.
+    """Apply `fn` to each sample of a source or a stream.
 
     Where `x` has auxiliary stores (`WithAux`), `fn` gets each of them as a keyword argument of its name.
 
     Args:
         x: what is read.
         fn: sample → sample; a pure function, and picklable where `x` is to be pickled.
-        name: says which function it is, in fingerprints and recipes; `module:qualname` by default. Change it when
+        name: identifies the function in fingerprints and recipes; `module:qualname` by default. Change it when
             the function's results change.
 
     Raises:
@@ -54,7 +54,7 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
 
 
 class MappedSource:
-    """What `Map` makes of a source. `fn` sees single samples as they are."""
+    """The mapped source that `Map` returns. `fn` gets single samples as they are."""
 
     def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
         self.source = source
@@ -124,7 +124,7 @@ class MappedSource:
 
 
 class MappedStream:
-    """What `Map` makes of a stream. `fn` sees single samples as they are."""
+    """The mapped stream that `Map` returns. `fn` gets single samples as they are."""
 
     def __init__(self, stream: Stream[Any], fn: SampleFn, name: str) -> None:
         self.stream = stream
@@ -215,7 +215,7 @@ class MappedStream:
 
 
 def _applied(x: MappedSource | MappedStream, samples: list[Any]) -> list[Sample]:
-    """The function of each sample; its time is told apart from reading."""
+    """Apply the function to each sample, and report its time apart from reading."""
     fn, aux = x.fn, x._aux  # pyright: ignore[reportPrivateUsage]
     began = time.perf_counter()
     made: list[Sample] = []

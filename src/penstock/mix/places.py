@@ -1,10 +1,10 @@
-"""Where each position of a blend comes from, as arithmetic: `blend-1`.
+"""Computes which child each position of a blend comes from: `blend-1`.
 
 Position p is place `q = p // lanes` of lane `l = p mod lanes`. A lane's places come in blocks of equal length; block
 `b = q // size` gives each child its count of places. Before mixing the places stand child by child; `feistel-1`,
 keyed by (seed, lane, block), moves slot s to place `permute(s)`. Then each child's places are numbered in the order in
 which they come: the n-th place of a child with c places is place `b·c + n` of the child's lane l, its position
-`(b·c + n)·lanes + l`. So a child is read in its own order, and nothing before p has to be looked at.
+`(b·c + n)·lanes + l`. So a child is read in its own order, and nothing before p has to be computed.
 """
 
 from __future__ import annotations

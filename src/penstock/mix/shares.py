@@ -1,6 +1,6 @@
-"""Weights → integer counts: how many places of a block each child of a blend has.
+"""Converts weights to integer counts: how many places of a block each child of a blend has.
 
-A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of what was asked. Counts are
+A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of its weight. Counts are
 the whole parts of `weight / sum · 2^k`; what is left over goes to the largest remainders, ties to the earlier name.
 All of it is exact: a float counts as the decimal number that it is written as.
 """

@@ -1,4 +1,4 @@
-"""One stream after another: other weights, another window length, another data set from a position on."""
+"""Schedules streams one after another: other weights, another window length, another data set from a position on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stages:
     """Streams one after another: stage j holds the first `n_j` positions of its stream, the last one all the rest.
 
     Each stage reads its stream from position 0 on. A stage that is added after the positions consumed so far leaves
-    them as they are, so a saved state goes on.
+    them as they are, so a saved state still loads.
 
     Args:
         stages: `(n, stream)` each, n in positions (samples of all ranks) and a multiple of the lanes; None as n of
@@ -58,7 +58,7 @@ class Stages:
 
     @property
     def lanes(self) -> int:
-        """Number of sub-streams that positions are dealt to."""
+        """Number of lanes: sub-streams that positions are assigned to in turn."""
         return self._lanes
 
     @property
@@ -121,7 +121,7 @@ class Stages:
         raise ConfigError("no sample of this stage is left that could stand in", found=f"attempt {attempt}")
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the stages begun until then, and nothing of the later ones."""
+        """What decides the positions `[0, stop)`: the stages started before it, and nothing of the later ones."""
         last, inner = self._split_one(stop - 1)
         before = self._lengths[:last]
         own = {"kind": "stages", "version": VERSION, "lengths": before} if before else {}

@@ -32,7 +32,7 @@ _ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 class StreamingOrder:
-    """Samples in the order of a StreamingDataset with the same arguments, for ever.
+    """An endless stream of samples in the order of a StreamingDataset with the same arguments.
 
     Position p holds what the run reads as its p-th sample: global batch after global batch, in each the first sample
     of every rank, then the second of every rank. So `Loader(order, nodes * ranks_per_node * batch_size, rank=r,
@@ -52,7 +52,7 @@ class StreamingOrder:
         world: nodes, ranks of each node, and workers of each rank; a number of workers has no influence on the stream.
         batch_size: samples of a rank's batch.
         epoch_size: samples of an epoch, such as 1000000 or "1m"; by default all.
-        predownload: taken for the sake of the original's callers; no influence.
+        predownload: accepted for callers of the original; has no effect.
         sampling_method: `"balanced"` or `"fixed"`.
         sampling_granularity: samples taken of one shard at a time.
         partition_algo: `"relaxed"` or `"orig"`.
@@ -141,7 +141,7 @@ class StreamingOrder:
 
     @property
     def epoch_size(self) -> int:
-        """Samples that an epoch draws, before they are dealt to ranks."""
+        """Samples that an epoch draws, before they are assigned to ranks."""
         return self.shares.epoch_size
 
     def __getitem__(self, position: int, /) -> Sample:
@@ -208,7 +208,7 @@ class StreamingOrder:
         return ids[ids != padding_of(ids.dtype)].astype(np.int64)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the original was when it gave `state`: position 0 is the next sample of that run.
+        """Resume from a state of the original: position 0 becomes the next sample of that run.
 
         Args:
             state: of `StreamingDataset.state_dict` or `StreamingDataLoader.state_dict`. Its seed, canonical nodes and

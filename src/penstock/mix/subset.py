@@ -1,4 +1,4 @@
-"""A range of a source, in samples or in percent, and ranges of ranges, by Energon's rules.
+"""Ranges of a source, in samples or in percent, and ranges of ranges, by Energon's rules.
 
 `[a, b]` is two numbers of samples, `[a, "end"]`, or two percentages as text; start inclusive, end exclusive. The inner
 range counts first, and a range of a range is merged before anything is rounded: 50 % of 50 % is 25 % of the whole.
@@ -22,7 +22,7 @@ Bound: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which part of a source a subset is.
+    """The part of a source that a subset is.
 
     Attributes:
         source: of which it is a part.
