@@ -15,7 +15,7 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 ├── MissingExtra              an optional package is not installed (also ImportError)
 ├── Unreachable               a remote store does not answer, also after several tries (also OSError)
 │   └── Denied                it refuses these credentials (also PermissionError)
-└── PrepareError              a preparation could not go on; what it finished is kept
+└── PrepareError              a preparation could not continue; what it finished is kept
 ```
 
 A message says what, where, found and expected, and what to do. Secrets of URLs are in none of them.
@@ -183,7 +183,7 @@ class MissingExtra(PenstockError, ImportError):
 
 
 class PrepareError(PenstockError):
-    """A preparation could not go on. What it had finished is kept, and nothing half-made is visible."""
+    """A preparation could not continue. What it had finished is kept, and nothing half-made is visible."""
 
     code = "prepare"
     exit_status = 14

@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Convert a dataset to another format or layout, and verify the result by its digest.
 
-    SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it goes on.
+    SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it resumes.
     """
     import msgspec
 

@@ -54,7 +54,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
-    """Rows of what a format tells beyond counts."""
+    """Rows of a format's further details."""
     rows: list[tuple[str, str]] = []
     for name, value in details.items():
         label, _, unit = name.replace("_", " ").rpartition(" ")

@@ -31,7 +31,7 @@ _SHOWN = 10
 def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, exact: bool, **options: Any) -> None:
     """Media metadata of a folder of files, or of a prepared WebDataset: what headers say.
 
-    By extension, unless another way is given. Files that an earlier run looked at are not read again.
+    By extension, unless another way is given. Files that an earlier run has read are not read again.
     """
     import msgspec
 

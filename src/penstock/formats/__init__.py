@@ -133,7 +133,7 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before a sample, a fingerprint or a document is asked for.
+    Opening reads no data before the first sample, fingerprint or document is read.
 
     Args:
         path: file, folder or URL.

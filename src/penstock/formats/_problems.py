@@ -1,4 +1,4 @@
-"""Something wrong with a file: an error for those who open it, a finding for those who check it."""
+"""Something wrong with a file: an error when it is opened, a finding when it is checked."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Substitutions:
 
     Args:
         stream: names stand-ins; its `locate` names children.
-        share: the largest share of a child's positions that may be replaced. It is held against what this worker
+        share: the largest share of a child's positions that may be replaced. It is compared with what this worker
             has read of the child, and against 1,000 positions while that is less.
     """
 

@@ -65,7 +65,7 @@ class _Windows:
 class BlockOrder:
     """An order of whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
 
-    Memory: 16 bytes a block for each of the last four epochs asked for, and the blocks' starts. Threads may share
+    Memory: 16 bytes a block for each of the last four epochs used, and the blocks' starts. Threads may share
     it: the tapes kept are one tuple, replaced as a whole.
 
     Args:

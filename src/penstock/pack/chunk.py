@@ -197,7 +197,7 @@ class Windows:
         return shifted(blocks, begins) if exact is None else start_zero(blocks, begins)
 
     def _document_starts(self, starts: IntArray, blocks: TokenArray, exact: IntArray | None) -> BoolArray:
-        """bool as `blocks`: first tokens of documents; the first column is exact only if asked for."""
+        """bool as `blocks`: first tokens of documents; the first column is exact only with `exact`."""
         flags = flag_reader(self.source)
         if flags is not None:
             return flags(starts, blocks.shape[1])

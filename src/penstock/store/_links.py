@@ -4,7 +4,7 @@ A store that is bound to a dataset (`LocalStore.within`) looks where an opened f
 descriptor, when the file is opened first. So what was looked at is what is read, however links change meanwhile, and
 opening a dataset costs no system call for files that are never read. Always allowed: the dataset's own path, links that
 stay in the folder, and Hugging Face's cache, where `snapshots/<revision>/…` leads to `blobs/` of the same repository.
-Hard links can't be told from files.
+Hard links can't be distinguished from files.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answers to the ranges asked for, what the server says of the file, and how many requests that took."""
+    """Answers to the requested ranges, what the server says of the file, and the number of requests."""
 
     data: Sequence[Buffer]
     head: Head
@@ -86,7 +86,7 @@ class Reply:
 
 
 class RangesIgnored(Unsupported):
-    """A server that sends the whole file whatever range is asked for."""
+    """A server that ignores ranges and sends the whole file."""
 
 
 class Transport(Protocol):

@@ -29,7 +29,7 @@ class Owner(msgspec.Struct):
 
     Attributes:
         writer: a name of its own for each run.
-        host: and the cache folder there, whose lock tells whether the writer lives.
+        host: and the cache folder there, whose lock shows whether the writer is alive.
         cache: see `host`.
     """
 

@@ -26,7 +26,7 @@ class RemoteOptions:
         tries: of one request, before its failure is an error.
         backoff_s: before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
         timeout_s: without a byte, a try has failed.
-        deadline_s: without an answer in all tries, a request has failed; it begins anew where the server answers.
+        deadline_s: without an answer in all tries, a request has failed; it starts again where the server answers.
     """
 
     gap_bytes: int = REQUEST_BYTES

@@ -90,7 +90,7 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
         os_module: does the work.
         folder: where it is now, hidden.
         names: of the files that its dataset lists, the one that makes it visible last.
-        target: where it was; what is kept goes beside it, under a name that the log tells.
+        target: where it was; what is kept goes beside it, under a name that is logged.
     """
     if next(unlisted_files(folder, names), None) is None:
         _remove_listed(os_module, folder, names)

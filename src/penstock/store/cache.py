@@ -6,7 +6,7 @@ answered from the copy. So a file never costs more than about twice what the bet
 read of it later; a small file is fetched whole at its second read. A caller that knows what it will read hints it
 (`expect_reads`), and that is summed up before it is read. Each process counts for itself.
 
-Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
+Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are requested
 once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
 error. Where a server names no version, the hashes of an index are the version, else a copy serves one run.
 
@@ -67,7 +67,7 @@ class Remote(Store, Protocol):
 
     @property
     def counters(self) -> Counters:
-        """Counts what is asked for."""
+        """Counts the requests and bytes."""
         ...
 
 
@@ -111,7 +111,7 @@ class CachedStore:
         return f"CachedStore({self.remote!r})"
 
     def stats(self) -> Traffic:
-        """What was asked for, and what of it from the remote store, in this process."""
+        """Bytes that callers requested, and what of it came from the remote store, in this process."""
         return self.remote.counters.total()
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class CachedStore:
         self._looked.clear()
 
     def head(self, path: str) -> Head:
-        """Size and version of a file, asked for once; raises `NotFound`."""
+        """Size and version of a file, requested once; raises `NotFound`."""
         found = self._heads.get(path)
         if found is None:
             found = self.remote.head(path)

@@ -71,7 +71,7 @@ class Place:
 
 
 def distinct_names(places: Sequence[Place]) -> list[str]:
-    """Names that tell places apart, without secrets: the last part of each path, or more where that is needed."""
+    """Distinct names of places, without secrets: the last part of each path, or more where that is needed."""
     names = [os.path.basename(place.shown) for place in places]
     if len(set(names)) == len(names):
         return names

@@ -214,7 +214,7 @@ class ZipStore:
 
 
 class _Reader:
-    """What `zipfile` asks of a file."""
+    """The methods of a file that `zipfile` uses."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._store = store

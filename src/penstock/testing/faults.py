@@ -52,7 +52,7 @@ class FaultyOs:
         errno: the error of `raise` and `tear`.
 
     Attributes:
-        calls: names of the file operations asked for so far.
+        calls: names of the file operations called so far.
     """
 
     def __init__(self, fail_at: int = 0, mode: FaultMode = "raise", errno: int = _errno.EIO) -> None:
@@ -68,7 +68,7 @@ class FaultyOs:
 
     @property
     def operations(self) -> int:
-        """How many file operations were asked for so far."""
+        """Number of file operations called so far."""
         return len(self.calls)
 
     def __getattr__(self, name: str) -> Any:
@@ -113,7 +113,7 @@ class FaultStore(LocalStore):
 
     @property
     def operations(self) -> int:
-        """File operations asked for so far."""
+        """Number of file operations called so far."""
         return self.faults.operations
 
 

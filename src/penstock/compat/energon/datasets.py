@@ -79,7 +79,7 @@ class EnergonDataset:
         batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: leaves out a last batch that is not full.
         size: samples of a finite pass; None for an endless stream.
-        batches: after so many batches of a rank an iteration ends, and the next one goes on; 0 for no end.
+        batches: after so many batches of a rank an iteration ends, and the next one continues; 0 for no end.
         starts_anew: whether each iteration begins at the first sample: validation.
         sources: what an epoch reads: its samples are theirs together.
     """
@@ -152,7 +152,7 @@ def get_train_dataset(
         packing_buffer_size: samples that `select_samples_to_pack` chooses from.
         shuffle_buffer_size: not needed.
         max_samples_per_sequence: not needed.
-        virtual_epoch_length: batches of a rank after which an iteration ends; the next one goes on.
+        virtual_epoch_length: batches of a rank after which an iteration ends; the next one continues.
         shuffle_over_epochs_multiplier: so many copies of a dataset shuffled together; -1: as good as with replacement;
             None: no shuffling. What a metadataset says multiplies; of a `blend_epochized` the whole is permuted.
         task_encoder: hooks.
@@ -331,7 +331,7 @@ def _open(
 
 
 def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | None) -> None:
-    """Refuse samples that are not of the class that was asked for."""
+    """Refuse samples that are not of the required class."""
     found = CrudeSample if kind is None else sample_class or TYPES.get(kind)
     if wanted is not None and not (isinstance(found, type) and issubclass(found, wanted)):
         name = kind if found is None else found.__name__

@@ -38,7 +38,7 @@ class SavableDataLoader:
     """Batches of this rank.
 
     Its state is plain JSON of a few hundred bytes, exact at any moment, restored in the same time at any step; nothing
-    is read again. Another world size, number of workers or batch size goes on with the next sample.
+    is read again. Another world size, number of workers or batch size continues with the next sample.
 
     Args:
         dataset: of `get_train_dataset` or `get_val_dataset`.

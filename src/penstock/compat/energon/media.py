@@ -61,7 +61,7 @@ class AVDecoder:
 
     @property
     def stream(self) -> BinaryIO:
-        """The file, opened anew."""
+        """The file, opened again."""
         return io.BytesIO(self.data)
 
     def get_metadata(
@@ -111,7 +111,7 @@ class AVDecoder:
         return self._inner.get_audio_samples_per_second()
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Seconds; and the number of frames, where it is asked for: they are counted."""
+        """Seconds; and the number of frames, which is counted only with `get_frame_count`."""
         found = self.get_metadata(get_video_frame_count=get_frame_count, get_audio=False)
         return found.video_duration, found.video_num_frames
 

@@ -264,7 +264,7 @@ def _init_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:
-    """The base fields of a crude sample, to be handed on to the cooked one."""
+    """The base fields of a crude sample, to be passed on to the cooked one."""
     try:  # samples of our readers have all four
         found = {
             "__key__": crude_sample["__key__"],

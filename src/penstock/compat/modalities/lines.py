@@ -96,7 +96,7 @@ class LargeFileLinesReader:
 
 
 class MemMapDataset(Dataset):
-    """Texts of a JSONL file as lists of token ids, tokenised when they are asked for. No EOS is added.
+    """Texts of a JSONL file as lists of token ids, tokenised on demand. No EOS is added.
 
     Args:
         raw_data_path: the JSONL file.

@@ -13,7 +13,7 @@ v0.3.2 the length counted characters, and a `0d` at the end was left out too. Na
 
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
-Files: `scan` lines and their validity · `build` the index made · `index` read and held against its file ·
+Files: `scan` lines and their validity · `build` the index made · `index` read and checked against its file ·
 `source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules.
 
 Others go through the registry; what indexes, packs and cuts lines may import `build`, `energon`, `index`, `scan` and

@@ -57,7 +57,7 @@ class IndexedLines:
         validate: look whether each line is JSON.
         skip_faulty: leave out lines that are not, instead of raising `Corrupt`.
         run: who does the work.
-        progress: told the bytes done so far.
+        progress: called with the bytes done so far.
         num_lines: good ones so far.
         num_dropped: faulty ones so far; `dropped` are the first of them.
     """
@@ -153,7 +153,7 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
 
 
 def fill_index(lines: IndexedLines, staged: Staged) -> None:
-    """Write the index into a file that somebody else commits; raises `Corrupt` at a faulty line."""
+    """Write the index into a file that the caller commits; raises `Corrupt` at a faulty line."""
     encoder = PairListEncoder()
     for pairs in lines:
         staged.write(encoder.encode(pairs))

@@ -215,7 +215,7 @@ def load_energon(store: Store, path: str) -> IntArray:
 
 
 def read_energon_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:
-    """int64[n_samples + 1]: the index as it stands there, held against the size of its file; raises `Corrupt`."""
+    """int64[n_samples + 1]: the index as it stands there, checked against the size of its file; raises `Corrupt`."""
     data = store.get(index_path)
     if len(data) % _ENTRY_BYTES or len(data) < 2 * _ENTRY_BYTES:
         raise _misfit(path, len(data), f"{len(data)} bytes", "two entries of 8 bytes or more")

@@ -1,4 +1,4 @@
-"""The raw index of Modalities, read, and held against its file.
+"""The raw index of Modalities, read, and checked against its file.
 
 An index belongs to its user: one that leaves lines out on purpose is used as it is. What can't be right is refused: an
 entry beyond the file, an entry that is no whole line, and good lines behind the last entry.

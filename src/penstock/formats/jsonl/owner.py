@@ -21,7 +21,7 @@ _NEVER_LINES = (".idx", ".penstock", ".next", ".pbin", ".staged")
 
 
 def require_own_index(store: Store, path: str | None, index_path: str, flavor: str, *, has_data: bool) -> None:
-    """That the file which an index replaces is none of somebody else's: others give such names too.
+    """Require that the file which an index replaces is an index of this file: other tools use such names too.
 
     Args:
         store: where it is.

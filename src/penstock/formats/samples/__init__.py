@@ -5,7 +5,7 @@
 | `webdataset/` | tar shards with Energon's `.nv-meta` |
 | `folder/` | a folder of files, with Energon's index of them where there is one |
 | `media_index.py` | the tables of media and of samples in `.nv-meta/index.sqlite`, which both have |
-| `sqlite.py` | SQLite files that anybody may have written: read only, limited, never trusted |
+| `sqlite.py` | SQLite files from untrusted writers: read only, limited, never trusted |
 
 The two formats do not import each other. Others go through the registry; what prepares and rewrites datasets may import
 `media_index`, `sqlite`, `folder.files`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,

@@ -135,7 +135,7 @@ def damage(connection: sqlite3.Connection) -> str | None:
 
 
 def connect_to_write(path: str) -> sqlite3.Connection:
-    """A connection to a copy of our own of somebody's database; it begins and ends transactions when told to.
+    """A connection to a copy of a database; transactions begin and end explicitly.
 
     Raises:
         sqlite3.DatabaseError: no database, a damaged one, or one that holds more than tables and their indexes.

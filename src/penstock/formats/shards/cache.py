@@ -19,7 +19,7 @@ class ShardCache:
     """Open shards by number; the least recently used go first.
 
     Memory: `budget_bytes`, and always the shard that was opened last. Thread-safe, and safe after fork. What is
-    evicted lives on while somebody still holds views of it.
+    evicted lives on while there are still views of it.
 
     Args:
         load: opens a shard; called by one thread at a time for each shard.

@@ -132,7 +132,7 @@ class ShardWork:
         return self._shards
 
     def stop(self) -> None:
-        """Give up what has not begun, wait for the rest."""
+        """Cancel what was not started, and wait for the rest."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

@@ -1,6 +1,6 @@
 """Finished shards on their way to a store without folders: each goes up as soon as it is finished, under its own name.
 
-The index makes the dataset; until it is there, `.index.json.writing.staged` says who writes, and which shards are up. A
+The index makes the dataset; until it is there, `.index.json.writing.staged` names the writer and the uploaded shards. A
 writer that was killed, or lost the store, leaves both. The next one of the same output, from this machine or with
 `overwrite`, uploads what is not up in the same bytes already, and removes what it does not need.
 """
@@ -41,7 +41,7 @@ class Mark(msgspec.Struct):
 
     Attributes:
         writer: a name of its own for each run.
-        host: and the cache folder there, whose lock tells whether the writer lives.
+        host: and the cache folder there, whose lock shows whether the writer is alive.
         cache: see `host`.
         done: name → (bytes, xxh3-128) of what is up.
     """

@@ -268,7 +268,7 @@ class ShardWriter:
         try:
             self._work.submit(parts, sizes)
         except BaseException:
-            self.abort()  # what is written is no longer what was counted: nobody may go on with it
+            self.abort()  # what is written is no longer what was counted: writing must not go on
             raise
 
     def _manifest(self, shards: Sequence[Shard], index: bytes) -> Manifest:

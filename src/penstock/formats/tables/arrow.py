@@ -242,7 +242,7 @@ class ArrowSource:
 
     @contextlib.contextmanager
     def _naming(self, block: int) -> Generator[None]:
-        """What does not decode is told with its file."""
+        """Name the file in decoding errors."""
         where = self._blocks.extent(block)
         with arrow_faults(where.path, where.offset_bytes):
             yield

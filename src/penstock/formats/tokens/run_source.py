@@ -65,7 +65,7 @@ class MarkedBorders:
     Attributes:
         ids: the tokens.
         path: for errors.
-        mark: the id; None where nobody named it.
+        mark: the id; None where it is not known.
         before: the id is the first of each document; else the last.
     """
 
@@ -197,7 +197,7 @@ class RunSource:
 
     @property
     def derived(self) -> DerivedCache | None:
-        """Where what is worked out from this file is kept; None for a small one."""
+        """Where what is computed from this file is kept; None for a small one."""
         return DerivedCache() if self.num_tokens * self.dtype.itemsize >= _SMALL_BYTES else None
 
     @property

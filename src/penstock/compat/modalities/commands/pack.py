@@ -72,7 +72,7 @@ def pack_encoded_data(
 ) -> Done:
     """Tokenise the lines that an index names and pack them, each with the EOD token behind it.
 
-    A line without a document is left out and named; those behind it are kept. Killed and called again, it goes on.
+    A line without a document is left out and named; those behind it are kept. Killed and called again, it resumes.
 
     Args:
         config_dict: what `load_config` gave.

@@ -28,7 +28,7 @@ _NO_FILE = {errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
 def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
-    """Open a folder; its files are listed when the first is asked for.
+    """Open a folder; its files are listed when the first is read.
 
     Raises:
         NotFound: no such folder.

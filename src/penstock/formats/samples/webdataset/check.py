@@ -1,8 +1,8 @@
 """Checking a prepared WebDataset: never writes, never raises for what is on disk.
 
 Quick: the files of `.nv-meta`, the whole index of each shard, the tables of `index.sqlite`, and the side file. Sample:
-some samples, and the counts and keys in `index.sqlite`. Full: every header to the end of each shard, held against both
-indexes; JSON parts; and the digests of the side file.
+some samples, and the counts and keys in `index.sqlite`. Full: every header to the end of each shard, checked against
+both indexes; JSON parts; and the digests of the side file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `info` tells of a prepared WebDataset beyond counts: shards, splits, the type of its samples."""
+"""Details of a prepared WebDataset beyond counts: shards, splits, the type of its samples."""
 
 from __future__ import annotations
 

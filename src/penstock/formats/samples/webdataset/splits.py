@@ -106,7 +106,7 @@ def by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]) -> A
             raise ConfigError(
                 f"the pattern of the split {split!r} matches no shard", found=text,
                 expected=f"names such as {', '.join(shards[:3])}",
-                hint="It is a regular expression, held against a name's beginning: not 'train-*' but 'train-.*'",
+                hint="It is a regular expression, checked against a name's beginning: not 'train-*' but 'train-.*'",
             )  # fmt: skip
         had = set(parts.get(split, []))
         parts.setdefault(split, []).extend(name for name in matched if name not in had)

@@ -48,7 +48,7 @@ _MOST_NAMED = 5
 
 
 class SqliteBuilder:
-    """Makes one `index.sqlite` as a plain file, which nobody reads before it is finished. Memory: about 100 MiB.
+    """Makes one `index.sqlite` as a plain file, which is not read before it is finished. Memory: about 100 MiB.
 
     Args:
         path: of the file, which is not there yet.

@@ -89,7 +89,7 @@ def next_member(
         Truncated, Corrupt, TooLarge, Unsupported: what stands there is no whole member; at its offset.
     """
     start_bytes = offset_bytes
-    told: dict[str, str] = dict(shared) if shared else {}
+    pax: dict[str, str] = dict(shared) if shared else {}
     about: list[dict[str, str]] = []
     while True:
         block = bytes(read(offset_bytes, offset_bytes + BLOCK_BYTES))
@@ -117,8 +117,8 @@ def next_member(
         if kind == 103:
             found = _pax(body, path, offset_bytes)
             if not about:
-                return {**told, **found, "next": str(after_bytes)}
-            told |= found
+                return {**pax, **found, "next": str(after_bytes)}
+            pax |= found
         elif kind == 76:  # L
             about.append({"path": _text(body)})
         elif kind != 75:  # K tells of a link's target
@@ -127,22 +127,22 @@ def next_member(
             about.append({})
         offset_bytes = after_bytes
     for one in reversed(about):
-        told |= one
-    return _member(block, kind, size, start_bytes, offset_bytes, size_bytes, told, read, path)
+        pax |= one
+    return _member(block, kind, size, start_bytes, offset_bytes, size_bytes, pax, read, path)
 
 
 def _member(
-    block: bytes, kind: int, size: int, start_bytes: int, header_bytes: int, size_bytes: int, told: dict[str, str],
+    block: bytes, kind: int, size: int, start_bytes: int, header_bytes: int, size_bytes: int, pax: dict[str, str],
     read: Read, path: str,
 ) -> Member:  # fmt: skip
-    """A member from its own header and what was told of it."""
-    name = told.get("GNU.sparse.name") or told.get("path") or _name(block, kind)
+    """A member from its own header and its PAX records."""
+    name = pax.get("GNU.sparse.name") or pax.get("path") or _name(block, kind)
     if "\0" in name:
         raise Corrupt("a member's name holds a NUL", path=path, offset_bytes=start_bytes, found=repr(name[:100]))
-    if "size" in told:
-        size = _pax_size(told["size"], path, start_bytes)
+    if "size" in pax:
+        size = _pax_size(pax["size"], path, start_bytes)
     content_bytes = header_bytes + BLOCK_BYTES
-    is_sparse = any(key.startswith("GNU.sparse") for key in told)
+    is_sparse = any(key.startswith("GNU.sparse") for key in pax)
     if kind == 83:  # S: more blocks of its map may follow
         is_sparse = True
         extended = block[482]
@@ -325,7 +325,7 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
     """
     offset_bytes, window_bytes = 0, _FIRST_WINDOW_BYTES
     window = Window(0, b"", size_bytes)
-    told: dict[str, str] = {}
+    pax: dict[str, str] = {}
 
     def look(start: int, stop: int) -> bytes | memoryview:
         if window.has(start, stop):
@@ -335,7 +335,7 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
     while True:
         if not window.has(offset_bytes, offset_bytes + BLOCK_BYTES):
             window = Window(offset_bytes, read(offset_bytes, min(size_bytes, offset_bytes + window_bytes)), size_bytes)
-        in_runs = not told and len(window.data) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
+        in_runs = not pax and len(window.data) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
         run = window.run_at(offset_bytes) if in_runs else None
         if run is not None:
             yield run
@@ -343,12 +343,12 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
             window_bytes = _BIG_WINDOW_BYTES if stride_bytes < _SKIP_BYTES else least_bytes
             offset_bytes = run.stop_bytes
             continue
-        found = next_member(look, offset_bytes, size_bytes, path, told)
+        found = next_member(look, offset_bytes, size_bytes, path, pax)
         if found is None:
             return
         if isinstance(found, dict):
             offset_bytes = int(found.pop("next"))
-            told = found
+            pax = found
             continue
         yield found
         if window_bytes == _SMALL_WINDOW_BYTES and found.stop_bytes - found.start_bytes < _SKIP_BYTES:

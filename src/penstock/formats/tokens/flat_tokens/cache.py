@@ -1,4 +1,4 @@
-"""Decoded pieces of chunks, kept while there is room."""
+"""A cache of decoded pieces of chunks, up to a number of bytes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ChunkWork:
         self.stop()
 
     def stop(self) -> None:
-        """Give up what has not begun, wait for the rest."""
+        """Cancel what was not started, and wait for the rest."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

@@ -1,4 +1,4 @@
-"""What can be wrong with a group: an error for those who open it, a finding for those who check it."""
+"""Problems of a group: an error when it is opened, a finding when it is checked."""
 
 from __future__ import annotations
 

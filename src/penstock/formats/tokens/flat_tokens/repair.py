@@ -58,7 +58,7 @@ class _Plan:
 
 
 def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
-    """What would be mended, and mends it when `write` is true. Reads every token; memory: 8 bytes a sequence.
+    """List the repairs; make them when `write` is true. Reads every token; memory: 8 bytes a sequence.
 
     - `seq_starts` that are missing, damaged, no borders, or not where the start bits are, are rebuilt from the bits.
       Empty sequences leave no bit, so they are lost then.

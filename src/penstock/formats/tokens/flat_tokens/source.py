@@ -1,4 +1,4 @@
-"""Reading a flat-tokens array: tokens at once, documents when they are asked for."""
+"""Reading a flat-tokens array: tokens at once, documents on demand."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatToken
 
     Raises:
         NotFound: nothing is there, or no such split.
-        Unsupported: a zarr group of another kind, or a codec that nobody here reads.
+        Unsupported: a zarr group of another kind, or a codec that is not supported.
         Corrupt: metadata are damaged or contradict the format.
         ConfigError: a split is named and the group has none, or the other way round.
         TooLarge: `vocab_size=` is given and `max_token_id` is not below it.
@@ -146,7 +146,7 @@ class FlatTokensSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file tells."""
+        """Digest of the tokenizer that made the ids, where the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property

@@ -302,8 +302,8 @@ class FlatTokensWriter:
         before, outer = load_manifest(self._store, side_path, to_write=True), side_path.removesuffix(".penstock")
         waiting = load_manifest(self._store, side_path + NEXT, to_write=True)
         names = [name for one in (before, waiting) if one is not None for name in one.parts]
-        told = {name: side_part(self._store, f"{outer}/{name}") for name in names}
-        there = {name: one for name, one in told.items() if one is not None and self._store.exists(f"{outer}/{name}")}
+        parts = {name: side_part(self._store, f"{outer}/{name}") for name in names}
+        there = {name: one for name, one in parts.items() if one is not None and self._store.exists(f"{outer}/{name}")}
         return sum_of_parts(there | {part: manifest})
 
     def _close(self) -> None:

@@ -67,7 +67,7 @@ _BY_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the index says in its first 34 bytes, held against its size.
+    """What the index says in its first 34 bytes, checked against its size.
 
     Attributes:
         kind: how ids are stored.
@@ -191,7 +191,7 @@ def is_index(store: Store, path: str) -> bool:
 
 
 def read_header(store: Store, prefix: str) -> Header | Problem:
-    """The header of an index, held against the size of its file: two cheap reads.
+    """The header of an index, checked against the size of its file: two cheap reads.
 
     Raises:
         NotFound: there is no index.

@@ -71,7 +71,7 @@ class _Plan:
 def repair_megatron(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """What would be mended, and mends it when `write` is true. Memory: 40 bytes a sequence and 64 MiB.
+    """List the repairs; make them when `write` is true. Memory: 40 bytes a sequence and 64 MiB.
 
     - A dataset whose replacement was killed is put back.
     - Pointers that are wrong follow from the lengths, where these fill the tokens.
@@ -98,7 +98,7 @@ def repair_megatron(
     backup = _write(store, prefix, plan)
     manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     if manifest is not None:
-        known_eos = replace(options, eos_id=_told_eos(store, prefix))
+        known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
         write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
     where = "" if backup is None else f"; the old index is kept as {backup}"
     return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where, done=True)]
@@ -128,7 +128,7 @@ def _plan(store: Store, prefix: str, options: OpenOptions) -> _Plan | None:
     kind = header.kind if isinstance(header, Header) else _known_kind(store, prefix, options)
     if kind is None:
         return None
-    eos_id = options.eos_id if options.eos_id is not None else _told_eos(store, prefix)
+    eos_id = options.eos_id if options.eos_id is not None else _recorded_eos(store, prefix)
     if eos_id is None or not 0 <= eos_id < kind.id_limit:
         return None
     return _plan_from_tokens(
@@ -205,7 +205,7 @@ def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:
     return None if manifest is None else KINDS.get(str(manifest.options.get("dtype")))
 
 
-def _told_eos(store: Store, prefix: str) -> int | None:
+def _recorded_eos(store: Store, prefix: str) -> int | None:
     """The EOS id in the side file, which need not fit the damaged files."""
     manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     return None if manifest is None or manifest.format != "megatron" else manifest.eos_id

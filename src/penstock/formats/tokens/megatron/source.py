@@ -54,7 +54,7 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
         Truncated: a file ends early.
         Corrupt: header, sizes and the last sequence contradict each other.
         ConfigError: an option can't hold.
-        TooLarge: `vocab_size=` is given and the side file tells of a larger id.
+        TooLarge: `vocab_size=` is given and the side file records a larger id.
     """
     prefix = prefix_of(store, path)
     header = read_header(store, prefix)
@@ -138,7 +138,7 @@ class MegatronSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file tells."""
+        """Digest of the tokenizer that made the ids, where the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
@@ -202,7 +202,7 @@ class MegatronSource:
 
     @property
     def derived(self) -> DerivedCache | None:
-        """Where what is worked out from this dataset is kept; None for a small one."""
+        """Where what is computed from this dataset is kept; None for a small one."""
         return DerivedCache() if self.header.size_bytes >= _SMALL_INDEX_BYTES else None
 
     def __len__(self) -> int:
@@ -276,7 +276,7 @@ class MegatronSource:
 
     @property
     def _is_trusted(self) -> bool:
-        """Whether the side file tells that all ids are good."""
+        """Whether the side file records that all ids are good."""
         return self.manifest is not None and self.manifest.max_token_id is not None
 
     @cached_property

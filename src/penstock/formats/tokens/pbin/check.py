@@ -53,8 +53,8 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
         # Where the writer of these very bytes says their width, it need not be guessed.
         said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
         known = said == geometry.token_bytes
-        told = None if side_findings else manifest
-        findings += _check_tokens(TokenRun("pbin", path, file), options, told, starts, depth, known)
+        recorded = None if side_findings else manifest
+        findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)

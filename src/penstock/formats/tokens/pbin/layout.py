@@ -89,7 +89,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file: an error for those who open it, a finding for those who check it."""
+    """Something wrong with a file: an error when it is opened, a finding when it is checked."""
 
     code: str
     kind: type[FormatError] | type[ConfigError]

@@ -59,7 +59,7 @@ class _Plan:
 def repair_pbin(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """What would be mended, and mends it when `write` is true. Memory: 8 bytes a document and 64 MiB.
+    """List the repairs; make them when `write` is true. Memory: 8 bytes a document and 64 MiB.
 
     - Offsets as `merge_packed_data` leaves them become the sums of the lengths.
     - A header that was never patched gets its length, where the index is there.

@@ -1,4 +1,4 @@
-"""Reading a packed file: tokens at once, documents when they are asked for."""
+"""Reading a packed file: tokens at once, documents on demand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
         Truncated: the file ends early, or its writer was killed.
         Corrupt: header and index contradict each other.
         ConfigError: more than one layout fits, or an option can't hold.
-        TooLarge: `vocab_size=` is given and the side file tells of a larger id.
+        TooLarge: `vocab_size=` is given and the side file records a larger id.
     """
     geometry = find_layout(store, path, options.layout)
     if isinstance(geometry, Problem):
@@ -113,12 +113,12 @@ class PbinSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file tells."""
+        """Digest of the tokenizer that made the ids, where the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
     def derived(self) -> DerivedCache | None:
-        """Where what is worked out from this file is kept; None for a small one."""
+        """Where what is computed from this file is kept; None for a small one."""
         return DerivedCache() if self._geometry.index_bytes >= _SMALL_INDEX_BYTES else None
 
     @property
@@ -143,7 +143,7 @@ class PbinSource:
         """
         if self._doc_starts is None:
             starts = self.starts_of_index()
-            self._require_told(len(starts) - 1)
+            self._require_recorded_docs(len(starts) - 1)
             self._doc_starts = starts
         return self._doc_starts
 
@@ -214,14 +214,14 @@ class PbinSource:
     def __str__(self) -> str:
         return tree(self)
 
-    def _require_told(self, num_docs: int) -> None:
+    def _require_recorded_docs(self, num_docs: int) -> None:
         """Refuse an index that the side file, by which `len` may have gone, contradicts."""
-        told = None if self._manifest is _UNREAD else self._manifest
-        if told is not None and told.num_samples != num_docs:
+        recorded = None if self._manifest is _UNREAD else self._manifest
+        if recorded is not None and recorded.num_samples != num_docs:
             raise Corrupt(
                 "the index and the side file count different documents",
                 path=side_path(self._path),
-                found=f"{told.num_samples} in the side file",
+                found=f"{recorded.num_samples} in the side file",
                 expected=f"{num_docs}, as the index holds",
                 hint=f"If the data are right, {REPLACE}",
             )
