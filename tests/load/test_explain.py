@@ -330,6 +330,6 @@ def test_plan_of_a_join_counts_the_ranges_of_its_members(tmp_path: Path, own_cac
                 writer.write({"__key__": f"k{number}", "txt": b"text"})
     joined = ps.Join(ps.open(str(tmp_path / "a")), ps.open(str(tmp_path / "b")), how="none")
     found = plan(ps.Shuffle(joined, 1), global_batch=6, steps=2)
-    one = ps.open(str(tmp_path / "a")).extent(0).length_bytes
+    one = ps.open(str(tmp_path / "a")).place_of(0).extents[0].length_bytes
     assert found["requests"] == 2 * (6 + 4)
     assert found["bytes"] == 2 * (6 + 4) * one

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.abc import SupportsDocumentFlags, SupportsKeyRuns, SupportsKeys, SupportsTokenExtents, is_token_source
+from penstock._kinds import is_token_source
+from penstock._places import extents_of_tokens
+from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Blend, Concat
 from penstock.mix.concat import ConcatSource
@@ -93,7 +95,7 @@ def test_of_token_sources_it_is_one() -> None:
     assert not isinstance(Concat(plain), SupportsDocumentFlags)
     assert not isinstance(Concat([*plain[:1], *flagged]), SupportsDocumentFlags)
     assert isinstance(Concat(flagged), SupportsDocumentFlags)
-    assert not isinstance(Concat(plain), SupportsTokenExtents)
+    assert extents_of_tokens(Concat(plain)) is None
 
 
 class WithExtents(MemoryTokens):
@@ -103,7 +105,7 @@ class WithExtents(MemoryTokens):
 
 def test_file_ranges_across_borders() -> None:
     joined = Concat([WithExtents([[1, 2, 3]]), WithExtents([]), WithExtents([[4], [5, 6]])])
-    assert isinstance(joined, SupportsTokenExtents)
+    assert joined.token_extent is not None
     assert joined.token_extent(1, 5) == (Extent("1", 1, 2), Extent("2", 0, 2))
     assert joined.token_extent(3, 4) == (Extent("2", 0, 1),)
     assert joined.token_extent(3, 3) == ()
@@ -241,7 +243,7 @@ class TestKeys(SourceLaws):
 def test_keys_are_known_where_all_sources_know_theirs() -> None:
     joined = Concat([Keyed("ab"), Keyed("cde")])
     assert isinstance(joined, SupportsKeys)
-    assert isinstance(joined, SupportsKeyRuns)
+    assert joined.key_run is not None
     assert joined.key_of(-1) == "e"
     assert [joined.key_run(start, stop) for start, stop in ((0, 5), (1, 3), (2, 2), (3, 5))] == [
         list("abcde"), list("bc"), [], list("de"),

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from penstock.abc import Source, Store, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Source, Store
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, choose_columns, find_columns
 from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, TableRows
 from penstock.convert.samples import GROUPED, Input, RowMaker, Target

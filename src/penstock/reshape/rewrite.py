@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._kinds import TokenParts
 from penstock._secrets import redact, redacted_repr
-from penstock.abc import (
-    Store,
-    SupportsDocumentRuns,
-    SupportsLineRuns,
-    SupportsSampleRuns,
-    SupportsTokenParts,
-    Writer,
-)
+from penstock.abc import Store, SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.reshape.once import Once
-from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs, total_units
+from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve
@@ -218,10 +212,10 @@ def append_rows(
         advance: told the rows appended, after each run.
     """
     run = rows.token_run() if isinstance(rows, TokenRows) else None
-    if run is None or rows.dtype.itemsize != width or not isinstance(writer, SupportsTokenParts):
+    if run is None or rows.dtype.itemsize != width or not isinstance(writer, TokenParts):
         for at, end in runs(rows, first, stop):
             data, lengths = read_run(rows, at, end)
-            write_rows(writer, data, lengths, rows.path)
+            write_rows(writer, rows, data, lengths)
             advance(end - at)
         return
     for at, end in runs(rows, first, stop, _PART_BYTES):
@@ -230,32 +224,30 @@ def append_rows(
         advance(end - at)
 
 
-def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str) -> None:
-    """Append rows.
+def write_rows(writer: Writer, source: AnyRows, data: NDArray[Any], lengths: IntArray, path: str | None = None) -> None:
+    """Append some rows of a source.
 
     Args:
         writer: what `open_writer` gave.
+        source: where they come from, or one of several.
         data: any[n_units]: the rows back to back.
         lengths: int64[k], their units.
-        path: where they come from, for errors.
+        path: for errors; None: that of `source`.
 
     Raises:
         Corrupt: a line does not end where its index says.
     """
-    if isinstance(writer, SupportsLineRuns):
+    if isinstance(source, LineRows):
         wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
         if len(wrong):
             raise Corrupt(
                 "the index has an entry that is no whole line",
-                path=path,
+                path=path or source.path,
                 found=f"{len(wrong)} of {len(lengths)} lines",
-                hint=f"Make it again: `penstock index {path} --overwrite`",
+                hint=f"Make it again: `penstock index {path or source.path} --overwrite`",
             )
-        writer.write_lines(data, lengths - 1)
-    elif isinstance(writer, SupportsSampleRuns):
-        writer.write_samples(data, lengths)
-    elif isinstance(writer, SupportsDocumentRuns):
-        writer.write_documents(data, lengths)
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(data, lengths)
     else:
         writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
 

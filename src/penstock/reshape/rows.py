@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsLines, SupportsTokenRun, TokenSource, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Store, TokenSource
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
@@ -77,6 +78,24 @@ class Rows(Protocol):
         ...
 
 
+@runtime_checkable
+class _OneRun(Protocol):
+    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
+
+    def token_run(self) -> Extent | None:
+        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
+        ...
+
+
+@runtime_checkable
+class _Lines(Protocol):
+    """A source of lines in one file, for work on their bytes."""
+
+    def line_ranges(self) -> IntArray:
+        """int64[n, 2]: start and length in bytes of each line, without its line end."""
+        ...
+
+
 class TokenRows:
     """The documents of a token source.
 
@@ -96,7 +115,7 @@ class TokenRows:
         self.dtype = source.dtype
         local = LocalStore() if store is None else store
         is_local = isinstance(local, LocalStore)
-        run = source.token_run() if is_local and isinstance(source, SupportsTokenRun) else None
+        run = source.token_run() if is_local and isinstance(source, _OneRun) else None
         self._run = None if run is None else replace(run, path=real_path(local, run.path))
         self._map: MappedFile | None = None
 
@@ -290,7 +309,7 @@ def open_rows(
     source = chosen.open(store, root, given)
     if is_token_source(source):
         return TokenRows(source, root, chosen.name, store)
-    if isinstance(source, SupportsLines):
+    if isinstance(source, _Lines):
         return LineRows(source.line_ranges(), store, root, chosen.name)
     if isinstance(source, ShardSource):
         return SampleRows(source, store, root, chosen.name, given, PIECE_UNITS)

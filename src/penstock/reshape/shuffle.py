@@ -96,7 +96,7 @@ def write_in_order(
     def fill(writer: Writer) -> None:
         if order is not None:
             for data, lengths in reordered(rows, order, scratch_folder=scratch_folder(path), memory_bytes=memory_bytes):
-                write_rows(writer, data, lengths, rows.path)
+                write_rows(writer, sources[0], data, lengths, rows.path)
                 counter.add(len(lengths))
 
     return Written.of(path, write_output(output, sources, made_by, fill, len(rows)))

@@ -197,7 +197,7 @@ def _deal(
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-                write_rows(writers[part], some, some_lengths, rows.path)
+                write_rows(writers[part], rows, some, some_lengths)
             counter.add(stop - first)
         mark.set()
         manifests = [writer.commit() for writer in writers]

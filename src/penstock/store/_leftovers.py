@@ -50,7 +50,7 @@ def staged_name(name: str, token: str | None = None) -> str:
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
-    """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
+    """Give a file a second name, in the place of a file of that name."""
     taken = os.path.lexists(name)
     temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
     try:

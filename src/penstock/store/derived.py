@@ -46,7 +46,7 @@ def cache_folder() -> str:
 
 
 class DerivedCache:
-    """Mapped arrays by key; see `penstock.abc.Derived`. Falls back to memory where the folder can't be written."""
+    """Mapped arrays by key; see `penstock._kinds.Derived`. Falls back to memory where the folder can't be written."""
 
     __slots__ = ("_folder",)
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import Format, SupportsTokenParts, Writer
+from penstock._kinds import TokenParts
+from penstock.abc import Format, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
@@ -310,7 +311,7 @@ def _write(
     tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
     reference = material.reference if engine == "gigatoken" else None
     with _create(request, material) as writer:
-        if not isinstance(writer, SupportsTokenParts):
+        if not isinstance(writer, TokenParts):
             raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output)
         assembly = Assembly(
             writer, request.store, material.inputs, spec.token_bytes, request.skip, reference, request.progress

@@ -31,7 +31,7 @@ def test_equal_to_the_writers(golden: Path, tmp_path: Path, name: str) -> None:
     assert side == f"{foreign}.penstock"
     source = FORMAT.open(LocalStore(), str(foreign), OpenOptions())
     with FORMAT.create(LocalStore(), str(ours), {"token_bytes": data[8]}, overwrite=False) as writer:
-        writer.write_documents(source.tokens(0, source.num_tokens), source.doc_starts[1:] - source.doc_starts[:-1])
+        writer.write_run(source.tokens(0, source.num_tokens), source.doc_starts[1:] - source.doc_starts[:-1])
     assert Path(side).read_bytes() == Path(f"{ours}.penstock").read_bytes()
     assert foreign.read_bytes() == data
 
