@@ -106,6 +106,7 @@ NAMES = {
         "FaultyOs",
         "FileServer",
         "FormatSuite",
+        "KeyedSource",
         "LatencyStore",
         "MemorySource",
         "MemoryTokens",

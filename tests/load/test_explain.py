@@ -21,29 +21,14 @@ from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe.flavored import Flavored
-from penstock.testing import MemorySource, MemoryTokens
+from penstock.testing import KeyedSource, MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
 
 
 def keyed(count: int, name: str) -> Any:
     """A source with keys, as a WebDataset has them."""
-    return Keyed(count, name)
-
-
-class Keyed(MemorySource):
-    def __init__(self, count: int, name: str) -> None:
-        super().__init__([{"__key__": f"{name}{number}"} for number in range(count)])
-        self._name = name
-
-    def key_of(self, index: int, /) -> str:
-        return f"{self._name}{range(len(self))[index]}"
-
-    def index_of(self, key: str, /) -> int:
-        number = key.removeprefix(self._name)
-        if not key.startswith(self._name) or not number.isdigit() or int(number) >= len(self):
-            raise ps.errors.NotFound("no such key")
-        return int(number)
+    return KeyedSource([{"__key__": f"{name}{number}"} for number in range(count)])
 
 
 def unchanged(sample: Any) -> Any:

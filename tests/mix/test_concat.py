@@ -16,7 +16,7 @@ from penstock.mix import Blend, Concat
 from penstock.mix.concat import ConcatSource
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
-from penstock.testing.memory import MemorySource, MemoryTokens
+from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws, same
 from penstock.types import Extent, Field, Place, Sample, Schema
 
@@ -214,26 +214,14 @@ def test_formats_in_one(tmp_path: Any) -> None:
     assert ps.open_recipe(joined.recipe()).fingerprint == joined.fingerprint
 
 
-class Keyed(MemorySource):
-    """Samples with `__key__`."""
-
-    def __init__(self, keys: str) -> None:
-        super().__init__([{"__key__": key} for key in keys])
-
-    def key_of(self, index: int, /) -> str:
-        return self[index]["__key__"]
-
-    def index_of(self, key: str, /) -> int:
-        for place in range(len(self)):
-            if self.key_of(place) == key:
-                return place
-        raise NotFound(f"no key {key!r}")
+def keyed(keys: str) -> KeyedSource:
+    return KeyedSource([{"__key__": key} for key in keys])
 
 
 class TestKeys(SourceLaws):
     @pytest.fixture
     def source(self) -> Any:
-        return Concat([Keyed("ab"), Keyed(""), Keyed("cde")])
+        return Concat([keyed("ab"), keyed(""), keyed("cde")])
 
     @pytest.fixture
     def expected(self) -> list[Sample]:
@@ -241,7 +229,7 @@ class TestKeys(SourceLaws):
 
 
 def test_keys_are_known_where_all_sources_know_theirs() -> None:
-    joined = Concat([Keyed("ab"), Keyed("cde")])
+    joined = Concat([keyed("ab"), keyed("cde")])
     assert isinstance(joined, SupportsKeys)
     assert joined.key_run is not None
     assert joined.key_of(-1) == "e"
@@ -251,8 +239,8 @@ def test_keys_are_known_where_all_sources_know_theirs() -> None:
     with pytest.raises(NotFound, match="'x'"):
         joined.index_of("x")
     # As in a source that has a key twice, it stands for the first of the two.
-    assert Concat([Keyed("ab"), Keyed("ba")]).index_of("a") == 0  # pyright: ignore[reportOptionalCall]
-    assert not isinstance(Concat([Keyed("ab"), MemorySource(A)]), SupportsKeys)
+    assert Concat([keyed("ab"), keyed("ba")]).index_of("a") == 0  # pyright: ignore[reportOptionalCall]
+    assert not isinstance(Concat([keyed("ab"), MemorySource(A)]), SupportsKeys)
 
 
 def test_different_tokenizers_are_taken_only_when_asked() -> None:

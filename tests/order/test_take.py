@@ -11,7 +11,7 @@ from penstock._kinds import is_token_source
 from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.order import Take
-from penstock.testing.memory import MemorySource, MemoryTokens
+from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws
 from penstock.types import Extent, IntArray, Place, Sample
 
@@ -29,32 +29,19 @@ class TestTake(SourceLaws):
         return SAMPLES[2:7]
 
 
-class Keyed(MemorySource):
-    """Sample n has the key `kn`."""
-
-    def key_of(self, index: int, /) -> str:
-        return f"k{self[index]['n']}"
-
-    def index_of(self, key: str, /) -> int:
-        for index in range(len(self)):
-            if self.key_of(index) == key:
-                return index
-        raise NotFound(f"no key {key!r}")
-
-
 class TestTakeOfKeys(TestTake):
     @pytest.fixture
     def source(self) -> Any:
-        return Take(Keyed(SAMPLES), 2, 7)
+        return Take(KeyedSource(SAMPLES, "n"), 2, 7)
 
 
 def test_keys_are_those_of_the_part() -> None:
-    part = Take(Keyed(SAMPLES), 2, 7)
+    part = Take(KeyedSource(SAMPLES, "n"), 2, 7)
     assert isinstance(part, SupportsKeys)
     assert part.key_run is not None
-    assert (part.key_of(-1), part.index_of("k3"), part.key_run(1, 3)) == ("k6", 1, ["k3", "k4"])
-    with pytest.raises(NotFound, match=r"'k7'.*sample 7 of the source.*inside \[2, 7\)"):
-        part.index_of("k7")
+    assert (part.key_of(-1), part.index_of("3"), part.key_run(1, 3)) == ("6", 1, ["3", "4"])
+    with pytest.raises(NotFound, match=r"'7'.*sample 7 of the source.*inside \[2, 7\)"):
+        part.index_of("7")
     assert not isinstance(Take(MemorySource(SAMPLES), 0, 1), SupportsKeys)
 
 
