@@ -26,6 +26,7 @@ crash: $(VENV)/.ready-test
 
 fuzz: $(VENV)/.ready-test
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py
+	FUZZ_EXAMPLES=600 $(BIN)/python -m pytest -n 2 tests/store/test_outputs_keep.py
 
 bench: $(VENV)/.ready-test
 	$(BIN)/python bench/run.py

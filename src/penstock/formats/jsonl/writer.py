@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +15,11 @@ from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
-from penstock.formats.jsonl.build import index_path_for, require_own_index
+from penstock.formats._writers import leave, require_open
+from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
+from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
@@ -61,6 +62,7 @@ class JsonlWriter:
         self._path = path
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
+        self._flavor = flavor
         self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
         self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
@@ -73,7 +75,9 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
-            require_own_index(store, self._index_path, flavor, has_data=False)
+            self._require_own_index()
+            # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
+            self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
@@ -92,7 +96,7 @@ class JsonlWriter:
         Raises:
             ConfigError: a value that JSON can't hold, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if self._for_energon:
             sample = _object_of(sample, self._path)
         try:
@@ -120,7 +124,7 @@ class JsonlWriter:
         Raises:
             ConfigError: lines and lengths differ, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if self._for_energon:
             raise ConfigError("lines as they are may be no samples of Energon", path=self._path, hint="Write samples")
         self._flush()
@@ -133,15 +137,19 @@ class JsonlWriter:
 
     def commit(self) -> Manifest:
         """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""
-        self._require_open()
+        require_open(self._open, self._path)
         try:
             self._flush()
             self._open = False
             self._index.write(self._encoder.finish())
             manifest = self._manifest()
+            self._staged.sync()
+            self._require_own_index()  # another may have come meanwhile
             side, beside = side_path(self._path), [self._index]
             commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
-            self._remove_other_index()
+            if self._other_index is not None:
+                with contextlib.suppress(NotFound):
+                    self._store.delete(self._other_index)
         except BaseException:
             self.abort()
             raise
@@ -159,13 +167,7 @@ class JsonlWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     def _flush(self) -> None:
         lengths = np.fromiter(map(len, self._lines), np.int64, len(self._lines))
@@ -198,6 +200,9 @@ class JsonlWriter:
             tool=f"penstock {penstock.__version__}",
         )
 
+    def _require_own_index(self) -> None:
+        require_own_index(self._store, self._path, self._index_path, self._flavor, has_data=False)
+
     def _is_left(self) -> bool:
         """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""
         manifest = load_manifest(self._store, side_path(self._path), to_write=True)
@@ -211,22 +216,6 @@ class JsonlWriter:
             stop_bytes = int(lines[-1].sum()) + 1 if len(lines) else 0
             return (len(lines), stop_bytes) == (manifest.num_samples, manifest.size_bytes)
         return False
-
-    def _remove_other_index(self) -> None:
-        """The index of the other flavor, of a file that was replaced: beside the new one it would be wrong."""
-        if not self._replaces:
-            return
-        with contextlib.suppress(NotFound, ConfigError):
-            other = index_path_for(self._path) if self._for_energon else energon_index_path(self._path)
-            # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
-            if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
-                flavor = "modalities" if self._for_energon else "energon"
-                require_own_index(self._store, other, flavor, has_data=False)
-                self._store.delete(other)
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
 
 
 def _object_of(sample: Sample, path: str) -> Sample:

@@ -15,13 +15,14 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
-from penstock.errors import Corrupt, TooLarge
+from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats._problems import Problem
 from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
-from penstock.formats.tokens.flat_tokens.problems import REBUILD, Problem
+from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, ArrayMeta
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
@@ -50,6 +51,7 @@ AnyArray: TypeAlias = ChunkArray | ForeignArray
 _STARTS_VERSION = "flat-tokens-starts-1"
 _DERIVED_ITEMS = 1 << 22
 _SAMPLED_FILES = 10
+_MOST_MISSING = 1 << 14
 _HASH_BYTES = 1 << 24
 _DTYPE = np.dtype(np.uint32)
 _ONE = np.uint32(1)
@@ -281,8 +283,14 @@ class FlatTokensSource:
     def _hash_starts(self, starts: ChunkArray) -> str:
         """Digest of the stored entries: what is derived from them must not rest on a sample."""
         hasher = xxhash.xxh3_128(self._group.index)
+        num_missing = 0
         for number in range(starts.meta.num_files):
-            if self._store.exists(starts.files.path(number)):
+            if not self._store.exists(starts.files.path(number)):
+                num_missing += 1
+                if num_missing > _MOST_MISSING:
+                    what, path = "chunks of the sequence starts are not there", starts.files.path(number)
+                    raise Truncated(what, path=path, found=f"{num_missing} are missing", hint="Fetch the group again")
+            else:
                 size_bytes = starts.files.size(number)
                 hasher.update(f"\n{number} {size_bytes}\n".encode())
                 for begin in range(0, size_bytes, _HASH_BYTES):
@@ -330,23 +338,23 @@ def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem |
     path = f"{group.path}/{STARTS}"
     if int(starts[0]) != 0:
         what = "`seq_starts` does not begin with 0"
-        return Problem(f"{STARTS}.first_zero", Corrupt, path, what, REBUILD, None, str(int(starts[0])), "0")
+        return fault(f"{STARTS}.first_zero", Corrupt, path, what, REBUILD, None, str(int(starts[0])), "0")
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
         entry = int(falls[0]) + 1
         found = f"entry {entry} is {int(starts[entry])}, after {int(starts[entry - 1])}"
         what = "`seq_starts` falls"
-        return Problem(
+        return fault(
             f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, "none smaller than the one before"
         )
     if int(starts[-1]) != num_tokens:
         what = "`seq_starts` does not end at the number of tokens"
         code = f"{STARTS}.last_equals_token_count"
-        return Problem(code, Corrupt, path, what, REBUILD, None, str(int(starts[-1])), str(num_tokens))
+        return fault(code, Corrupt, path, what, REBUILD, None, str(int(starts[-1])), str(num_tokens))
     return None
 
 
 def _no_range(group: Group, found: str, num_tokens: int) -> Problem:
     what = "entries of `seq_starts` that are no range of tokens"
     path = f"{group.path}/{STARTS}"
-    return Problem(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")
+    return fault(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")
