@@ -262,6 +262,17 @@ def test_every_exception_is_used_and_has_a_reason() -> None:
     assert MAY_IMPORT_BY_NAME.keys() == {name for name in modules() if None in _by_call(name)}
 
 
+def test_what_may_be_asked_for_is_a_seam() -> None:
+    """Public Protocols that a plug-in may add stand in one module; what others ask of each other has other names."""
+    found = {
+        name
+        for name in modules()
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Supports")
+    }
+    assert found == {"penstock.abc.powers"}
+
+
 def test_formats_do_not_know_each_other() -> None:
     """A format imports its family's helpers, and what stands beside the registry; never another format."""
     places = {target.partition(":")[0]: name for name, target in BUILT_IN.items()}

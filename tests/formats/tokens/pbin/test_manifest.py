@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.abc import SupportsManifest
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin import FORMAT
 from penstock.store.local import LocalStore
@@ -71,7 +70,6 @@ def test_damaged_data_get_none(golden: Path, put: Put, tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
         make(path)
     assert [one.name for one in tmp_path.iterdir()] == ["a.pbin"]
-    assert isinstance(FORMAT, SupportsManifest)
 
 
 def test_no_tokens(packed: Build, put: Put) -> None:
