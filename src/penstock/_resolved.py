@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,11 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
 def prefetch_of(node: Any) -> Prefetch | None:
     """What to tell about what is going to be read of a source or stream; None where it has no use for it."""
     return getattr(node, "prefetch", None)
+
+
+def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
+    """Whether a stream resolves positions; one that takes no hints may be without `prefetch`."""
+    return callable(getattr(stream, "get_resolved_samples", None))
 
 
 def prefetch_parts(children: Sequence[Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
@@ -61,7 +66,7 @@ class Ahead:
 
     def __init__(self, stream: Stream[Any]) -> None:
         self.stream = stream
-        self._resolving = isinstance(stream, SupportsPrefetch)
+        self._resolving = resolves(stream)
         self.prefetch = prefetch_of(stream) if self._resolving else None
 
     def resolve(self, positions: IntArray) -> IntArray:

@@ -109,7 +109,7 @@ class SupportsPrefetch(Protocol):
 
     @property
     def prefetch(self) -> Callable[..., None] | None:
-        """`prefetch(batches, *, whole=False)`: a hint at what is read next; None where there is no use for it.
+        """`prefetch(batches, *, whole=False)`: a hint at what is read next; None, or not there, where it has no use.
 
         Args:
             batches: int64[n, k]: what `resolve` gave, or indices of a source, in batches that are read one by one.

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._resolved import prefetch_of
+from penstock._resolved import prefetch_of, resolves
 from penstock._stages import Collecting
-from penstock.abc import SupportsPrefetch
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
 from penstock.load.substitute import Substitutions
@@ -79,7 +78,7 @@ def read_batches(
     seconds = {} if seconds is None else seconds
     batch_of = _reader(task, wait, seconds)
     prefetch = prefetch_of(task.data)
-    resolve = task.data.resolve if isinstance(task.data, SupportsPrefetch) else None
+    resolve = task.data.resolve if resolves(task.data) else None
     whole_lanes = getattr(task.data, "lanes", 1) % task.stride == 0
     within = np.arange(task.batch_size, dtype=np.int64)
     ahead = _FIRST_AHEAD
@@ -132,7 +131,7 @@ def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable
             return _with(read(positions % num_samples), "valid", positions < num_samples)
 
         return of_source
-    read_resolved = _retrying(task.data.get_resolved, wait) if isinstance(task.data, SupportsPrefetch) else read
+    read_resolved = _retrying(task.data.get_resolved, wait) if resolves(task.data) else read
     if task.on_error == "raise":
         return lambda _positions, tickets, _num_read: read_resolved(tickets)
     substitutions = Substitutions(task.data, task.substitute_limit)

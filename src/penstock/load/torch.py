@@ -19,6 +19,7 @@ import numpy as np
 from penstock._index import as_index, as_indices
 from penstock._kinds import LaneStream, is_stream
 from penstock._optional import require
+from penstock._resolved import resolves
 from penstock._secrets import logger
 from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.errors import ConfigError
@@ -86,7 +87,7 @@ class TorchDataset:
         if length is not None and not 0 <= length <= available:
             raise ConfigError("there are not so many samples", found=f"length={length}", expected=f"0 to {available}")
         self._data = data
-        self._resolving = data if isinstance(data, SupportsPrefetch) else None
+        self._resolving = data if resolves(data) else None
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
         # A place, and the tickets of it and those behind it: orders are computed for many at once.
