@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from penstock._places import keys_of, token_extents
 from penstock._resolved import prefetch_of, samples_of
-from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, SupportsPlaces, TokenSource
+from penstock.abc import Source, SupportsDocumentFlags, SupportsFiles, SupportsKeys, SupportsPlaces, TokenSource
 from penstock.errors import NotFound
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
 from penstock.testing.equality import row_matches, same, same_samples
@@ -161,6 +161,9 @@ class SourceLaws:
             with pytest.raises(NotFound):
                 source.index_of("no such key \0")
             assert keys_of(source, 1, count) == [source.key_of(index) for index in range(1, count)]
+        if isinstance(source, SupportsFiles):
+            with pytest.raises(NotFound):
+                source.get("no such file")
         asked = np.array([2, 0, 2])
         assert same_samples(samples_of(source, asked), [expected[2], expected[0], expected[2]])
         if hasattr(source, "kept_before"):
