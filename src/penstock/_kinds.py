@@ -61,7 +61,7 @@ class Seedable(Protocol):
 
 
 @runtime_checkable
-class Foreseen(Protocol):
+class HasHorizon(Protocol):
     """A stream that knows what its first positions depend on: a run may resume where only a later part differs."""
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:

@@ -48,7 +48,7 @@ class Chosen:
 
 
 @runtime_checkable
-class _LeavesOut(Protocol):
+class _Excluding(Protocol):
     """A source that leaves out samples of its split, whose places subsets count all the same."""
 
     @property
@@ -77,7 +77,7 @@ def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | T
     known: Chosen | None = getattr(source, "chosen", None)
     chosen = _narrowed(Chosen(source) if known is None else known, bounds)
     whole = chosen.source
-    if isinstance(whole, _LeavesOut):
+    if isinstance(whole, _Excluding):
         start, stop = map(whole.kept_before, chosen.range_in(whole.split_size))
     else:
         start, stop = chosen.range_in(len(whole))

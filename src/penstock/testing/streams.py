@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._kinds import Foreseen, Seedable, is_stream
+from penstock._kinds import HasHorizon, Seedable, is_stream
 from penstock.abc import Source, Stream, SupportsPrefetch, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
@@ -157,7 +157,7 @@ class StreamLaws:
 
     def test_horizon(self) -> None:
         stream = self.make()
-        if isinstance(stream, Foreseen):
+        if isinstance(stream, HasHorizon):
             for stop in (1, 2, 1000, 10**6):
                 params, children = stream.horizon(stop)
                 assert json.loads(json.dumps(params, allow_nan=False)) == params
