@@ -31,7 +31,7 @@ class SupportsMmap(Protocol):
 class SupportsKeys(Protocol):
     """Samples have keys.
 
-    Gain: joins, and keys in `explain` and `find`.
+    Gain: joins, and keys in `explain`.
     """
 
     def index_of(self, key: str, /) -> int:
@@ -51,7 +51,11 @@ class SupportsPlaces(Protocol):
     """
 
     def place_of(self, index: int, /) -> Place:
-        """Key, documents and file ranges of sample `index`, as far as they are known; reads indexes only."""
+        """Key, documents and file ranges of sample `index`, as far as they are known; reads indexes only.
+
+        Raises:
+            FormatError: the sample is damaged; whoever asks goes on without its place.
+        """
         ...
 
 
