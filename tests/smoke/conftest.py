@@ -19,4 +19,3 @@ def pytest_runtest_call() -> Any:
         return (yield)
     except MissingExtra as error:
         pytest.skip(str(error))
-

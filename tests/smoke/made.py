@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,12 @@ def _shards(path: Path, format: str, **options: Any) -> Made:
 
 
 def _raw(path: Path) -> Made:
-    np.array(sum(DOCUMENTS, []), "<u2").tofile(path)
+    np.array([*chain(*DOCUMENTS)], "<u2").tofile(path)
     return Made(path, _documents(), {"layout": "uint16", "eos_id": 0})
 
 
 def _datatrove(path: Path) -> Made:
-    np.array(sum(DOCUMENTS, []), "<u2").tofile(path)
+    np.array([*chain(*DOCUMENTS)], "<u2").tofile(path)
     np.cumsum([len(one) for one in DOCUMENTS]).astype("<u8").tofile(f"{path}.index")
     return Made(path, _documents(), {"layout": "uint16"})
 

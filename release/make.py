@@ -33,7 +33,7 @@ import changelog
 ROOT = Path(__file__).resolve().parent.parent
 VERSION_FILE = "src/penstock/__init__.py"
 _STATED = re.compile(r'^__version__ = "(.*)"$', re.M)
-_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")  # as PEP 440 writes it
+VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")  # as PEP 440 writes it
 _DEMO_EXTRA = "tokenize"
 _WHERE = (
     "import sys, penstock, importlib.metadata\n"
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="leave version, CHANGELOG.md and changes/ as released")
     given = parser.parse_args(arguments)
     version = given.version or stated_version(ROOT)
-    if not _VERSION.fullmatch(version):
+    if not VERSION.fullmatch(version):
         parser.error(f"{version!r} is no version, such as 0.2.0 or 0.2.0.dev0")
     if given.write and _run("git", "status", "--porcelain", folder=ROOT, quiet=True):
         parser.error("the tree has changes that are not committed: a release is made of what is")
