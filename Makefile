@@ -38,7 +38,7 @@ bench: $(VENV)/.ready-test
 
 # A trial that leaves the tree as it is; with WRITE=1 the version and CHANGELOG.md are written too.
 release:
-	$(call timed, $(PYTHON) release/make.py $(if $(VERSION),--version $(VERSION)) $(if $(WRITE),--write))
+	$(call timed, $(PYTHON) release/make.py $(if $(VERSION),--version $(VERSION)) $(if $(EXTRA),--extra $(EXTRA)) $(if $(WRITE),--write))
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)

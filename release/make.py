@@ -34,7 +34,6 @@ ROOT = Path(__file__).resolve().parent.parent
 VERSION_FILE = "src/penstock/__init__.py"
 _STATED = re.compile(r'^__version__ = "(.*)"$', re.M)
 VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")  # as PEP 440 writes it
-_DEMO_EXTRA = "tokenize"
 _WHERE = (
     "import sys, penstock, importlib.metadata\n"
     "print(penstock.__file__, penstock.__version__, importlib.metadata.version('penstock'))"
@@ -45,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build, try, and hand over; the first thing that fails ends it with a status other than 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", help="of the release; by default what the package says")
+    parser.add_argument(
+        "--extra", default="tokenize", help="extra to install for demo and smoke; the demo's own by default"
+    )
     parser.add_argument("--write", action="store_true", help="leave version, CHANGELOG.md and changes/ as released")
     given = parser.parse_args(arguments)
     version = given.version or stated_version(ROOT)
@@ -52,13 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{version!r} is no version, such as 0.2.0 or 0.2.0.dev0")
     if given.write and _run("git", "status", "--porcelain", folder=ROOT, quiet=True):
         parser.error("the tree has changes that are not committed: a release is made of what is")
+    release(version, given.extra)
+    if given.write:
+        prepare(ROOT, version, datetime.date.today().isoformat())
+        print(f"release: written; look at `git diff`, commit, and tag it v{version}")
+    return 0
+
+
+def release(version: str, extra: str) -> None:
+    """Build and try; archives that passed come to `dist/`. The tree stays as it is."""
     with tempfile.TemporaryDirectory(prefix="penstock-release-") as name:
         folder = Path(name)
         copy = folder / "penstock"
         with step("a clean copy, CHANGELOG.md"):
-            tracked = copy_tracked(ROOT, copy)
+            names = copy_tracked(ROOT, copy)
             prepare(copy, version, datetime.date.today().isoformat())
-            tracked = [one for one in tracked if (copy / one).exists()]
+            tracked = [name for name in names if (copy / name).exists()]
         with step("sdist and wheel"):
             sdist, wheel = build(copy, folder, version)
         findings = [
@@ -67,15 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if findings:
             raise SystemExit("\n".join(findings))
-        try_out(sdist, wheel, version, folder)
+        try_out(sdist, wheel, version, folder, extra)
         (ROOT / "dist").mkdir(exist_ok=True)
         for archive in (sdist, wheel):
             shutil.copyfile(archive, ROOT / "dist" / archive.name)
             print(f"release: dist/{archive.name}, {archive.stat().st_size / 1e6:.2f} MB")
-    if given.write:
-        prepare(ROOT, version, datetime.date.today().isoformat())
-        print(f"release: written; look at `git diff`, commit, and tag it v{version}")
-    return 0
 
 
 def stated_version(root: Path) -> str:
@@ -114,7 +121,7 @@ def build(copy: Path, folder: Path, version: str) -> tuple[Path, Path]:
     return folder / "out" / f"penstock-{version}.tar.gz", folder / "out" / f"penstock-{version}-py3-none-any.whl"
 
 
-def try_out(sdist: Path, wheel: Path, version: str, folder: Path) -> None:
+def try_out(sdist: Path, wheel: Path, version: str, folder: Path, extra: str) -> None:
     """The wheel in an empty environment, from a folder that holds nothing of the checkout."""
     away = folder / "away"
     away.mkdir()
@@ -126,7 +133,7 @@ def try_out(sdist: Path, wheel: Path, version: str, folder: Path) -> None:
             raise SystemExit(f"imported from {where} as {versions}, expected {version} of {folder / 'empty'}")
         _run(str(Path(python).parent / "penstock"), "--version", folder=away, quiet=True)
     with step("demo"):
-        _pip(python, f"{wheel}[{_DEMO_EXTRA}]")
+        _pip(python, f"{wheel}[{extra}]")
         _run(str(Path(python).parent / "penstock"), "demo", "demo", folder=away)
     with step("smoke"):
         _pip(python, "pytest", "hypothesis")
