@@ -225,7 +225,7 @@ def test_every_module_has_a_layer() -> None:
 def test_imports_go_down(name: str) -> None:
     here = top(name)
     if here == "":
-        return  # the façade hands out names of every layer, and nothing imports it but for its version
+        return  # the façade delivers names of every layer, and nothing imports it but for its version
     for other in ours(name):
         there = top(other)
         if there in ("", here):

@@ -1,4 +1,4 @@
-"""The package of seams: all that its modules make is handed out, has its laws written down, and can be asked for."""
+"""The package of seams: all that its modules make is delivered, has its laws written down, and can be asked for."""
 
 from __future__ import annotations
 

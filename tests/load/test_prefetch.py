@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.load.collate import collate_columns
-from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES
+from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES
 from penstock.load.prefetch import ReadAhead
 from penstock.load.read import ReadTask, read_batches
 from penstock.load.workers import ThreadWorkers

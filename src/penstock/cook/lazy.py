@@ -106,7 +106,7 @@ class Prefetch:
 
 
 class _Fetch:
-    """One fetch: the bytes are handed out once, and dropped with the handle at the latest."""
+    """One fetch: the bytes are delivered once, and dropped with the handle at the latest."""
 
     __slots__ = ("_bytes", "_future", "_lock", "_owner", "_wanted")
 

@@ -204,7 +204,7 @@ def _stopped_in(group: int) -> Iterator[int]:
 
 @dataclass(slots=True)
 class _Run:
-    """One map: what was handed out, and what came back."""
+    """One map: what was dispatched, and what came back."""
 
     workers: list[_Worker]
     tasks: Iterator[Any]
@@ -215,7 +215,7 @@ class _Run:
     failed: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
 
     def start(self, fn: Callable[[Any], Any]) -> None:
-        """Tell the workers what to do, and hand out the first tasks."""
+        """Tell the workers what to do, and dispatch the first tasks."""
         for worker in self.workers:
             worker.send(("function", fn))
         self._feed()

@@ -26,7 +26,7 @@ class Problem:
     kind: type[PenstockError]
     path: str
     what: str
-    fix: str
+    fix: str | None
     offset_bytes: int | None = None
     found: str | None = None
     expected: str | None = None

@@ -16,7 +16,7 @@ from penstock.load.lanes import LaneTask
 from penstock.load.prefetch import Pipeline, PipelineFactory
 from penstock.load.read import ReadTask
 
-HandOut: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
+Deliver: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
 """Batch, stage → seconds spent on it, and when it was asked for → what the caller gets."""
 
 
@@ -30,7 +30,7 @@ class Cursor:
         ended: an iterator has come to the end of the pass.
         closed: nothing is read any more.
         places: where the rank's lanes are at batch `number`; None for what has positions.
-        step_places: where they were when the last whole step had been handed out.
+        step_places: where they were when the last whole step had been delivered.
         running: what reads ahead now.
     """
 
@@ -77,9 +77,9 @@ class Cursor:
 class Batches(Iterator[Any]):
     """An iterator over a loader's batches; it follows the loader wherever that goes."""
 
-    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, hand_out: HandOut) -> None:
+    def __init__(self, cursor: Cursor, pipeline: PipelineFactory, deliver: Deliver) -> None:
         self._cursor = cursor
-        self._hand_out = hand_out
+        self._deliver = deliver
         self._factory = pipeline
         self._running: Pipeline | None = None
         # What the running pipeline gives next, and to which process.
@@ -108,7 +108,7 @@ class Batches(Iterator[Any]):
             self._number = -1
             batch, seconds, places = next(running)
             cursor.advance(places)
-            made = self._hand_out(batch, seconds, asked_at)
+            made = self._deliver(batch, seconds, asked_at)
         except BaseException:
             # The loader stays where it is, so that the same batch can be asked for again.
             cursor.number, cursor.places, cursor.step_places = before

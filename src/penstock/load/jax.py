@@ -81,12 +81,12 @@ class JaxLoader:
 
     @property
     def step(self) -> int:
-        """Steps handed out whole; the number of the next step."""
+        """Steps delivered whole; the number of the next step."""
         return self._loader.step
 
     @property
     def consumed(self) -> int:
-        """Global samples of the steps handed out whole."""
+        """Global samples of the steps delivered whole."""
         return self._loader.consumed
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from penstock.load.collate import Collate
 from penstock.load.workers import Handed, Wait, WorkersFactory
 
 Places: TypeAlias = Mapping[int, tuple[int, int]]
-"""Lane → (window, offset): the window that its next output is looked for in, and the outputs of it handed out."""
+"""Lane → (window, offset): the window that its next output is looked for in, and the outputs of it delivered."""
 
 _START = (0, 0)
 
@@ -40,7 +40,7 @@ class LaneTask:
         batch_size: samples of a batch of this rank.
         micro_batches: batches of this rank in a step.
         places: of the rank's lanes at the first batch that is read.
-        collate: makes what is handed out from a batch of columns; runs in the calling thread.
+        collate: makes what is delivered from a batch of columns; runs in the calling thread.
         num_batches: None: there is no end.
     """
 
@@ -149,7 +149,7 @@ def walk(
     """The outputs of a lane from (window, offset) on, each with the place after it; without end.
 
     Raises:
-        ResumeMismatch: the window gives fewer outputs than were handed out before.
+        ResumeMismatch: the window gives fewer outputs than were delivered before.
         PenstockError: too many windows in a row give nothing.
     """
     empty = 0

@@ -66,7 +66,7 @@ class Loader:
         timeout_seconds: a batch that takes longer is an error: nothing waits without end for a hanging worker.
         tail: for a source: `"pad"` fills the last batch with repeats from the start whose `valid` is False,
             `"drop"` leaves it out. Each batch then has `valid`, bool[k].
-        collate: makes what is handed out from a batch of columns; runs in the workers.
+        collate: makes what is delivered from a batch of columns; runs in the workers.
         finish: applied to each batch in the calling thread: for what can't be moved between processes.
         on_error: `"substitute"` replaces a sample that can't be read (a `FormatError`) by another of its child and adds
             `substituted`, bool[k], to each batch. Input and output errors are tried again, then raised, in any case.
@@ -159,12 +159,12 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Steps handed out whole; the number of the next step."""
+        """Steps delivered whole; the number of the next step."""
         return self._first_step + self._cursor.number // self._options.micro_batches
 
     @property
     def consumed(self) -> int:
-        """Global samples of the steps handed out whole: what is read ahead doesn't count."""
+        """Global samples of the steps delivered whole: what is read ahead doesn't count."""
         return self._first_consumed + self._cursor.number // self._options.micro_batches * self.global_batch
 
     @property
@@ -190,7 +190,7 @@ class Loader:
             self._begin(runs.begin(0, self.global_batch, self.world), 0)
         if self._cursor.closed:
             raise closed()
-        batches = Batches(self._cursor, self._pipeline, self._hand_out)
+        batches = Batches(self._cursor, self._pipeline, self._deliver)
         self._iterators.add(batches)
         return batches
 
@@ -303,7 +303,7 @@ class Loader:
         self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step, places)
         return account
 
-    def _hand_out(self, batch: Any, seconds: Mapping[str, float], asked_at: float) -> Any:
+    def _deliver(self, batch: Any, seconds: Mapping[str, float], asked_at: float) -> Any:
         """Count a batch, and make the last of it."""
         self._meter.handed(batch, seconds, self.micro_batch, asked_at)
         whole_step = self._cursor.number % self._options.micro_batches == 0

@@ -20,7 +20,7 @@ class SourceMetrics:
     """How far one source was read, over all ranks.
 
     Attributes:
-        samples: of it handed out so far.
+        samples: of it delivered so far.
         epochs: the same in passes over it.
         tokens: in those samples, where each has as many; None where that is not known.
     """
@@ -35,7 +35,7 @@ class Metrics:
     """A loader's figures since it was made; seconds and bytes of this rank.
 
     Attributes:
-        step: steps handed out whole.
+        step: steps delivered whole.
         consumed: global samples of these.
         batches: iterations.
         samples: of this rank.

@@ -24,7 +24,7 @@ class Options:
         world: number of data-parallel ranks.
         micro_batch: samples of an iteration of this rank.
         tail: what happens to the last, short batch of a pass.
-        collate: makes what is handed out from columns.
+        collate: makes what is delivered from columns.
         on_error: what happens to a sample that can't be read.
         substitute_limit: share of a child's positions that may be replaced.
     """

@@ -1,4 +1,4 @@
-"""Batches read ahead by workers, handed out in order."""
+"""Batches read ahead by workers, delivered in order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Shares:
 class ReadAhead:
     """Takes whole batches from the workers in turn, so order needs no sorting.
 
-    Memory is what the workers may be ahead, besides the batch handed out.
+    Memory is what the workers may be ahead, besides the batch delivered.
 
     Args:
         task: what to read.

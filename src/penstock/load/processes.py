@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock._ending import close_at_end
 from penstock.errors import ConfigError, PenstockError
-from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
+from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
 from penstock.load.messages import NO_SIGNAL, Inbox, send
 from penstock.load.workers import Producer, too_slow
 
@@ -31,7 +31,7 @@ _CLOSE_WAIT_S = 1.0
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
 # What a worker is told of its results: that so many more were taken, and their bytes.
-_TAKEN = struct.Struct("=IQ")
+_CONSUMED = struct.Struct("=IQ")
 
 _WHY = {
     "signal SIGKILL": "Mostly the kernel was out of memory: use fewer workers or less prefetch",
@@ -173,7 +173,7 @@ class _Line:
                 self._told = True
                 # A worker that has ended has sent what it had: that is found when it is taken.
                 with contextlib.suppress(OSError):
-                    self._channel.sendall(_TAKEN.pack(self._taken, self._taken_bytes), NO_SIGNAL)
+                    self._channel.sendall(_CONSUMED.pack(self._taken, self._taken_bytes), NO_SIGNAL)
                 self._taken = self._taken_bytes = 0
         return kind, value
 
@@ -245,20 +245,20 @@ def _pickled(producer: Producer) -> bytes:
 def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: int) -> None:
     # Ctrl-C reaches the whole group: the parent decides, and the closed pipe ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel, lead = _socket_of(pipe), Lead(prefetch)
-    threading.Thread(target=_listen, args=(channel, lead), daemon=True).start()
+    channel, credits = _socket_of(pipe), CreditWindow(prefetch)
+    threading.Thread(target=_listen, args=(channel, credits), daemon=True).start()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
         made = producer(worker, lambda seconds: time.sleep(seconds))
         send(channel, _READY, None)
-        while lead.wait():
+        while credits.wait():
             try:
                 result = next(made)
             except StopIteration:
                 send(channel, _END, None)
                 return
-            lead.made(send(channel, _RESULT, result))
+            credits.produced(send(channel, _RESULT, result))
     except (BrokenPipeError, ConnectionError):
         os._exit(0)
     except BaseException as error:
@@ -275,11 +275,11 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _listen(channel: socket.socket, lead: Lead) -> None:
+def _listen(channel: socket.socket, credits: CreditWindow) -> None:
     """Hear what was taken; end the process with its parent, whatever it is doing."""
     try:
-        while told := channel.recv(_TAKEN.size, socket.MSG_WAITALL):
-            lead.took(*_TAKEN.unpack(told))
+        while told := channel.recv(_CONSUMED.size, socket.MSG_WAITALL):
+            credits.consumed(*_CONSUMED.unpack(told))
     except (OSError, struct.error):
         pass
     os._exit(0)

@@ -40,7 +40,7 @@ class ReadTask:
         batch_size: samples of a batch of this rank.
         num_batches: where the pass ends; None for an endless stream.
         num_samples: length of the source in a pass, where positions from there on are repeats; None for a stream.
-        collate: makes what is handed out from a batch of columns.
+        collate: makes what is delivered from a batch of columns.
         on_error: what happens to a sample that can't be read.
         substitute_limit: see `Substitutions`.
     """

@@ -38,7 +38,7 @@ class State:
         order: see `Description`.
         recipe: see `Description`.
         children: see `Description`.
-        consumed: global samples handed out.
+        consumed: global samples delivered.
         step: steps finished.
         history: the run's stretches.
         accepted: differences taken before: (consumed, what, old, new).
@@ -163,7 +163,7 @@ def account(
 
     Args:
         difference: what was accepted.
-        consumed: global samples handed out.
+        consumed: global samples delivered.
         reads: place in the tree → the child's own positions that the stream at hand has before that.
         before: the same for the stream that the state is of, where it is known.
     """

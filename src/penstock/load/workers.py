@@ -1,7 +1,7 @@
 """Workers that make results ahead: threads by default, processes for work that holds Python's lock.
 
 A `Producer` gives the results of worker w as a generator. Both kinds keep each worker at most `prefetch` results
-ahead of its consumer, and further where they are small: see `Lead`.
+ahead of its consumer, and further where they are small: see `CreditWindow`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock._ending import Worker, has_ended
 from penstock.errors import PenstockError
-from penstock.load.lead import Lead
+from penstock.load.credits import CreditWindow
 from penstock.load.sizes import size_bytes
 
 _CLOSE_WAIT_S = 1.0
@@ -101,16 +101,16 @@ class ThreadWorkers:
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
         self._timeout_seconds = timeout_seconds
-        self._leads = [Lead(prefetch) for _ in range(workers)]
+        self._credits = [CreditWindow(prefetch) for _ in range(workers)]
         self._results: list[_Results] = [SimpleQueue() for _ in range(workers)]
         self._threads: list[threading.Thread] = []
-        for worker, lead in enumerate(self._leads):
-            made = producer(worker, lead.sleep)
+        for worker, credits in enumerate(self._credits):
+            made = producer(worker, credits.sleep)
             thread = Worker(
-                functools.partial(_work, made, lead, self._results[worker]),
+                functools.partial(_work, made, credits, self._results[worker]),
                 f"penstock-load-{worker}",
-                stop=lead.stop,
-                doing=functools.partial(_doing, producer, worker, lead),
+                stop=credits.stop,
+                doing=functools.partial(_doing, producer, worker, credits),
             )
             self._threads.append(thread)
             thread.start()
@@ -123,7 +123,7 @@ class ThreadWorkers:
             raise too_slow(f"thread {worker}", self._timeout_seconds) from None
         if error is not None:
             raise error
-        self._leads[worker].took(1, result_bytes)
+        self._credits[worker].consumed(1, result_bytes)
         return result
 
     def ready(self) -> int:
@@ -132,8 +132,8 @@ class ThreadWorkers:
 
     def close(self) -> None:
         """Stop the workers and wait for them, at most a second: one inside a slow read ends when that returns."""
-        for lead in self._leads:
-            lead.stop()
+        for credits in self._credits:
+            credits.stop()
         for results in self._results:  # another thread may wait for one
             results.put((None, PenstockError("the loader's threads are stopped"), 0))
         deadline = time.monotonic() + _CLOSE_WAIT_S
@@ -153,15 +153,15 @@ def too_slow(who: str, timeout_seconds: float | None) -> PenstockError:
     )
 
 
-def _doing(producer: Producer, worker: int, lead: Lead) -> str:
-    return producer.place(worker, lead.num_made)
+def _doing(producer: Producer, worker: int, credits: CreditWindow) -> str:
+    return producer.place(worker, credits.num_produced)
 
 
-def _work(made: Iterator[Any], lead: Lead, results: _Results) -> None:
-    while lead.wait():
+def _work(made: Iterator[Any], credits: CreditWindow, results: _Results) -> None:
+    while credits.wait():
         try:
             result = next(made)
-            result_bytes = lead.made(size_bytes(result))
+            result_bytes = credits.produced(size_bytes(result))
         except StopIteration:
             return
         except BaseException as error:

@@ -94,7 +94,7 @@ class JoinedSource:
 
     @property
     def joiner(self) -> Joiner | None:
-        """What makes one sample of the members'; None hands out their dict."""
+        """What makes one sample of the members'; None delivers their dict."""
         return self._joiner
 
     @property

@@ -103,7 +103,7 @@ class SampleDecoder:
         return decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options)
 
     def finish(self, value: Any) -> Any:
-        """What is handed out of a part that a dataset has decoded: all frames, where that is asked for."""
+        """What is delivered of a part that a dataset has decoded: all frames, where that is asked for."""
         if self.av_decode == "torch" and hasattr(value, "get_frames"):
             return value.get_frames(self.video_decode_audio)
         return value

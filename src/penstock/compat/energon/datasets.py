@@ -73,7 +73,7 @@ class EnergonDataset:
         data: `Filled`, a stream of positions, or `Lanes`.
         encoder: the task encoder.
         worker_config: who reads what.
-        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: leaves out a last batch that is not full.
         size: samples of a finite pass; None for an endless stream.
         batches: after so many batches of a rank an iteration ends, and the next one goes on; 0 for no end.
@@ -119,7 +119,7 @@ def get_train_dataset(
         path: folder, file or URL.
         split_part: the split.
         worker_config: who reads what.
-        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: with `repeat=False`, leave out a last batch that is not full on all ranks.
         packing_buffer_size: samples that `select_samples_to_pack` chooses from.
         shuffle_buffer_size: not needed.
@@ -175,7 +175,7 @@ def get_val_dataset(
         path: folder, file or URL.
         split_part: the split.
         worker_config: who reads what.
-        batch_size: samples of a batch of a rank; None hands out single samples.
+        batch_size: samples of a batch of a rank; None delivers single samples.
         batch_drop_last: leave out the last batch where it is not full on all ranks.
         packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
         limit: batches of a rank.

@@ -146,7 +146,7 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         return batch_of(samples, type(samples[0]))
 
     def encode_batch(self, batch: Any) -> Any:
-        """Batch → what the loader hands out: a dict of the fields, or what you make of it."""
+        """Batch → what the loader delivers: a dict of the fields, or what you make of it."""
         return batch
 
     @property

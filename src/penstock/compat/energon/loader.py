@@ -314,7 +314,7 @@ class BatchMaker:
     Args:
         encoder: its `batch` and `encode_batch`.
         seed: of the run.
-        batches: False hands out single samples.
+        batches: False delivers single samples.
     """
 
     def __init__(self, encoder: Any, seed: int, batches: bool) -> None:

@@ -1,4 +1,4 @@
-"""Types of the arrays that Modalities' datasets hand out: torch has no use for most unsigned ones."""
+"""Types of the arrays that Modalities' datasets deliver: torch has no use for most unsigned ones."""
 
 from __future__ import annotations
 

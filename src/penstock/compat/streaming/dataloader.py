@@ -1,4 +1,4 @@
-"""`StreamingDataLoader`: a torch DataLoader that knows how many samples it has handed out."""
+"""`StreamingDataLoader`: a torch DataLoader that knows how many samples it has delivered."""
 
 from __future__ import annotations
 

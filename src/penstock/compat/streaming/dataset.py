@@ -322,7 +322,7 @@ def _check_streams(name: str, several: bool, one: bool) -> None:
 
 
 def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:
-    """What `read` gives, of which `ahead` are fetched while as many others are handed out."""
+    """What `read` gives, of which `ahead` are fetched while as many others are delivered."""
     parts = np.split(ids, range(ahead, len(ids), ahead))
     with Pool(1, "penstock-fetch") as pool:
         waiting = pool.submit(read, parts[0])

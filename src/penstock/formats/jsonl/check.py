@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from penstock.abc import Store
 from penstock.errors import FormatError, PenstockError, UnsafeData
 from penstock.formats._manifest import DATA, side_path
+from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
-from penstock.formats.jsonl.index import Problem, decode_index, lines_behind, misfits, outside, remake, spread
+from penstock.formats.jsonl.index import decode_index, lines_behind, misfits, outside, problem, remake, spread
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.side_file import file_facts
@@ -57,7 +58,7 @@ def _listed(problems: Iterable[Problem]) -> list[Finding]:
     findings: list[Finding] = []
     counts: Counter[Problem] = Counter()
     for one in problems:
-        kind = Problem(one.code, "", one.path, fix=one.fix, severity=one.severity)
+        kind = replace(one, what="", offset_bytes=None, found=None, expected=None)
         counts[kind] += 1
         if counts[kind] <= MOST_FINDINGS:
             findings.append(one.finding())
@@ -75,9 +76,9 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     index_path = current_index(store, path, index_path_for(path))
     if not store.exists(index_path):
         if size_bytes == 0:
-            return None, [Problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
+            return None, [problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
         fix = f"`penstock index {path}` makes it; Penstock also makes it when a line is first asked for"
-        return None, [Problem("no-index", "there is no index", index_path, fix=fix, severity="warning")]
+        return None, [problem("no-index", "there is no index", index_path, fix=fix, severity="warning")]
     try:
         lines = decode_index(store, index_path)
     except UnsafeData as error:
@@ -89,7 +90,7 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     order: list[Problem] = []
     if (lines[1:, 0] < lines[:-1, 0]).any():
         what = "the entries do not stand in the order of their lines"
-        order.append(Problem("order", what, index_path, fix=remake(path), severity="warning"))
+        order.append(problem("order", what, index_path, fix=remake(path), severity="warning"))
         lines = lines[np.argsort(lines[:, 0], kind="stable")]
     misfit = list(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes))
     behind = () if misfit else lines_behind(store, path, int(lines.sum(1).max(initial=0)), size_bytes)
@@ -98,7 +99,7 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
 
 def _unreadable(code: str, error: PenstockError, index_path: str, path: str) -> Problem:
     found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
-    return Problem(code, error.what, index_path, error.offset_bytes, found, remake(path), expected)
+    return problem(code, error.what, index_path, error.offset_bytes, found, remake(path), expected)
 
 
 def _overlaps(path: str, lines: IntArray) -> Iterator[Problem]:
@@ -106,7 +107,7 @@ def _overlaps(path: str, lines: IntArray) -> Iterator[Problem]:
     for entry in (np.flatnonzero(lines[1:, 0] <= lines[:-1].sum(1)) + 1).tolist():
         start, before = int(lines[entry, 0]), lines[entry - 1].tolist()
         what = "an index entry that begins inside another, or stands there twice"
-        yield Problem("index-overlap", what, path, start, f"{before[1]} bytes at byte {before[0]}", remake(path))
+        yield problem("index-overlap", what, path, start, f"{before[1]} bytes at byte {before[0]}", remake(path))
 
 
 # --- the lines ---------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray 
     if num_left_out:
         fix = f"Nothing, if they are left out on purpose. {remake(path)}"
         what = f"the index leaves out {num_left_out} good lines"
-        yield Problem("left-out", what, path, first_left_out, fix=fix, severity="warning")
+        yield problem("left-out", what, path, first_left_out, fix=fix, severity="warning")
 
 
 def _among(entries: IntArray, others: IntArray) -> NDArray[np.bool_]:
@@ -160,4 +161,4 @@ def _faulty_entries(store: Store, path: str, lines: IntArray) -> Iterator[Proble
 
 def _invalid(path: str, fault: Fault) -> Problem:
     fix = f"Mend it, or leave such lines out: `penstock index {path} --on-error skip --overwrite`"
-    return Problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)
+    return problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)

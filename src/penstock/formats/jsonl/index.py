@@ -7,7 +7,6 @@ entry beyond the file, an entry that is no whole line, and good lines behind the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import xxhash
@@ -15,10 +14,11 @@ import xxhash
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
+from penstock.formats._problems import Problem
 from penstock.formats.jsonl.build import current_index, index_path_for, make_missing_index
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache
-from penstock.types import Finding, IntArray, Severity
+from penstock.types import IntArray, Severity
 
 _INDEX_VERSION = "jsonl-index-1"
 _IN_MEMORY_BYTES = 1 << 22
@@ -29,35 +29,18 @@ _NEWLINE = b"\n"
 _RETURN = b"\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with a file or its index: an error for those who open, a finding for those who check."""
-
-    code: str
-    what: str
-    path: str
-    offset_bytes: int | None = None
-    found: str | None = None
-    fix: str | None = None
-    expected: str | None = None
-    severity: Severity = "error"
-
-    def error(self) -> Corrupt:
-        """As an exception."""
-        return Corrupt(
-            self.what,
-            path=self.path,
-            offset_bytes=self.offset_bytes,
-            found=self.found,
-            expected=self.expected,
-            hint=self.fix,
-        )
-
-    def finding(self) -> Finding:
-        """As a finding."""
-        found = self.what if self.found is None else f"{self.what}: {self.found}"
-        code = f"jsonl.{self.code}"
-        return Finding(code, self.severity, self.path, self.offset_bytes, found, self.expected, self.fix)
+def problem(
+    code: str,
+    what: str,
+    path: str,
+    offset_bytes: int | None = None,
+    found: str | None = None,
+    fix: str | None = None,
+    expected: str | None = None,
+    severity: Severity = "error",
+) -> Problem:
+    """Something wrong with a file or its index."""
+    return Problem(f"jsonl.{code}", Corrupt, path, what, fix, offset_bytes, found, expected, severity)
 
 
 def remake(path: str) -> str:
@@ -111,7 +94,7 @@ def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
     wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (lengths > size_bytes) | (starts > size_bytes - lengths))
     for entry in wrong.tolist():
         start, length = lines[entry].tolist()
-        yield Problem(
+        yield problem(
             "index-outside",
             "an index entry leaves the file",
             path,
@@ -134,7 +117,7 @@ def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterat
         if first in (b"", _NEWLINE) and (last in (b"", _RETURN) or last.startswith(_NEWLINE)):
             continue
         if first in (b"", _NEWLINE) and _counts_characters(store, path, start, stop - start):
-            yield Problem(
+            yield problem(
                 "index-counts-characters",
                 "the index counts characters, not bytes, as Modalities before v0.3.3 did",
                 path,
@@ -143,7 +126,7 @@ def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterat
                 remake(path),
             )
             continue
-        yield Problem(
+        yield problem(
             "index-misfit",
             "the index does not fit this file, which changed after it was made",
             path,
@@ -159,7 +142,7 @@ def lines_behind(store: Store, path: str, stop_bytes: int, size_bytes: int) -> I
     tail = store.get(path, place, min(_TAIL_BYTES, max(0, size_bytes - place)))
     for line in tail.split(_NEWLINE):
         if line and fault_of(line) is None:
-            yield Problem(
+            yield problem(
                 "index-behind",
                 "the file holds lines behind the last one that its index knows",
                 path,

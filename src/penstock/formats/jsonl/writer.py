@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
+from penstock.formats._writers import leave, require_open
 from penstock.formats.jsonl.build import index_path_for, require_own_index
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
@@ -92,7 +92,7 @@ class JsonlWriter:
         Raises:
             ConfigError: a value that JSON can't hold, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if self._for_energon:
             sample = _object_of(sample, self._path)
         try:
@@ -120,7 +120,7 @@ class JsonlWriter:
         Raises:
             ConfigError: lines and lengths differ, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if self._for_energon:
             raise ConfigError("lines as they are may be no samples of Energon", path=self._path, hint="Write samples")
         self._flush()
@@ -132,7 +132,7 @@ class JsonlWriter:
 
     def commit(self) -> Manifest:
         """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""
-        self._require_open()
+        require_open(self._open, self._path)
         try:
             self._flush()
             self._open = False
@@ -158,13 +158,7 @@ class JsonlWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     def _flush(self) -> None:
         lengths = np.fromiter(map(len, self._lines), np.int64, len(self._lines))
@@ -222,10 +216,6 @@ class JsonlWriter:
                 flavor = "modalities" if self._for_energon else "energon"
                 require_own_index(self._store, other, flavor, has_data=False)
                 self._store.delete(other)
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
 
 
 def _object_of(sample: Sample, path: str) -> Sample:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._manifest import Provenance
+from penstock.formats._writers import leave, require_open
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
@@ -145,8 +145,8 @@ class ShardWriter:
                 closed.
             TooLarge: a number beyond its column's range, or a sample beyond the 32 bits of its place.
         """
-        if not self._open:
-            raise _closed(self._path)
+        if not self._open:  # a call a sample costs too much
+            require_open(self._open, self._path)
         parts = self._parts
         before = len(parts)
         try:
@@ -164,8 +164,7 @@ class ShardWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns: lists, or arrays `[k, …]`."""
-        if not self._open:
-            raise _closed(self._path)
+        require_open(self._open, self._path)
         names = self._encoder.layout.column_names
         lengths = {len(batch[name]) for name in names if name in batch}
         if len(lengths) > 1:
@@ -185,8 +184,7 @@ class ShardWriter:
             data: uint8[n_bytes]: rows back to back; they are copied, and not looked at.
             lengths: int64[k], in bytes.
         """
-        if not self._open:
-            raise _closed(self._path)
+        require_open(self._open, self._path)
         stops = np.cumsum(lengths)
         counts = np.cumsum(lengths + self._row_bytes)
         at = 0
@@ -206,8 +204,7 @@ class ShardWriter:
 
     def commit(self) -> Manifest:
         """Write the last shard, the side file and the index, and make them visible, durably, the index last."""
-        if not self._open:
-            raise _closed(self._path)
+        require_open(self._open, self._path)
         self._open = False
         try:
             if self._sizes:
@@ -229,13 +226,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -300,10 +291,6 @@ class ShardWriter:
     def _close(self) -> None:
         self._work.stop()
         self._out.abort()
-
-
-def _closed(path: str) -> ConfigError:
-    return ConfigError("the writer is closed: it was committed or aborted", path=path)
 
 
 def _values(values: Any) -> Any:

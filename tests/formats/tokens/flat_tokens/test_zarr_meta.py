@@ -164,7 +164,7 @@ def test_left_to_zarr(fields: dict[str, Any]) -> None:
 def test_refused(fields: dict[str, Any], code: str) -> None:
     found = parse(fields)
     assert isinstance(found, Problem)
-    assert found.code == code
+    assert found.code == f"flat-tokens.{code}"
     error = found.error()
     assert error.path == "g/a/x"
     assert error.hint
@@ -174,7 +174,7 @@ def test_refused(fields: dict[str, Any], code: str) -> None:
 def test_no_metadata(data: bytes) -> None:
     found = parse_array(data, "p", 2, "encoded_tokens", "uint32")
     assert isinstance(found, Problem)
-    assert found.code == "metadata.parse"
+    assert found.code == "flat-tokens.metadata.parse"
     assert not is_array(data, 3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import penstock
@@ -14,6 +13,7 @@ from penstock.abc import StagedFolder, Store, SupportsFolders
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import encode_part
 from penstock.errors import ConfigError, Unsupported
+from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.side_file import encode_manifest, load_manifest
@@ -64,7 +64,7 @@ class FolderWriter:
         Raises:
             ConfigError: a name that is no name for a file or is there already, or a value that its part can't hold.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         key = sample.get("__key__")
         parts = {name: value for name, value in sample.items() if name not in _META and value is not None}
         if not isinstance(key, str) or not parts:
@@ -82,7 +82,7 @@ class FolderWriter:
 
     def commit(self) -> Manifest:
         """Make the folder visible, durably."""
-        self._require_open()
+        require_open(self._open, self._path)
         self._open = False
         manifest = Manifest(
             format="folder",
@@ -114,13 +114,7 @@ class FolderWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     def _add(self, name: str, data: bytes) -> None:
         if name in self._digests:
@@ -140,7 +134,3 @@ class FolderWriter:
         hasher.update(data)
         self._digests[name] = hasher.finish()
         self._size_bytes += len(data)
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)

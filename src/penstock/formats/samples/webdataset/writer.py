@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import penstock
@@ -15,6 +14,7 @@ from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import FileDigests
+from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -151,7 +151,7 @@ class WebdatasetWriter:
         Raises:
             ConfigError: its key or a name can't be, a value has no bytes, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         key, parts = encode_sample(sample, self._path)
         shard = self._shard
         if shard is not None and (shard.count >= self._given.maxcount or shard.size_bytes >= self._given.maxsize):
@@ -171,7 +171,7 @@ class WebdatasetWriter:
 
     def begin_split(self, split: str) -> None:
         """What is written from here on belongs to another split: in shards of its own."""
-        self._require_open()
+        require_open(self._open, self._path)
         if self._shard is not None:
             self._end_shard()
         self._split = split
@@ -188,7 +188,7 @@ class WebdatasetWriter:
         Raises:
             Corrupt: a key came in two shards.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         self._open = False
         try:
             if self._shard is not None:
@@ -211,13 +211,7 @@ class WebdatasetWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -283,10 +277,6 @@ class WebdatasetWriter:
             self._builder.close()
         if self._scratch is not None:
             self._scratch.cleanup()
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
 
 
 class _Shard:

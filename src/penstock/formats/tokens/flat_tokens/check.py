@@ -11,6 +11,7 @@ import xxhash
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
@@ -28,7 +29,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
     splits_in,
 )
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, Problem
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, fault
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
@@ -113,7 +114,7 @@ def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
         if not isinstance(own, Problem) and listed.get(name) != own:
             what = f"the consolidated metadata differ from `{name}`"
             fix = "Consolidate again with zarr, or remove the file"
-            yield Problem("metadata.consolidated", Corrupt, where, what, fix, severity="warning").finding()
+            yield fault("metadata.consolidated", Corrupt, where, what, fix, severity="warning").finding()
 
 
 def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
@@ -121,18 +122,18 @@ def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
         where = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}"
         what, fix = "ids may lie beyond the vocabulary", "Use the tokenizer that made them, or the right --vocab-size"
         found, expected = f"{LIMIT} {group.max_token_id}", f"below {options.vocab_size}"
-        yield Problem("token-range", Corrupt, where, what, fix, None, found, expected).finding()
+        yield fault("token-range", Corrupt, where, what, fix, None, found, expected).finding()
     for name, meta in ((group.tokens_name, group.tokens), (STARTS, group.starts)):
         if meta is not None and not meta.chain.stored.isnative:
             what, fix = "numbers are stored big-endian", "`penstock convert` writes them little-endian"
-            problem = Problem("byte-order", Corrupt, f"{group.path}/{name}", what, fix, severity="warning")
+            problem = fault("byte-order", Corrupt, f"{group.path}/{name}", what, fix, severity="warning")
             yield problem.finding()
 
 
 def _no_split(path: str, name: str) -> Problem:
     what = f"a dataset without the split `{name}`"
     fix = f"Write it (split={name!r}), or open the other one as a single array"
-    return Problem("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))
+    return fault("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))
 
 
 # --- seq_starts --------------------------------------------------------------------------------------------------
@@ -186,10 +187,10 @@ def missing_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
         return
     for number in _absent(array.meta, present, MOST_FINDINGS):
         what = "a chunk file is missing"
-        yield Problem("chunk.present", Corrupt, array.files.path(number), what, AGAIN, None, None, "a file").finding()
+        yield fault("chunk.present", Corrupt, array.files.path(number), what, AGAIN, None, None, "a file").finding()
     if count > MOST_FINDINGS:
         what = f"{count - MOST_FINDINGS} more chunk files are missing"
-        yield Problem("chunk.present", Corrupt, array.files.folder, what, AGAIN).finding()
+        yield fault("chunk.present", Corrupt, array.files.folder, what, AGAIN).finding()
 
 
 def _absent(meta: ArrayMeta, present: IntArray, most: int) -> list[int]:
@@ -225,7 +226,7 @@ def _check_tokens(
         path = array.files.path(number) if isinstance(array, ChunkArray) else f"{group.path}/{group.tokens_name}"
         for piece in array.scan(number):
             if isinstance(piece, Problem):
-                if not sized or piece.code != "chunk.size":  # else found above
+                if not sized or piece.code != "flat-tokens.chunk.size":  # else found above
                     yield piece.finding()
                 break
             highest = int(piece.max(initial=0)) >> 1
@@ -237,7 +238,7 @@ def _check_tokens(
     if group.max_token_id is not None and largest > group.max_token_id:
         what, found = "an id above `max_token_id`", f"id {largest}"
         expected = f"at most {group.max_token_id}"
-        yield Problem(f"{LIMIT}.covers", Corrupt, where, what, REBUILD, None, found, expected).finding()
+        yield fault(f"{LIMIT}.covers", Corrupt, where, what, REBUILD, None, found, expected).finding()
 
 
 def _check_fill(array: ChunkArray, present: IntArray, starts: IntArray | None) -> Iterator[Finding]:
@@ -253,10 +254,10 @@ def _check_fill(array: ChunkArray, present: IntArray, starts: IntArray | None) -
         found = f"{len(inside)} sequences start in it, the first at token {int(inside[0])}"
         what = "a chunk file is missing and would hold start bits"
         path = array.files.path(number)
-        yield Problem("first_bit.set_at_starts", Corrupt, path, what, AGAIN, None, found, "a file").finding()
+        yield fault("first_bit.set_at_starts", Corrupt, path, what, AGAIN, None, found, "a file").finding()
     if len(lost) > MOST_FINDINGS:
         what = f"{len(lost) - MOST_FINDINGS} more missing chunk files would hold start bits"
-        yield Problem("first_bit.set_at_starts", Corrupt, array.files.folder, what, AGAIN).finding()
+        yield fault("first_bit.set_at_starts", Corrupt, array.files.folder, what, AGAIN).finding()
 
 
 def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
@@ -271,7 +272,7 @@ def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
             found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
             place = min(size_bytes, expected)
             what, path = "a chunk of another size", array.files.path(number)
-            yield Problem("chunk.size", Truncated, path, what, AGAIN, place, found, wanted).finding()
+            yield fault("chunk.size", Truncated, path, what, AGAIN, place, found, wanted).finding()
 
 
 class _BitFindings:
@@ -301,14 +302,14 @@ class _BitFindings:
             yield from found
             if self._counts[code] > len(found):
                 what = f"{self._counts[code] - len(found)} more tokens like these"
-                yield Problem(code, Corrupt, f"{self._group.path}/{STARTS}", what, REBUILD).finding()
+                yield fault(code, Corrupt, f"{self._group.path}/{STARTS}", what, REBUILD).finding()
 
     def _add(self, code: str, places: IntArray, path: str, what: str) -> None:
         self._counts[code] += len(places)
         for place in places[: MOST_FINDINGS - len(self._found[code])].tolist():
             offset_bytes = None if self._chunk_items is None else place % self._chunk_items * 4
             expected = "a start bit where `seq_starts` has an entry, and nowhere else"
-            problem = Problem(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
+            problem = fault(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
             self._found[code].append(problem.finding())
 
 
@@ -334,10 +335,10 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
     folder = array.files.folder if isinstance(array, ChunkArray) else ""
     for doc in wrong[:MOST_FINDINGS].tolist():
         what, fix = f"sequence {doc} does not end in the EOS id", "Give the right --eos-id, or pack again with --eos"
-        yield Problem("no-eos", Corrupt, folder, what, fix, None, None, f"id {eos_id}").finding()
+        yield fault("no-eos", Corrupt, folder, what, fix, None, None, f"id {eos_id}").finding()
     if len(wrong) > MOST_FINDINGS:
         what = f"{len(wrong) - MOST_FINDINGS} more sequences without EOS"
-        yield Problem("no-eos", Corrupt, folder, what, "As above").finding()
+        yield fault("no-eos", Corrupt, folder, what, "As above").finding()
 
 
 # --- side file ---------------------------------------------------------------------------------------------------
@@ -352,7 +353,7 @@ def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Findi
         manifest, findings = check_side_file("flat-tokens", store, group.path, side_path, facts, part)
     except NotFound as error:  # the first or the last chunk, which zarr takes for zeros
         what, fix = "a chunk that the side file knows is missing", RESTORE
-        yield Problem("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
+        yield fault("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
         return
     yield from findings
     if depth == "full" and manifest is not None:
@@ -372,7 +373,7 @@ def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[F
             found = file_digest(store, path)
             if found != expected:
                 what = "a file is missing" if found == "" else "the bytes differ from the side file's digest"
-                yield Problem("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
+                yield fault("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
 
 
 def file_digest(store: Store, path: str) -> str:
@@ -390,4 +391,4 @@ def _of_error(code: str, path: str, error: PenstockError) -> Finding:
     found = None if error.found is None else str(error.found)
     expected = None if error.expected is None else str(error.expected)
     where = os.fspath(error.path or path)
-    return Problem(code, Corrupt, where, error.what, error.hint or AGAIN, error.offset_bytes, found, expected).finding()
+    return fault(code, Corrupt, where, error.what, error.hint or AGAIN, error.offset_bytes, found, expected).finding()

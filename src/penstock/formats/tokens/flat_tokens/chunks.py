@@ -18,6 +18,7 @@ from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
+from penstock.formats._problems import Problem
 from penstock.formats.tokens.flat_tokens.cache import PieceCache
 from penstock.formats.tokens.flat_tokens.decode import (
     BLOSC_HEAD_BYTES,
@@ -31,7 +32,7 @@ from penstock.formats.tokens.flat_tokens.decode import (
     parse_blosc_head,
 )
 from penstock.formats.tokens.flat_tokens.files import ChunkFiles
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, Problem
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, fault
 from penstock.formats.tokens.flat_tokens.span import MappedSpan
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.readahead import Advice, Readahead, disk_faults
@@ -475,10 +476,10 @@ class ChunkArray:
     def _fill(self, number: int, out: NDArray[Any]) -> None:
         """What a missing chunk holds."""
         if self.meta.fill is None:
-            raise Problem("chunk.present", Corrupt, self.files.path(number), "a chunk file is missing", AGAIN).error()
+            raise fault("chunk.present", Corrupt, self.files.path(number), "a chunk file is missing", AGAIN).error()
         out[:] = self.meta.fill
 
     def _problem(self, number: int, damage: Damage) -> Problem:
         kind: type[FormatError] = Truncated if damage.code == "chunk.size" else Corrupt
         path = self.files.path(number)
-        return Problem(damage.code, kind, path, damage.what, AGAIN, 0, damage.found, damage.expected)
+        return fault(damage.code, kind, path, damage.what, AGAIN, 0, damage.found, damage.expected)

@@ -12,7 +12,8 @@ from penstock._optional import require
 from penstock._regular import require_regular_tree
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError, Unsupported
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, Problem
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, fault
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
@@ -67,7 +68,7 @@ class ForeignArray:
             for start in range(begin, stop, _SCAN_ITEMS):
                 yield self.read(start, min(stop, start + _SCAN_ITEMS))
         except PenstockError as error:
-            yield Problem("chunk.decode", Corrupt, self._folder, error.what, AGAIN, None, str(error.found))
+            yield fault("chunk.decode", Corrupt, self._folder, error.what, AGAIN, None, str(error.found))
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
         """None: only zarr-python knows."""
@@ -79,7 +80,7 @@ class ForeignArray:
             self._open()
         except PenstockError as error:
             fix = error.hint or "Write the array with codecs that zarr-python knows"
-            return Problem("metadata.codec", type(error), self._folder, error.what, fix, 0, self.meta.foreign)
+            return fault("metadata.codec", type(error), self._folder, error.what, fix, 0, self.meta.foreign)
         return None
 
     def _open(self) -> Any:

@@ -10,7 +10,8 @@ import xxhash
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, Problem
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, fault
 from penstock.formats.tokens.flat_tokens.zarr_meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,
@@ -100,10 +101,10 @@ def read_group(store: Store, path: str) -> Group:
         if group.starts is not None and group.starts.num_items == 0:
             where = f"{path}/{STARTS}/{ARRAY_FILE[zarr_format]}"
             group.problems.append(
-                Problem(f"{STARTS}.nonempty", Corrupt, where, "`seq_starts` is empty", REBUILD, 0, "0", "1 at least")
+                fault(f"{STARTS}.nonempty", Corrupt, where, "`seq_starts` is empty", REBUILD, 0, "0", "1 at least")
             )
     elif names:
-        group.problems.append(Problem(f"{STARTS}.present", Corrupt, path, "no `seq_starts` in the group", REBUILD))
+        group.problems.append(fault(f"{STARTS}.present", Corrupt, path, "no `seq_starts` in the group", REBUILD))
     if names or has_starts:
         _read_limit(group, attributes)
     return group
@@ -210,7 +211,7 @@ def _group_format(store: Store, group: Group) -> int | Problem:
             what = "a zarr array stands where a group should be"
     if not store.exists(path):  # asked last: a web server knows no folders
         raise NotFound("no such file or folder", path=path, hint="Check the path")
-    return Problem("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")
+    return fault("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")
 
 
 def _read_attributes(store: Store, group: Group) -> Json:
@@ -237,7 +238,7 @@ def _read_array(store: Store, group: Group, name: str, label: str, wanted: str) 
     group.metadata[file] = _read(store, where)
     if not is_array(group.metadata[file], group.zarr_format):
         found = parse_json(group.metadata[file], where)
-        no_array = Problem(f"{label}.present", Corrupt, where, f"`{label}` is no array", AGAIN)
+        no_array = fault(f"{label}.present", Corrupt, where, f"`{label}` is no array", AGAIN)
         group.problems.append(found if isinstance(found, Problem) else no_array)
         return None
     meta = parse_array(group.metadata[file], where, group.zarr_format, label, wanted)
@@ -252,13 +253,13 @@ def _read_limit(group: Group, attributes: Json) -> None:
     value = attributes.get(LIMIT)
     found, expected = repr(value)[:100], f"an integer from 0 to {MOST_ID}"
     if LIMIT not in attributes:
-        problem = Problem(
+        problem = fault(
             f"{LIMIT}.present", Corrupt, where, "no attribute `max_token_id`", REBUILD, None, None, expected
         )
     elif type(value) is not int:
-        problem = Problem(f"{LIMIT}.integer", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
+        problem = fault(f"{LIMIT}.integer", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
     elif not 0 <= value <= MOST_ID:
-        problem = Problem(f"{LIMIT}.range", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
+        problem = fault(f"{LIMIT}.range", Corrupt, where, "`max_token_id`", REBUILD, 0, found, expected)
     else:
         group.max_token_id = value
         return
@@ -276,11 +277,11 @@ def _no_tokens(path: str, meant: bool) -> Problem:
     kind: type[PenstockError] = Corrupt if meant else Unsupported
     what = "a zarr group, but not flat-tokens: no `encoded_tokens`"
     fix = AGAIN if meant else "Open it with zarr"
-    return Problem(f"{TOKENS}.present", kind, path, what, fix, None, None, "an array `encoded_tokens`")
+    return fault(f"{TOKENS}.present", kind, path, what, fix, None, None, "an array `encoded_tokens`")
 
 
 def _old_name(path: str) -> Problem:
-    return Problem(
+    return fault(
         f"{TOKENS}.name",
         Corrupt,
         f"{path}/{OLD_TOKENS}",
@@ -294,7 +295,7 @@ def _old_name(path: str) -> Problem:
 
 
 def _unfit(path: str, found: object, expected: str) -> Problem:
-    return Problem("metadata.parse", Corrupt, path, "the group's metadata", AGAIN, 0, repr(found)[:100], expected)
+    return fault("metadata.parse", Corrupt, path, "the group's metadata", AGAIN, 0, repr(found)[:100], expected)
 
 
 # --- side file ---------------------------------------------------------------------------------------------------

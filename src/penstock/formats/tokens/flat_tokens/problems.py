@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.errors import PenstockError
-from penstock.types import Finding, Severity
+from penstock.formats._problems import Problem
+from penstock.types import Severity
 
 REBUILD = "`penstock repair --write` rebuilds it"
 AGAIN = "Copy the group again from its source, or make it again"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One fault and its place.
-
-    Attributes:
-        code: check that finds it, such as `"seq_starts.monotone"`.
-        kind: class of the error.
-        path: file, or folder where a file is missing.
-        what: what is wrong.
-        fix: what to do.
-        offset_bytes, found, expected: as in `penstock.types.Finding`.
-        severity: a warning never keeps data from being read.
-    """
-
-    code: str
-    kind: type[PenstockError]
-    path: str
-    what: str
-    fix: str
-    offset_bytes: int | None = None
-    found: str | None = None
-    expected: str | None = None
-    severity: Severity = "error"
-
-    def error(self) -> PenstockError:
-        """As an exception."""
-        return self.kind(
-            self.what,
-            path=self.path,
-            offset_bytes=self.offset_bytes,
-            found=self.found,
-            expected=self.expected,
-            hint=self.fix,
-        )
-
-    def finding(self) -> Finding:
-        """As a finding."""
-        found = self.what if self.found is None else f"{self.what}: {self.found}"
-        code = f"flat-tokens.{self.code}"
-        return Finding(code, self.severity, self.path, self.offset_bytes, found, self.expected, self.fix)
+def fault(
+    code: str,
+    kind: type[PenstockError],
+    path: str,
+    what: str,
+    fix: str,
+    offset_bytes: int | None = None,
+    found: str | None = None,
+    expected: str | None = None,
+    severity: Severity = "error",
+) -> Problem:
+    """A problem of this format: `code` is the check that finds it, such as `"seq_starts.monotone"`."""
+    return Problem(f"flat-tokens.{code}", kind, path, what, fix, offset_bytes, found, expected, severity)

@@ -15,13 +15,13 @@ import numpy as np
 
 from penstock.abc import Store, SupportsFolders
 from penstock.errors import PenstockError, Unsupported
+from penstock.formats._problems import Problem
 from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.encode import make_layout
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, group_facts, read_group, side_place
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
-from penstock.formats.tokens.flat_tokens.problems import Problem
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.flat_tokens.zarr_meta import (
     ARRAY_FILE,

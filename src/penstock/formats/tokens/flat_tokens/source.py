@@ -17,11 +17,12 @@ from penstock._tree import line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge
 from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats._problems import Problem
 from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
-from penstock.formats.tokens.flat_tokens.problems import REBUILD, Problem
+from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, ArrayMeta
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
@@ -330,23 +331,23 @@ def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem |
     path = f"{group.path}/{STARTS}"
     if int(starts[0]) != 0:
         what = "`seq_starts` does not begin with 0"
-        return Problem(f"{STARTS}.first_zero", Corrupt, path, what, REBUILD, None, str(int(starts[0])), "0")
+        return fault(f"{STARTS}.first_zero", Corrupt, path, what, REBUILD, None, str(int(starts[0])), "0")
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
         entry = int(falls[0]) + 1
         found = f"entry {entry} is {int(starts[entry])}, after {int(starts[entry - 1])}"
         what = "`seq_starts` falls"
-        return Problem(
+        return fault(
             f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, "none smaller than the one before"
         )
     if int(starts[-1]) != num_tokens:
         what = "`seq_starts` does not end at the number of tokens"
         code = f"{STARTS}.last_equals_token_count"
-        return Problem(code, Corrupt, path, what, REBUILD, None, str(int(starts[-1])), str(num_tokens))
+        return fault(code, Corrupt, path, what, REBUILD, None, str(int(starts[-1])), str(num_tokens))
     return None
 
 
 def _no_range(group: Group, found: str, num_tokens: int) -> Problem:
     what = "entries of `seq_starts` that are no range of tokens"
     path = f"{group.path}/{STARTS}"
-    return Problem(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")
+    return fault(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from penstock.abc import StagedFolder, Store, SupportsFolders
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import Provenance
+from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import Layout, make_layout
@@ -162,7 +162,7 @@ class FlatTokensWriter:
             TooLarge: an id is negative, above 2^31 - 1 or not below `vocab_size`; nothing of this call is written.
             ConfigError: lengths and tokens differ, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         tokens = as_tokens(tokens)
         lengths = check_lengths(len(tokens), doc_lengths)
         highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
@@ -190,7 +190,7 @@ class FlatTokensWriter:
             Truncated: the file is too short.
             TooLarge: an id does not fit.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if max_token_id is not None and max_token_id >= self._limit:
             raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
         length_bytes = int(np.sum(doc_lengths, dtype=np.int64)) * self._part_dtype.itemsize
@@ -202,7 +202,7 @@ class FlatTokensWriter:
 
     def commit(self) -> Manifest:
         """Write the last chunks, metadata and side file, and make the group visible, durably."""
-        self._require_open()
+        require_open(self._open, self._path)
         self._open = False
         try:
             tokens, starts = self._tokens.finish(), self._starts.finish()
@@ -223,13 +223,7 @@ class FlatTokensWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -315,10 +309,6 @@ class FlatTokensWriter:
     def _close(self) -> None:
         self._work.stop()
         self._folder.abort()
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)
 
 
 # --- where it goes -----------------------------------------------------------------------------------------------

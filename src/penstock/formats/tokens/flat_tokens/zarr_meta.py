@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from penstock.errors import Corrupt
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, Problem
+from penstock.formats._problems import Problem
+from penstock.formats.tokens.flat_tokens.problems import AGAIN, fault
 
 Json: TypeAlias = dict[str, Any]
 DType: TypeAlias = np.dtype[Any]
@@ -184,7 +185,7 @@ def parse_json(data: bytes, path: str) -> Json | Problem:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return Problem("metadata.parse", Corrupt, path, "this is no JSON", AGAIN, getattr(error, "pos", 0), str(error))
+        return fault("metadata.parse", Corrupt, path, "this is no JSON", AGAIN, getattr(error, "pos", 0), str(error))
     if not isinstance(value, dict):
         return _unfit(path, "the metadata are no JSON object", type(value).__name__, "an object")
     return cast(Json, value)
@@ -209,7 +210,7 @@ def parse_array(data: bytes, path: str, zarr_format: int, name: str, wanted: str
         return _unfit(path, "the metadata are not those of an array", str(error), f"zarr version {zarr_format}")
     except _Unfit as error:
         what, fix = f"the {error.check} of `{name}`", f"Write it again as a one-dimensional {wanted} array"
-        return Problem(f"{name}.{error.check}", Corrupt, path, what, fix, None, error.found, error.expected)
+        return fault(f"{name}.{error.check}", Corrupt, path, what, fix, None, error.found, error.expected)
     fill: object = meta.fill
     is_item = type(fill) is int and 0 <= fill <= int(np.iinfo(wanted).max)
     if not is_item and (fill is not None or zarr_format == 3):
@@ -326,7 +327,7 @@ def _may_be_ignored(value: object) -> bool:
 
 
 def _unfit(path: str, what: str, found: object, expected: str) -> Problem:
-    return Problem("metadata.parse", Corrupt, path, what, AGAIN, 0, str(found)[:200], expected)
+    return fault("metadata.parse", Corrupt, path, what, AGAIN, 0, str(found)[:200], expected)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from penstock.abc import Staged, Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
 from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import DATA, FileDigests, Provenance
+from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.megatron.layout import (
     MOST_LENGTH,
@@ -183,7 +183,7 @@ class MegatronWriter:
                 of this call is written.
             ConfigError: lengths and tokens differ, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._prefix)
         tokens = as_tokens(tokens)
         lengths = self._checked_lengths(check_lengths(len(tokens), doc_lengths))
         highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=bin_path(self._prefix))
@@ -210,7 +210,7 @@ class MegatronWriter:
             Truncated: the file is too short.
             TooLarge: an id does not fit.
         """
-        self._require_open()
+        require_open(self._open, self._prefix)
         if max_token_id is not None and max_token_id >= self._limit:
             raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
         num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
@@ -234,7 +234,7 @@ class MegatronWriter:
 
     def commit(self) -> Manifest:
         """Write index and side file, and make the dataset visible, durably: the index last."""
-        self._require_open()
+        require_open(self._open, self._prefix)
         self._open = False
         try:
             self._idx = self._store.stage(idx_path(self._prefix), overwrite=self._overwrite)
@@ -269,13 +269,7 @@ class MegatronWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -304,10 +298,6 @@ class MegatronWriter:
             staged.write(piece)
             digests.update(piece)
         return digests.finish()
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._prefix)
 
 
 def _as_modes(prefix: str, modes: Any) -> NDArray[np.int8]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.codec.pickles import PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
+from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
 from penstock.formats.tokens.writer import TokenTally, append_part, check_lengths, document_run, token_manifest
@@ -111,7 +111,7 @@ class PbinWriter:
             TooLarge: an id does not fit the width or the vocabulary; nothing of this call is written.
             ConfigError: lengths and tokens differ, or the writer is closed.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         tokens = as_tokens(tokens)
         lengths = check_lengths(len(tokens), doc_lengths)
         highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
@@ -132,7 +132,7 @@ class PbinWriter:
             Truncated: the file is too short.
             TooLarge: an id does not fit.
         """
-        self._require_open()
+        require_open(self._open, self._path)
         if max_token_id is not None and max_token_id >= self._limit:
             raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
         num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
@@ -157,7 +157,7 @@ class PbinWriter:
 
     def commit(self) -> Manifest:
         """Write index, header and side file, and make the dataset visible, durably."""
-        self._require_open()
+        require_open(self._open, self._path)
         self._open = False
         try:
             self._append_index()
@@ -191,13 +191,7 @@ class PbinWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._open:
-            self.commit()
+    __exit__ = leave
 
     def _append(self, data: bytes | NDArray[Any]) -> None:
         try:
@@ -219,7 +213,3 @@ class PbinWriter:
             offset_bytes += int(pairs[:, 1].sum())
             self._append(encoder.encode(pairs))
         self._append(encoder.finish())
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise ConfigError("the writer is closed: it was committed or aborted", path=self._path)

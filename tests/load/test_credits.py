@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
+from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
 
 
 @given(
@@ -15,17 +15,17 @@ from penstock.load.lead import AHEAD_BYTES, LEAST_BYTES, Lead
     st.integers(0, 9),
 )
 def test_what_is_ahead_is_bounded_and_everything_comes(prefetch: int, sizes_bytes: list[int], bunch: int) -> None:
-    lead = Lead(prefetch)
+    window = CreditWindow(prefetch)
     waiting: list[int] = []
     lock, there, most = threading.Lock(), threading.Semaphore(0), [0, 0]
 
     def make() -> None:
         for size_bytes in sizes_bytes:
-            if not lead.wait():
+            if not window.wait():
                 return
             with lock:
                 before_bytes, before = sum(waiting), len(waiting)
-                counted_bytes = lead.made(size_bytes)
+                counted_bytes = window.produced(size_bytes)
                 waiting.append(counted_bytes)
             if before >= prefetch:
                 most[0] = max(most[0], before_bytes)
@@ -43,7 +43,7 @@ def test_what_is_ahead_is_bounded_and_everything_comes(prefetch: int, sizes_byte
         told += 1
         # As a parent process does: several at once, but never half of what may be ahead.
         if first or told > bunch or told_bytes >= AHEAD_BYTES // 2:
-            lead.took(told, told_bytes)
+            window.consumed(told, told_bytes)
             told = told_bytes = 0
             first = False
     thread.join(20)
@@ -54,32 +54,32 @@ def test_what_is_ahead_is_bounded_and_everything_comes(prefetch: int, sizes_byte
 
 
 def test_before_the_first_is_taken_no_more_than_prefetch_is_ahead() -> None:
-    lead = Lead(2)
+    window = CreditWindow(2)
     for _ in range(2):
-        assert lead.wait()
-        lead.made(10)
-    waited = threading.Thread(target=lead.wait)
+        assert window.wait()
+        window.produced(10)
+    waited = threading.Thread(target=window.wait)
     waited.start()
     waited.join(0.1)
     assert waited.is_alive()
-    lead.took(1, LEAST_BYTES)
+    window.consumed(1, LEAST_BYTES)
     waited.join(20)
     assert not waited.is_alive()
 
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_stopping_ends_the_wait(asleep: bool) -> None:
-    lead = Lead(1)
+    window = CreditWindow(1)
     if asleep:
-        lead.made(AHEAD_BYTES)
+        window.produced(AHEAD_BYTES)
     found: list[bool] = []
-    thread = threading.Thread(target=lambda: found.append(lead.wait()))
+    thread = threading.Thread(target=lambda: found.append(window.wait()))
     if not asleep:
-        lead.stop()
+        window.stop()
     thread.start()
     if asleep:
         thread.join(0.1)
         assert thread.is_alive()
-        lead.stop()
+        window.stop()
     thread.join(20)
     assert found == [False]

@@ -1,0 +1,95 @@
+"""Where something is: a store, and the path in it. A path that a user gives becomes one here, once, and is one below.
+
+What joins names, takes the last one, or asks whether something is there asks a `Place`: so a URL is never a local path.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from penstock._secrets import redact, redacted_repr
+from penstock.abc import Store
+from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute, resolve, within
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file, a folder or a dataset, which may not be there yet.
+
+    Attributes:
+        store: where it is.
+        path: in the store, as the user named it: a local path, or the URL of a remote one.
+    """
+
+    store: Store
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine."""
+        return isinstance(self.store, LocalStore)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(self.absolute)
+
+    @property
+    def absolute(self) -> str:
+        """The path, absolute where it is local; no slash at the end."""
+        return absolute(self.path)
+
+    @property
+    def shown(self) -> str:
+        """The absolute path as it may be recorded: without secrets."""
+        return redact(self.absolute)
+
+    def folder(self) -> Place:
+        """The folder that it lies in."""
+        return replace(self, path=os.path.dirname(self.absolute))
+
+    def child(self, name: str) -> Place:
+        """What lies in it under this name, which may be several joined by slashes."""
+        return replace(self, path=os.path.join(self.path, name) if self.is_local else f"{self.path.rstrip('/')}/{name}")
+
+    def beside(self, suffix: str) -> Place:
+        """What is called like it, with `suffix` behind."""
+        return replace(self, path=(self.path.rstrip("/") or self.path) + suffix)
+
+    def exists(self) -> bool:
+        """Whether something is there."""
+        return self.store.exists(self.path)
+
+    def is_folder(self) -> bool:
+        """Whether a folder is there."""
+        return self.store.is_folder(self.path)
+
+
+Given: TypeAlias = str | os.PathLike[str] | Place
+"""What a user may give for a place: a path, a URL, or a place."""
+
+
+def place_of(given: Given, store: Store | None = None) -> Place:
+    """The place that a user means; one that is a place already stays it.
+
+    Args:
+        given: path, URL or place.
+        store: where it is; follows from the path where it is None.
+
+    Raises:
+        ConfigError: a scheme that no store serves, or a local name that no file can have.
+    """
+    if isinstance(given, Place):
+        return given
+    found, path = resolve(given)
+    return Place(store or found, path)
+
+
+def dataset_at(given: Given, store: Store | None = None, *, follow_links: bool = False) -> Place:
+    """The same of a dataset that is to be read: its files are not read through links out of it, unless asked."""
+    place = place_of(given, store)
+    return replace(place, store=within(place.store, place.path, follow_links=follow_links))
