@@ -32,7 +32,7 @@ def fragments(folder: Path) -> dict[str, list[str]]:
 
 def section(version: str, date: str, texts: dict[str, list[str]]) -> str:
     """The section of a version: its heading, and a list for each kind that has fragments."""
-    parts = [f"## {version} ({date})"]
+    parts = [f"## {version} - {date}"]
     for kind, title in KINDS.items():
         if texts[kind]:
             parts.append(f"### {title}\n\n" + "\n".join(map(_item, texts[kind])))

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 BEFORE = "# Changelog\n\nFragments are in `changes/`.\n\n## 0.1.0 (not released)\n\nThe first one.\n"
 TEXTS = {"added": ["`one`: new.", "Two lines:\nthe second."], "changed": [], "fixed": ["- a\n  b\n- c"]}
 SECTION = (
-    "## 0.2.0 (2026-11-22)\n\n### Added\n\n- `one`: new.\n- Two lines:\n  the second.\n\n### Fixed\n\n- a\n  b\n- c\n"
+    "## 0.2.0 - 2026-11-22\n\n### Added\n\n- `one`: new.\n- Two lines:\n  the second.\n\n### Fixed\n\n- a\n  b\n- c\n"
 )
 
 

@@ -61,7 +61,7 @@ def test_a_copy_of_the_tracked_files_is_prepared(tree: Path, tmp_path: Path) -> 
     assert set(names) == set(before) - {".venv/x.py", "notes.txt"}
     make.prepare(copy, "0.2.0.dev0", "2026-11-22")
     assert make.stated_version(copy) == "0.2.0.dev0"
-    assert "## 0.2.0.dev0 (2026-11-22)\n\n### Added\n\n- A.\n" in (copy / "CHANGELOG.md").read_text()
+    assert "## 0.2.0.dev0 - 2026-11-22\n\n### Added\n\n- A.\n" in (copy / "CHANGELOG.md").read_text()
     assert not (copy / "changes").exists()
     assert files_in(tree) == before
 
