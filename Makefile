@@ -31,14 +31,16 @@ crash: $(VENV)/.ready-test
 	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)
 
 fuzz: $(VENV)/.ready-test
-	$(call timed, FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py)
+	$(call timed, FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py; \
+		FUZZ_EXAMPLES=600 $(pytest) -n 2 tests/store/test_outputs_keep.py)
 
 bench: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python bench/run.py)
 
 # A trial that leaves the tree as it is; with WRITE=1 the version and CHANGELOG.md are written too.
 release:
-	$(call timed, $(PYTHON) release/make.py $(if $(VERSION),--version $(VERSION)) $(if $(EXTRA),--extra $(EXTRA)) $(if $(WRITE),--write))
+	$(call timed, $(PYTHON) release/make.py $(if $(VERSION),--version $(VERSION)) $(if $(EXTRA),--extra $(EXTRA)) \
+		$(if $(WRITE),--write))
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)

@@ -115,3 +115,11 @@ def test_pickled_copy_is_whole(kind: type[PenstockError]) -> None:
 
 def test_path_may_be_a_path(tmp_path) -> None:
     assert NotFound("missing", path=tmp_path).path == str(tmp_path)
+
+
+def test_a_megabyte_of_the_datas_own_does_not_hide_the_message() -> None:
+    text = str(Corrupt("a name", path="x", found="1," * 500_000, hint="Write it again"))
+    assert len(text) < 20_000
+    assert text.startswith("x: a name: found 1,1,")
+    assert text.endswith("1,1,. Write it again")
+    assert "characters) …" in text

@@ -29,6 +29,8 @@ from typing import ClassVar
 from penstock._printable import printable
 from penstock._secrets import redact
 
+_MOST_CHARACTERS = 8000
+
 
 class PenstockError(Exception):
     """Base of all errors raised on purpose.
@@ -75,7 +77,7 @@ class PenstockError(Exception):
         text = f"{where}{self.what}{place}"
         if details:
             text += ": " + ", ".join(details)
-        return redact(printable(text if self.hint is None else f"{text}. {self.hint}"))
+        return redact(printable(_cut(text) if self.hint is None else f"{_cut(text)}. {_cut(self.hint)}"))
 
     def __setattr__(self, name: str, value: object) -> None:
         # No field holds the secrets of a URL, whoever sets it; neither does what another library says.
@@ -87,6 +89,13 @@ class PenstockError(Exception):
         # Errors cross process borders in preparations: keyword fields must survive pickling.
         # `path` is named because ImportError keeps one of its own, outside of `__dict__`.
         return (_rebuild, (type(self), self.what, {**self.__dict__, "path": self.path}))
+
+
+def _cut(text: str) -> str:
+    """A value of the data's own, in the middle of which a megabyte may stand, as far as it helps."""
+    left_out = len(text) - _MOST_CHARACTERS
+    half = _MOST_CHARACTERS // 2
+    return text if left_out <= 0 else f"{text[:half]} … ({left_out:,} characters) … {text[-half:]}"
 
 
 def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, object]) -> PenstockError:

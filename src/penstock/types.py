@@ -90,12 +90,13 @@ class Finding:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change that `repair` makes, or would make."""
+    """One change that `repair` makes, or would make; where it is not `possible`, `what` says why."""
 
     code: str
     path: str
     what: str
     done: bool = False
+    possible: bool = True
 
 
 @dataclass(frozen=True, slots=True)

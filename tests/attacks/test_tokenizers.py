@@ -100,8 +100,35 @@ def test_a_file_that_ends_its_process_is_loaded_in_another_one_first(
     monkeypatch.setattr(tokenizer_json, "MOST_TOKEN_ID", 1 << 40)
     monkeypatch.setattr(tokenizer_json, "_PROBE_BYTES", 1 << 29)
     path = written(tmp_path / "tokenizer.json", {"model": {"type": "BPE", "vocab": {"</s>": 1 << 31}, "merges": []}})
-    with pytest.raises(Corrupt, match="ends the process that loads it: found signal 6"):
+    with pytest.raises(Corrupt, match="ends the process that uses it: found signal 6"):
         require_loadable(path.read_bytes(), str(path))
+
+
+def replacing(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": replacing({"Regex": ""}, "x" * 100_000)},
+        {"normalizer": {"type": "Sequence", "normalizers": [replacing({"String": "\u4e00"}, "\u4e00" * 60)] * 3}},
+        {"normalizer": {"type": "Prepend", "prepend": "a" * 5_000_000}},
+        {"post_processor": template(*[TEXT] * 40_000)},
+    ],
+    ids=["replace", "replace again", "prepend", "template"],
+)
+def test_a_text_that_grows(change: dict[str, Any], tmp_path: Path, confined: Callable[..., Any]) -> None:
+    path = written(tmp_path / "tokenizer.json", change)
+    found = confined(lambda: load_tokenizer(path, LocalStore(), eos="</s>", special_tokens=True))
+    assert isinstance(found, Corrupt), found
+    assert "64 times" in str(found) or "signal" in str(found)
+
+
+def test_normalizers_of_real_models_are_taken(tmp_path: Path) -> None:
+    known = [{"type": "Prepend", "prepend": "\u2581"}, replacing({"String": " "}, "\u2581"), {"type": "NFKC"}]
+    path = written(tmp_path / "tokenizer.json", {"normalizer": {"type": "Sequence", "normalizers": known}})
+    require_loadable(path.read_bytes(), str(path))
 
 
 def test_equal_files_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:

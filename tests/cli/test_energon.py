@@ -253,3 +253,16 @@ def test_what_info_lint_and_preview_pass_over_is_said_or_refused(folder: Path, t
     assert "as they are stored" in run("energon", "preview", folder, "--dataset-config", "dataset.yaml")
     assert "the first of them" in run("energon", "preview", folder, "--split-parts", "train,val")
     assert "--start" in run("energon", "preview", folder, "--key", "x", "--start", "2", status=2)
+
+
+def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Path, run: Run, tmp_path: Path) -> None:
+    flags = ("--split-ratio", "2,1,1", "--media-metadata")
+    assert run("energon", "prepare", folder, *flags).endswith("\nDone\n")
+    assert "Done" not in run("prepare", folder, *flags, "--overwrite")
+    assert "Done. Stored metadata for " in run("energon", "prepare-media", folder)
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"a": 1}\n' * 3)
+    assert run("energon", "prepare", lines).endswith("\nDone. Found 3 samples.\n")
+    said = run("energon", "prepare", lines, "--json")
+    assert json.loads(said[: said.rindex("}") + 1])["num_lines"] == 3
+    assert "Done" not in said

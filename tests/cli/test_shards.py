@@ -72,3 +72,19 @@ def test_repair_brings_a_lost_index_back(folder: Path, capsys: pytest.CaptureFix
     run(capsys, "repair", folder, "--write")
     assert (folder / "index.json").read_bytes() == (GOLDEN / "index.json").read_bytes()
     run(capsys, "verify", folder, "--depth", "full")
+
+
+@pytest.mark.parametrize("write", [[], ["--write"]])
+def test_repair_of_what_stays_wrong_is_no_success(
+    folder: Path, capsys: pytest.CaptureFixture[str], write: list[str]
+) -> None:
+    (folder / "index.json").unlink()
+    shard = sorted(folder.glob("shard.*"))[0]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    said = run(capsys, "repair", folder, *write, status=1)
+    assert said.startswith("impossible: ")
+    assert "the index is not rebuilt" in said
+    assert "1 errors can't be mended here" in said
+    found = report(capsys, "repair", folder, *write, status=1)
+    assert [one["possible"] for one in found["actions"]] == [False]
+    assert [one["code"] for one in found["left"]] == ["shards.no-index"]

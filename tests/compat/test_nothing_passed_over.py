@@ -38,6 +38,7 @@ ENERGON = GOLDEN / "energon-loading" / "data" / "ds_a"
 
 UNREAD = {
     "energon/encoder.py:TaskEncoder.batch_group_criterion:sample": "a hook; the default puts all samples in one group",
+    "energon/stores.py:FileStore.__getitem__:key": "abstract: a store of the program's own has it",
     "energon/stores.py:MockLazy.get:sample": "a mock has no source to add",
     "energon/stores.py:CachePool.to_cache:name": "names a file of the original's; the value stays in memory",
     "energon/worker.py:log_exception:sources": "a handler's signature; the sample's key says where it comes from",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -290,6 +292,19 @@ def in_large_files(work: Work) -> Work:
     return changed
 
 
+def without_links(work: Work) -> Work:
+    """As on a file system where a file has one name."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def changed(folder: Path, overwrite: bool) -> None:
+        with mock.patch.object(os, "link", refuse):
+            work(folder, overwrite)
+
+    return changed
+
+
 def broken_tars(folder: Path) -> None:
     """A prepared dataset with a damaged index of its samples, and without that of a shard."""
     write_tars(folder)
@@ -363,6 +378,12 @@ WRITERS = [
         clean("out.zarr"),
     ),
     writer("megatron", tokens("out", format="megatron"), tokens("out", OLD_DOCUMENTS, format="megatron"), clean("out")),
+    writer(
+        "megatron without hard links",
+        without_links(tokens("out", format="megatron")),
+        tokens("out", OLD_DOCUMENTS, format="megatron"),
+        clean("out"),
+    ),
     writer("mds", rows("out", 9, format="mds"), rows("out", 3, format="mds"), clean("out")),
     writer(
         "mds, compressed and hashed",
@@ -421,6 +442,12 @@ VERBS = [
         OLD_MDS,
     ),
     Case("merge tars", write_tars, verb("merge", ("set",), "out"), clean("out", raw=True)),
+    Case(
+        "split tars",
+        write_tars,
+        verb("split", "set", "parts", ratio=(2, 1), seed=3),
+        all_of(clean("parts/set_0", raw=True), clean("parts/set_1", raw=True)),
+    ),
     Case("filter mds", two_mds, verb("filter", "a", "out", indices=[0, 2, 5]), clean("out"), OLD_MDS),
     Case(
         "convert to tars",
@@ -485,10 +512,7 @@ VERBS = [
     ),
 ]
 
-FINISHING = ("merge", "shuffle", "split", "filter", "chunk", "convert", "pack")
-"""Verbs that know an output which they made before they were killed."""
-
-VERBS = [replace(one, finishes=one.name.split()[0] in FINISHING) for one in VERBS]
+VERBS = [replace(one, finishes=True) for one in VERBS]
 
 REMOTE = [
     Case(
@@ -506,15 +530,20 @@ REMOTE = [
         ("csv", "out", rows, 9, None, {"format": "csv"}),
     )
 ]
-REMOTE.append(
+REMOTE += [
     Case(
-        "write mds to s3, in large files",
+        f"write {name} to s3, in large files",
         nothing,
-        in_large_files(rows(f"s3://{BUCKET}/out", 9, format="mds")),
-        clean(f"s3://{BUCKET}/out", format="mds"),
+        in_large_files(make(f"s3://{BUCKET}/{path}", new, **options)),
+        clean(f"s3://{BUCKET}/{path}", format=name),
         remote=True,
     )
-)
+    for name, path, make, new, options in (
+        ("jsonl", "out.jsonl", lines, TEXTS, {}),
+        ("pbin", "out.pbin", tokens, DOCUMENTS, {"format": "pbin"}),
+        ("mds", "out", rows, 9, {"format": "mds"}),
+    )
+]
 
 PROCESSES = [
     Case(
@@ -524,6 +553,7 @@ PROCESSES = [
         clean("out.pbin"),
         OLD_PBIN,
         workers=True,
+        finishes=True,
     ),
     Case(
         "convert to mds by processes",
@@ -532,6 +562,7 @@ PROCESSES = [
         clean("out"),
         OLD_MDS,
         workers=True,
+        finishes=True,
     ),
     Case(
         "prepare by processes",
@@ -540,6 +571,7 @@ PROCESSES = [
         see_prepared,
         prepared_otherwise,
         workers=True,
+        finishes=True,
     ),
 ]
 

@@ -55,6 +55,7 @@ class Plan:
         moment: of that call.
         victim: who dies.
         noted: whether each call is noted.
+        signal: what ends it; after SIGSTOP, before the call, it may be let go on.
     """
 
     root: str
@@ -63,6 +64,7 @@ class Plan:
     moment: Moment = "before"
     victim: Victim = "main"
     noted: bool = False
+    signal: int = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class _Hook:
             # What a process learns of a call that fails, it can do nothing with: it dies all the same.
             with contextlib.suppress(Exception):
                 call(*args, **named)
-        return self.die()
+        self.die()
+        return call(*args, **named)  # it was only stopped
 
     def open_file(self, call: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
         """`open`, which counts where it may make a file."""
@@ -163,7 +166,7 @@ class _Hook:
                 if pid != os.getpid():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), self.plan.signal)
 
     def register(self) -> None:
         """Make this process known."""
@@ -215,11 +218,13 @@ def _connect(hook: _Hook, connect: Callable[..., Any], path: Any, *args: Any, **
     if not hook.is_below(os.path.abspath(path)):
         return connect(path, *args, **named)
 
+    base = named.pop("factory", sqlite3.Connection)
+
     def method(name: str) -> Callable[..., Any]:
-        call = getattr(sqlite3.Connection, name)
+        call = getattr(base, name)
         return lambda *given: hook.meet("sql", os.path.abspath(path), call, *given)
 
-    made = type("Connection", (sqlite3.Connection,), {name: method(name) for name in SQL})
+    made = type("Connection", (base,), {name: method(name) for name in SQL})
     return hook.meet("sql", os.path.abspath(path), connect, path, *args, factory=made, **named)
 
 

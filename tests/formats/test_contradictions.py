@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import penstock as ps
 from penstock.check.verify import write_side_file
 from penstock.cli.main import main
 from penstock.errors import Corrupt
+from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
 from penstock.types import Depth, Finding
 
@@ -177,9 +179,11 @@ def test_what_contradicts_is_blessed_only_by_name(
     assert run("--write-manifest") == 0
     [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
     before = json.loads(side.read_bytes())
-    digests = {name: ["0" * 32] * len(found) for name, found in before["block_digests"].items()}
+    digests = {name: ("0" * 32,) * len(found) for name, found in before["block_digests"].items()}
     assert digests
-    side.write_text(json.dumps(before | {"block_digests": digests}))  # as if every byte had changed
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    side.write_bytes(encode_manifest(dataclasses.replace(told, block_digests=digests)))  # as if every byte had changed
     with pytest.raises(Corrupt, match="--replace-manifest"):
         write_side_file(path, format=format)
     capsys.readouterr()
@@ -190,3 +194,23 @@ def test_what_contradicts_is_blessed_only_by_name(
     assert run("--depth", "full", "--replace-manifest") == 0
     assert run("--depth", "full") == 0
     assert json.loads(side.read_bytes())["block_digests"] == before["block_digests"]
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_a_damaged_side_file_proves_nothing(tmp_path: Path, format: str) -> None:
+    """One bit makes `block_digests` a key that nobody knows: then no byte of the data would be looked at."""
+    path = make(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    whole = side.read_bytes()
+    for old, new in [
+        (b'"block_digests"', b'"clock_digests"'),
+        (b'"tool": "penstock', b'"tool": "qenstock'),
+        (b'"check"', b'"cheek"'),
+        (b"\n}\n", b"\n} \n"),
+    ]:
+        assert old in whole
+        side.write_bytes(whole.replace(old, new))
+        assert [one.path for one in verdict(path, format, "quick")] == [str(side)]
+    told = {name: value for name, value in json.loads(whole).items() if name != "check"}
+    side.write_text(json.dumps(told))  # as one of an older version has it
+    assert verdict(path, format) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,7 @@ def make(root: Path, suffix: str) -> Path:
 def killed_at_the_end(call: Callable[[], object]) -> None:
     """Run up to the moment when the output is visible, and the mark still there."""
     with (
-        mock.patch("penstock.reshape.once.remove_mark", side_effect=Killed),
-        mock.patch.object(split, "remove_mark", side_effect=Killed),
+        mock.patch("penstock.store.unfinished.remove_mark", side_effect=Killed),
         pytest.raises(Killed),
     ):
         call()
@@ -102,6 +102,45 @@ def test_a_split_that_goes_on_leaves_files_of_others(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the output exists"):
         split.split(source, tmp_path / "parts", ratio=(1, 1))
     assert (tmp_path / "parts" / "a_train.jsonl").read_bytes() == b"mine\n"
+
+
+def make_tars(root: Path) -> Path:
+    with ps.create(root / "set", format="webdataset") as writer:
+        for number in range(6):
+            writer.write({"__key__": f"k{number}", "txt": str(number)})
+    return root / "set"
+
+
+def test_a_split_of_tars_that_is_complete(tmp_path: Path) -> None:
+    source, parts = make_tars(tmp_path), tmp_path / "parts"
+    expected = split.split(source, tmp_path / "other", ratio=(2, 1))
+    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    inodes = [one.stat().st_ino for one in sorted(parts.glob("*/*.tar"))]
+    assert [one.samples for one in split.split(source, parts, ratio=(2, 1))] == [one.samples for one in expected]
+    assert [one.stat().st_ino for one in sorted(parts.glob("*/*.tar"))] == inodes
+    assert files_in(parts) == files_in(tmp_path / "other")
+    with pytest.raises(ConfigError, match="the output exists"):
+        split.split(source, parts, ratio=(2, 1))
+
+
+def test_a_split_of_tars_goes_on(tmp_path: Path) -> None:
+    """A part that was visible stays, a missing one is made; nobody else's folder is taken for one."""
+    source, parts = make_tars(tmp_path), tmp_path / "parts"
+    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    inode = (parts / "set_train").stat().st_ino
+    shutil.rmtree(parts / "set_validation")
+    split.split(source, parts, ratio=(2, 1))
+    assert (parts / "set_train").stat().st_ino == inode
+    split.split(source, tmp_path / "other", ratio=(2, 1))
+    assert files_in(parts) == files_in(tmp_path / "other")
+    shutil.rmtree(parts)
+    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    shutil.rmtree(parts / "set_train")
+    (parts / "set_train").mkdir()
+    (parts / "set_train" / "mine").write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="the output exists"):
+        split.split(source, parts, ratio=(2, 1))
+    assert files_in(parts / "set_train") == {"mine": b"mine"}
 
 
 def test_a_list_of_indices_is_an_input(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.convert import convert
+from penstock.formats.shards.writer import ShardWriter
 from penstock.reshape.chunk import chunk
 from penstock.reshape.filter import filter as filter_rows
 from penstock.reshape.merge import merge
@@ -68,3 +70,27 @@ def test_as_from_a_disk(verb: str, name: str, data: Path, tmp_path: Path) -> Non
     expected = made(verb, str(data / name), here)
     assert expected
     assert made(verb, f"s3://bucket/reshape/{name}", there) == expected
+
+
+def test_a_split_that_was_killed_behind_a_part_goes_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    real = ShardWriter.commit
+
+    def killed(self: Any) -> Any:
+        if ended:
+            raise KeyboardInterrupt
+        ended.append("one")
+        return real(self)
+
+    monkeypatch.setattr(ShardWriter, "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        split(data / "mds", "s3://bucket/killed", ratio=(1, 1))
+    monkeypatch.undo()
+    (tmp_path / "here").mkdir()
+    expected = made("split", str(data / "mds"), tmp_path / "here")
+    split(data / "mds", "s3://bucket/killed", ratio=(1, 1))
+    store, root = resolve("s3://bucket/killed")
+    found = {path.removeprefix(f"{root}/"): bytes(store.get(path)) for path in store.list(root)}
+    assert found == expected

@@ -7,14 +7,17 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, Truncated, Unreachable, Unsupported
 from penstock.store import _remote_staged
 from penstock.store._remote_options import RemoteOptions
+from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore, base_of
 from penstock.testing import FileServer
 from penstock.testing.stores import StoreSuite, put
@@ -237,8 +240,55 @@ def test_the_same_again_takes_over_what_a_killed_upload_left(
     put(store, f"{root}/set/big", again)
     assert keys(store, root) == ([left] if again[0] != b"x"[0] else []) + [f"{root}/set/big"]
     put(store, f"{root}/.of-another.01234567.staged", b"")
-    store.sweep(f"{root}/set")
+    CachedStore(store).sweep_folder(f"{root}/set")
     assert keys(store, root) == [f"{root}/.of-another.01234567.staged", f"{root}/set/big"]
+
+
+def test_an_upload_that_was_killed_when_it_had_been_copied_is_swept(
+    store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [f"{root}/.big.{name}.staged" for name in ("01234567", "tar.89abcdef", "claim")]
+    put(store, others[1], b"x" * 100)
+    put(store, others[2], b"x" * 100)
+    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
+    killed = store.stage(f"{root}/big")
+    killed.write(b"x" * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store._transport), "delete", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            killed.commit()
+    put(store, others[0], b"y" * 101)
+    put(store, f"{root}/behind", b"")
+    assert len(keys(store, root)) == 6
+    CachedStore(store).sweep(f"{root}/big")
+    assert keys(store, root) == sorted([*others, f"{root}/behind", f"{root}/big"])
+    CachedStore(store).sweep(f"{root}/none")
+    with pytest.raises(ConfigError, match="exists"):
+        ps.create(f"{root}/big", format="jsonl")
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("format", "options"), [("jsonl", {}), ("pbin", {"token_bytes": 2}), ("mds", {"columns": {"n": "int"}})]
+)
+def test_whoever_is_refused_sweeps(
+    store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch, format: str, options: dict[str, Any]
+) -> None:
+    path = f"{root}/set.{format}"
+    ps.create(path, format=format, **options).commit()
+    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", -1)  # an empty file too
+    big = path if format != "mds" else f"{path}/index.json"
+    killed = RemoteStore("s3://bucket", FAST).stage(big, overwrite=True)
+    killed.write(store.get(big))
+    killed.sync()
+    store._transport.copy(killed._hidden or "", big.removeprefix("s3://bucket/"), create=False)
+    before = keys(store, root)
+    with pytest.raises(ConfigError, match="exists"):
+        ps.create(path, format=format, **options)
+    assert len(keys(store, root)) == len(before) - 1
 
 
 def test_a_claim_of_another_writer(store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch) -> None:

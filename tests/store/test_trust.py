@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -244,6 +245,45 @@ def test_without_a_version_a_copy_serves_one_run(server: FileServer, folder: Pat
         assert store.mapped_copy(f"{server.url}/a").tobytes() == CHANGED
     assert opened(server, folder).mapped_copy(f"{server.url}/a").tobytes() == CHANGED  # this run goes on using it
     assert store.stats().copies == 1
+
+
+WITH_A_WORKER = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from penstock.store.cache import CachedStore
+from penstock.store.remote import RemoteStore
+
+def copies(store, url):
+    store.mapped_copy(url)
+    return store.stats().copies
+
+if __name__ == "__main__":
+    how, server, folder = sys.argv[1:]
+    store = CachedStore(RemoteStore(server), folder)
+    store.mapped_copy(server + "/a")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(how)) as pool:
+        print(pool.submit(copies, store, server + "/a").result(timeout=60))
+"""
+
+
+@pytest.mark.parametrize("how", ["forkserver", "spawn"])
+def test_without_a_version_workers_of_a_run_share_its_copies(server: FileServer, folder: Path, how: str) -> None:
+    server.etags = "none"
+    script = folder.parent / "script.py"
+    script.write_text(WITH_A_WORKER)
+    command = [sys.executable, str(script), how, server.url, str(folder)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout == "0\n"
+    assert list((folder / "remote").glob("*.copy")) == []
+
+
+def test_without_a_version_what_is_unpickled_elsewhere_is_another_run(server: FileServer, folder: Path) -> None:
+    server.etags = "none"
+    store = opened(server, folder)
+    store.mapped_copy(f"{server.url}/a")
+    server.log.clear()
+    script = "import pickle, sys; pickle.load(sys.stdin.buffer).mapped_copy(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", script, f"{server.url}/a"], input=pickle.dumps(store), check=True, timeout=60)
+    assert server.gets() != []
 
 
 def test_without_a_version_the_hashes_of_the_index_are_it(server: FileServer, folder: Path) -> None:

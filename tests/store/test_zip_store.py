@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.errors import Corrupt, NotFound, PenstockError, TooLarge, Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.zip_store import ZipStore
 from penstock.testing import CountingStore
@@ -95,7 +95,7 @@ def test_a_size_that_no_member_can_have(tmp_path: Path) -> None:
         data[directory + 10 : directory + 12] = struct.pack("<H", method)
         data[directory + 24 : directory + 28] = struct.pack("<I", size_bytes)
         (tmp_path / "y.zip").write_bytes(data)
-        with pytest.raises((Corrupt, Truncated)):
+        with pytest.raises((TooLarge, Truncated)):
             ZipStore(LocalStore(), str(tmp_path / "y.zip")).get(f"{tmp_path}/y.zip/a")
 
 
@@ -103,3 +103,34 @@ def test_other_compressions_are_named(tmp_path: Path) -> None:
     store = make(tmp_path / "x.zip", zipfile.ZIP_BZIP2)
     with pytest.raises(Unsupported, match="compression 12"):
         store.get(f"{tmp_path}/x.zip/d")
+
+
+def test_a_member_that_is_stored_is_held_against_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    make(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"texttext") + 99] ^= 1
+    path.write_bytes(data)
+    store = ZipStore(LocalStore(), str(path))
+    assert store.get(f"{path}/d", 0, 8) == b"texttext"
+    with pytest.raises(Corrupt, match="checksum"):
+        store.get(f"{path}/d")
+
+
+def test_a_member_that_expands_to_too_much(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    store = make(path, zipfile.ZIP_DEFLATED, {"small": bytes(1 << 20), "big": bytes(40 << 20)})
+    assert len(store.get(f"{path}/small")) == 1 << 20
+    with pytest.raises(TooLarge, match="expands to too much"):
+        store.get(f"{path}/big")
+
+
+def test_a_list_of_members_that_lies_before_the_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    make(path)
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, len(data) - 6, (1 << 32) - 1)
+    path.write_bytes(data)
+    store = ZipStore(LocalStore(), str(path))
+    with pytest.raises(Corrupt):
+        store.get(f"{path}/d")

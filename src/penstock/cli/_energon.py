@@ -78,6 +78,16 @@ def progress_option(command: Command) -> Command:
     )(command)
 
 
+def as_energon() -> bool:
+    """Whether it is `penstock energon …` that runs."""
+    return bool((click.get_current_context().obj or {}).get("as_energon"))
+
+
+def closing(words: str) -> str:
+    """A last line of Energon's words, which scripts look for; nothing where another command runs."""
+    return f"\n{words}" if as_energon() else ""
+
+
 def workers_option(command: Command) -> Command:
     """`--workers`, also as `--num-workers`."""
     return click.option(

@@ -37,4 +37,4 @@ class _Commands(click.Group):
 @click.pass_context
 def command(context: click.Context) -> None:
     """The commands of Energon: same options, same files. Wrong usage ends with another status than 0."""
-    context.obj = {"answers_may_be_piped": True}
+    context.obj = {"as_energon": True}

@@ -8,6 +8,8 @@ import click
 
 from penstock.cli._energon import (
     MediaChoice,
+    as_energon,
+    closing,
     media_options,
     progress_option,
     refuse_given,
@@ -83,14 +85,13 @@ def command(
         refuse_given(context, ("sample_type", "field_map", "dataset_yaml_name"), "dataset.yaml stays as it is")
     if options["tar_index_only"] and media is not None:
         raise click.UsageError("--tar-index-only makes no media metadata: use `penstock prepare-media`.")
-    piped = bool((context.obj or {}).get("answers_may_be_piped"))
     if options["tar_index_only"]:
         refuse_given(context, ("shuffle_tars", "overwrite", "dataset_yaml_name"), "The list of shards stays as it is")
     if not options["tar_index_only"] and not as_json and not non_interactive:
         if _on_terminal():
             _prepare(path, options, media, as_json, ask=True, confirm=True)
             return
-        if piped and options["split_ratio"] is None and not options["split_parts"]:
+        if as_energon() and options["split_ratio"] is None and not options["split_parts"]:
             _prepare(path, options, media, as_json, ask=True, confirm=False)
             return
     if options["split_ratio"] is None:
@@ -147,7 +148,7 @@ def _prepare(
     if not as_json:
         for warning in summary.warnings:
             note(f"warning: {warning}")
-    emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary))
+    emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary) + closing("Done"))
 
 
 def _require_splits(path: str, options: dict[str, Any]) -> None:
@@ -215,6 +216,7 @@ def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
 
     report = build_index(path, flavor="energon", overwrite=True, workers=options["workers"])
     text = f"{report.index_path}: {report.num_lines:,} samples of {human_bytes(report.size_bytes)}"
+    text += closing(f"Done. Found {report.num_lines} samples.")
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._energon import (
+    closing,
     media_options,
     progress_option,
     take_media,
@@ -57,4 +58,5 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
         f"{summary.path}: metadata of {summary.num_rows:,} media; "
         f"{summary.num_files:,} files chosen, {summary.num_read:,} of them read now"
     )
+    text += closing(f"Done. Stored metadata for {summary.num_rows} files.")
     emit(msgspec.to_builtins(summary), as_json=as_json, text=text)

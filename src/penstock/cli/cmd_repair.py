@@ -17,19 +17,27 @@ from penstock.cli._output import emit, follow_links_option, json_option
 @click.option("--eos-id", type=int, help="Id that ends each document; lets a lost index be rebuilt.")
 @follow_links_option
 @json_option
-def command(path: str, write: bool, format_name: str | None, as_json: bool, **options: Any) -> None:
-    """Mend known damage. Without --write it only lists what it would do."""
+def command(path: str, write: bool, format_name: str | None, as_json: bool, **options: Any) -> int:
+    """Mend known damage. Without --write it only lists what it would do. Errors that stay end with 1."""
     import msgspec
 
-    from penstock.check import repair
+    from penstock.check import repair, verify
+    from penstock.cli.cmd_verify import describe_finding
 
     actions = repair(path, write=write, format=format_name, **options)
+    left = []
+    if write or not any(one.possible for one in actions):  # what stays wrong: nothing can be done for it
+        left = [one for one in verify(path, depth="quick", format=format_name, **options) if one.severity == "error"]
 
     def text() -> str:
+        told = "done" if write else "would do"
+        lines = [f"{told if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
+        if left:
+            return "\n".join([*lines, *map(describe_finding, left), f"{path}: {len(left)} errors can't be mended here"])
         if not actions:
             return f"{path}: nothing to mend"
-        lines = [f"{'done' if one.done else 'would do'}: {one.path}: {one.what}" for one in actions]
         return "\n".join(lines if write else [*lines, "Run again with --write to do it."])
 
     data = {"path": path, "written": write, "actions": [msgspec.to_builtins(one) for one in actions]}
-    emit(data, as_json=as_json, text=text)
+    emit(data | {"left": [msgspec.to_builtins(one) for one in left]}, as_json=as_json, text=text)
+    return 1 if left else 0

@@ -21,3 +21,10 @@ PAYLOAD_BYTES = np.array([0, 1, 2, 4, *range(1, 9)], np.int64)
 SKIP_BYTES = np.array([0, 1, 1, 1, *[2] * 8], np.int64)
 VALUE_MASK = np.array([(1 << 8 * int(size)) - 1 for size in PAYLOAD_BYTES], np.uint64)
 SIGN_BIT = np.array([0, 0, 0, 1 << 31, *[1 << 8 * size - 1 for size in range(1, 9)]], np.uint64)
+
+RUNS_CODE = {
+    **{ord("c"): "GLOBAL", 0x93: "STACK_GLOBAL", ord("R"): "REDUCE", ord("b"): "BUILD", ord("i"): "INST"},
+    **{ord("o"): "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4"},
+    **{ord("P"): "PERSID", ord("Q"): "BINPERSID"},
+}
+"""Opcodes that import or call something, by name."""

@@ -83,13 +83,13 @@ class AVDecoder:
 
     # --- what is known -------------------------------------------------------------------------------------------
 
-    def get_metadata(self, *, exact: bool = False) -> AVMetadata:
-        """Durations, counts and sizes; see `penstock.codec.av_header`.
+    def get_metadata(self, *, exact: bool = False, count: bool = False) -> AVMetadata:
+        """Durations, counts and sizes; see `penstock.codec.av_header.read_av_header`.
 
         Raises:
             Corrupt: this is no audio or video.
         """
-        metadata = read_av_header(media_bytes(self._data), exact=exact)
+        metadata = read_av_header(media_bytes(self._data), exact=exact, count=count)
         if metadata is None:
             raise Corrupt("this holds neither audio nor video", found=f"{len(self._data)} bytes")
         return metadata

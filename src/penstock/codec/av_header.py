@@ -27,12 +27,13 @@ _MICROSECOND = 1e-6
 _AAC_SAMPLES = 1024
 
 
-def read_av_header(media: MediaBytes, *, exact: bool = False) -> AVMetadata | None:
+def read_av_header(media: MediaBytes, *, exact: bool = False, count: bool = False) -> AVMetadata | None:
     """What is known of an audio or video file; None where it holds neither.
 
     Args:
         media: the file.
         exact: count packets and decode all sound, instead of believing the header.
+        count: count packets, and decode nothing.
 
     Raises:
         FormatError: it is cut or damaged, so that nothing can be said.
@@ -47,7 +48,7 @@ def read_av_header(media: MediaBytes, *, exact: bool = False) -> AVMetadata | No
             known = _flac(media)
         if known is not None:
             return known
-    return _by_pyav(media, exact)
+    return _by_pyav(media, exact, count)
 
 
 @contextlib.contextmanager
@@ -129,7 +130,7 @@ class _Packets:
     sound_end: int | None = None
 
 
-def _by_pyav(media: MediaBytes, exact: bool) -> AVMetadata | None:
+def _by_pyav(media: MediaBytes, exact: bool, count: bool) -> AVMetadata | None:
     with opened(media) as container:
         if container.format.name.endswith("_pipe"):
             return None  # a picture
@@ -140,7 +141,7 @@ def _by_pyav(media: MediaBytes, exact: bool) -> AVMetadata | None:
             return None
         streams = [stream for stream in (video, audio) if stream is not None]
         counted: dict[int, _Packets] = {}
-        if exact or any(_must_count(media, container, stream) for stream in streams):
+        if exact or count or any(_must_count(media, container, stream) for stream in streams):
             counted = _count(container, streams, decode=exact)
         fields: dict[str, Any] = {}
         if video is not None:

@@ -10,7 +10,8 @@
 | `mp msg` | MessagePack |
 | images, in any case | as `DecodeOptions.image` says |
 | `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
-| `pkl pickle pyd pth` | refused without `trust`: they run code |
+| `pkl pickle pyd` | plain values; what runs code is refused without `trust` |
+| `pth` | refused without `trust` |
 | `gz` behind one of these | unpacked first |
 
 Everything else stays bytes. Checked against megatron-energon 7.4.1 with webdataset 1.0.2, but for: `null`, which comes
@@ -40,6 +41,7 @@ from penstock.codec.compress import decompress
 from penstock.codec.fields import mds_field
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import media_bytes
+from penstock.codec.plain_pickles import decode_plain_pickle
 from penstock.errors import ConfigError, Corrupt, MissingExtra, PenstockError, TooLarge, Truncated, UnsafeData
 
 _IMAGE_NAMES = (
@@ -80,6 +82,7 @@ class DecodeOptions:
             (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
         frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
         sound: with `frames`, the sound of videos, too.
+        media: what is made of an `AVDecoder` or `AVData`; None hands it out.
     """
 
     image: str = "pil"
@@ -88,6 +91,7 @@ class DecodeOptions:
     most_bytes: int = MOST_UNPACKED_BYTES
     frames: bool = False
     sound: bool = False
+    media: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
@@ -129,7 +133,9 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
             return decode_image(data, how)
         if lowered not in AV_SUFFIXES:
             return data
-        return AVDecoder(data).get_frames(how.sound) if how.frames else AVDecoder(data)
+        decoder = AVDecoder(data)
+        made = decoder.get_frames(how.sound) if how.frames else decoder
+        return made if how.media is None else how.media(made)
     except PenstockError:
         raise
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -223,13 +229,24 @@ def _chunk(data: bytes, place: int) -> tuple[bytes, int]:
 
 def _decode_code(part: str, suffix: str, data: bytes, trust: bool) -> Any:
     if not trust:
-        raise UnsafeData(
-            f"a part {part!r} runs code when it is decoded",
-            hint="Open with raw=True to get its bytes, or with trust=True if you trust whoever wrote it",
-        )
+        return _decode_plain(part, suffix, data)
     if suffix == "pth":
         return require("torch", extra="torch").load(io.BytesIO(data), map_location="cpu", weights_only=False)
     return mds_field("pkl", trust=True).decode(data)
+
+
+def _decode_plain(part: str, suffix: str, data: bytes) -> Any:
+    """The plain values of a pickle, of which nothing is run."""
+    hint = "Open with raw=True to get its bytes, or with trust=True if you trust whoever wrote it"
+    if suffix == "pth":
+        raise UnsafeData(f"a part {part!r} runs code when it is decoded", hint=hint)
+    try:
+        return decode_plain_pickle(data)
+    except UnsafeData as error:
+        what = f"a part {part!r} runs code when it is decoded"
+        raise UnsafeData(what, offset_bytes=error.offset_bytes, found=error.found, hint=hint) from None
+    except Corrupt as error:
+        raise _damaged(part, str(error.found)) from None
 
 
 _PLAIN: dict[str, Callable[[bytes], Any]] = {

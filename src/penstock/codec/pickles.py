@@ -47,6 +47,7 @@ from penstock.codec._pickle_opcodes import (
     MEMOIZE,
     PAYLOAD_BYTES,
     PROTO,
+    RUNS_CODE,
     SIGN_BIT,
     SKIP_BYTES,
     STOP,
@@ -65,11 +66,6 @@ _SHORT_RUN = 32
 _SLOW_PAIRS = 64
 _TAKEN_PAIRS = 1 << 16
 _REPEAT = -1
-_RUNS_CODE = {
-    **{ord("c"): "GLOBAL", 0x93: "STACK_GLOBAL", ord("R"): "REDUCE", ord("b"): "BUILD", ord("i"): "INST"},
-    **{ord("o"): "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4"},
-    **{ord("P"): "PERSID", ord("Q"): "BINPERSID"},
-}
 
 
 def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0, limit: int | None = None) -> IntArray:
@@ -337,7 +333,7 @@ class _Reader:
 
     def _refusal(self, opcode: int, expected: str) -> PenstockError:
         start = self._place - 1
-        name = _RUNS_CODE.get(opcode)
+        name = RUNS_CODE.get(opcode)
         if name is None:
             return self._corrupt("not a pickled list of pairs", start, f"the opcode 0x{opcode:02x}", expected)
         return UnsafeData(

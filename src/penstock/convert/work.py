@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import msgspec
 
 from penstock.errors import NotFound, PenstockError, PrepareError
+from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
-from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
 
 _PLAN = "plan.json"
-_LOCK = "lock"
+_GROUP = re.compile(r"^\.?g\d{7}")  # what a group's writer makes begins with its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,12 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
         PrepareError: another run writes this output.
     """
     folder = work_folder(target)
-    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+    with hold_work(folder) as had:
         if not had:
             raise PrepareError("another run is writing this output", path=target, hint="Wait for it")
         path, data = os.path.join(folder, _PLAN), _encode(plan)
-        try:
-            known = store.get(path)
-        except NotFound:
-            known = b""
-        if known != data:
-            _clear(store, folder)
+        if _known(store, path, data) != data:
+            empty_work(store, folder, _is_ours, first=_PLAN)  # what a kill leaves then belongs to nothing
             _put(store, path, data)
         try:
             yield folder
@@ -98,58 +95,43 @@ def is_begun(store: LocalStore, folder: str) -> bool:
 def find_done(store: LocalStore, folder: str, number: int) -> Done | None:
     """A group that an earlier run finished."""
     path = group_path(folder, number)
-    try:
-        return msgspec.json.decode(store.get(f"{path}.json"), type=Done) if store.is_folder(path) else None
-    except (NotFound, msgspec.MsgspecError):
-        return None
+    return read_note(store, f"{path}.json", Done) if is_real_folder(path) else None
 
 
 def remove_work(store: LocalStore, target: str) -> None:
     """The output is complete, or nothing is to be kept; what can't be removed is hidden and harms nobody."""
     folder = work_folder(target)
     with contextlib.suppress(OSError, PenstockError):
-        if store.is_folder(folder):
-            _clear(store, folder)
-            with contextlib.suppress(NotFound):
-                store.delete(os.path.join(folder, _LOCK))
-            store.remove_folder(folder)
+        if is_real_folder(folder):
+            empty_work(store, folder, _is_ours, first=_PLAN)
+            drop_work(store, folder)
 
 
 def sweep_work(store: LocalStore, target: str, plan: dict[str, Any]) -> None:
     """Remove what a run left that was killed when its output was complete: work of the same plan, or of none."""
     folder = work_folder(target)
-    if not store.is_folder(folder):
+    if not is_real_folder(folder):
         return
-    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
-        known = b""
-        with contextlib.suppress(NotFound):
-            known = store.get(os.path.join(folder, _PLAN))
-        if had and known in (b"", _encode(plan)):
+    with hold_work(folder) as had:
+        data = _encode(plan)
+        if had and _known(store, os.path.join(folder, _PLAN), data) in (b"", data):
             remove_work(store, target)
+
+
+def _known(store: LocalStore, path: str, data: bytes) -> bytes:
+    """The plan that is there, as far as that tells whether it is `data`."""
+    try:
+        return store.get(path, 0, len(data) + 1)
+    except (NotFound, IsADirectoryError):
+        return b""
+
+
+def _is_ours(name: str) -> bool:
+    return name == _PLAN or _GROUP.match(name) is not None
 
 
 def _encode(plan: dict[str, Any]) -> bytes:
     return msgspec.json.encode(plan, order="sorted")
-
-
-def _clear(store: LocalStore, folder: str) -> None:
-    # The plan goes first: what a kill leaves then belongs to nothing.
-    names = sorted(os.listdir(folder), key=lambda name: name != _PLAN)
-    for name in names:
-        path = os.path.join(folder, name)
-        if name == _LOCK:
-            continue
-        if os.path.isdir(path):
-            _remove_tree(store, path)
-        else:
-            store.delete(path)
-
-
-def _remove_tree(store: LocalStore, root: str) -> None:
-    for folder, _, names in os.walk(root, topdown=False):
-        for name in names:
-            store.delete(os.path.join(folder, name))
-        store.remove_folder(folder)
 
 
 def _put(store: LocalStore, path: str, data: bytes) -> None:

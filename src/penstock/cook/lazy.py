@@ -6,6 +6,7 @@ import contextlib
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any
 
 from penstock._pool import Pool
@@ -29,6 +30,8 @@ class Lazy:
     store: FileStore
     name: str
     ahead: _Fetch | None = field(default=None, compare=False, repr=False)
+
+    __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] says what `get` gives
 
     def get(self, sample: Any = None) -> Any:
         """The file's value, as often as it is asked for; `sample` is told where it is from.

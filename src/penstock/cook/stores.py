@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any
 
 from penstock.abc import SupportsFiles
@@ -24,6 +25,8 @@ class FileStore:
     source: SupportsFiles
     decode: DecodeOptions | None = None
     key: str | None = None
+
+    __class_getitem__ = classmethod(GenericAlias)  # FileStore[bytes] says what its files are
 
     def get(self, name: str, sample: Any = None) -> Any:
         """The value of one file; the `__sources__` of `sample`, where one is given, name the file from then on.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
-from penstock.store.side_file import REPLACE, Facts, judged_manifest
+from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Finding, Manifest
 
 RESTORE = f"Restore the data; if the change was meant, {REPLACE}"
@@ -30,13 +30,20 @@ def check_side_file(
         part: the part of the side file that is meant.
     """
     manifest, differs = judged_manifest(store, side_path, facts, part)
+    damaged = [one for one in (side_path, side_path + NEXT) if is_damaged(store, one)]
+    if damaged:  # then it can't say what is wrong with the data either
+        return manifest, [_not_proved(format_name, one, "is damaged") for one in damaged]
     if differs is None:
         return manifest, []
     if manifest is None:
-        what = "a side file that can't be read, so the data are not proved"
-        fix = f"Restore it; if the data are right, {REPLACE}"
-        return None, [Finding(f"{format_name}.side-file", "error", side_path, None, what, None, fix)]
+        return None, [_not_proved(format_name, side_path, "can't be read")]
     return manifest, [Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.told, RESTORE)]
+
+
+def _not_proved(format_name: str, path: str, what: str) -> Finding:
+    told = f"a side file that {what}, so the data are not proved"
+    fix = f"Restore it; if the data are right, {REPLACE}"
+    return Finding(f"{format_name}.side-file", "error", path, None, told, None, fix)
 
 
 MOST_FINDINGS = 20

@@ -9,18 +9,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from penstock._secrets import redacted_repr
-from penstock.abc import Store
+import msgspec
+
+from penstock._secrets import redact, redacted_repr
+from penstock.abc import Staged, Store
 from penstock.errors import ConfigError
 from penstock.executors.processes import ProcessExecutor
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, index_path_for, require_own_index, write_index
-from penstock.formats.jsonl.energon import energon_index_path, write_energon_index
+from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
+from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
+from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.store.outputs import claim, output_path, require_other
+from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
 from penstock.store.resolve import absolute, resolve
+from penstock.store.side_file import file_binding
+from penstock.store.unfinished import Once
 
 OnError = Literal["raise", "skip"]
 
@@ -65,6 +70,8 @@ def build_index(
 ) -> IndexReport:
     """Write the index of a JSONL file; nothing is visible before it is complete.
 
+    Killed and called again in the same way, it finishes the index, or finds it complete.
+
     Memory: 100 MB a process and 16 bytes for each line of 16 MiB, however long a line is.
 
     Args:
@@ -90,43 +97,84 @@ def build_index(
     if absolute(target) == absolute(root):
         raise ConfigError("the index would replace its own file", path=root)
     target = output_path(target_store, target)
+    require_file_or_none(target_store, target)
     require_other([root], target)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = store.size(root)
+    once = _once(store, root, target_store, target, {"flavor": flavor, "on_error": on_error, "validate": validate})
+    made = None if overwrite else once.made()
+    if made is not None:
+        return made
     held = claim(target_store, target)
     try:
-        require_own_index(target_store, target, flavor, has_data=True)
+        require_own_index(target_store, root if index_path is None else None, target, flavor, has_data=True)
         if flavor == "energon":
-            return _index_for_energon(store, root, target_store, target, on_error, overwrite, progress)
+            return _index_for_energon(store, root, once, on_error, overwrite, progress)
         if workers is None:
             workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
         with _workers(workers, threads=not validate) as run:
             skip_faulty = on_error == "skip"
             lines = IndexedLines(store, root, size_bytes, validate, skip_faulty, run, progress)
-            index_bytes = write_index(lines, target_store, target, overwrite=overwrite)
+            with _staged(target_store, target, overwrite=overwrite) as staged:
+                fill_index(lines, staged)
+                counts = (staged.tell(), lines.num_lines, lines.num_dropped)
+                return _commit(once, staged, IndexReport(root, target, size_bytes, *counts, tuple(lines.dropped)))
     finally:
         held.release()
-    dropped = tuple(lines.dropped)
-    return IndexReport(root, target, size_bytes, index_bytes, lines.num_lines, lines.num_dropped, dropped)
 
 
 def _index_for_energon(
     store: Store,
     root: str,
-    target_store: Store,
-    target: str,
+    once: Once[IndexReport],
     on_error: OnError,
     overwrite: bool,
     progress: Callable[[int], None] | None,
 ) -> IndexReport:
     if on_error == "skip":
         raise ConfigError("Energon's index leaves no line out", path=root, hint="Mend the lines, or filter them out")
-    staged = target_store.stage(target, overwrite=overwrite)
-    starts = write_energon_index(store, root, staged, progress=progress)
-    return IndexReport(root, target, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
+    with _staged(once.store, once.path, overwrite=overwrite) as staged:
+        starts = scan_energon(store, root, progress)
+        staged.write(encode_energon_index(starts))
+        report = IndexReport(root, once.path, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
+        return _commit(once, staged, report)
+
+
+@contextlib.contextmanager
+def _staged(store: Store, path: str, *, overwrite: bool) -> Generator[Staged]:
+    """A file that goes where it is not committed."""
+    staged = store.stage(path, overwrite=overwrite)
+    try:
+        yield staged
+    except BaseException:
+        staged.abort()
+        raise
+
+
+def _once(store: Store, root: str, target_store: Store, target: str, options: dict[str, Any]) -> Once[IndexReport]:
+    """The work that makes an index, known again by the index and what the mark says of it."""
+
+    def published(told: Any) -> IndexReport | None:
+        with contextlib.suppress(msgspec.ValidationError):
+            report = msgspec.convert(told, IndexReport)
+            if target_store.exists(target) and target_store.size(target) == report.index_bytes:
+                return report
+        return None
+
+    source = [redact(absolute(root)), store.size(root), file_binding(store, root)]
+    what = {"command": "index", **options, "source": source}
+    return Once(target_store, target, what, [target], published)
+
+
+def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> IndexReport:
+    def commit() -> IndexReport:
+        staged.commit()
+        return report
+
+    return once.commit(commit, told=msgspec.to_builtins(report))
 
 
 @contextlib.contextmanager

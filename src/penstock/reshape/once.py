@@ -1,76 +1,64 @@
-"""A verb that was killed right after its output became visible: the same command finds it complete."""
+"""A verb that was killed right after its dataset became visible: the same command finds it complete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats import files_at, get_format
-from penstock.store.outputs import sweep_killed
-from penstock.store.unfinished import has_mark, remove_mark, set_mark
+from penstock.store.unfinished import Once
 from penstock.types import Manifest, OpenOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Once:
-    """One output of one piece of work.
+def once_dataset(
+    store: Store,
+    path: str,
+    format: str,
+    what: dict[str, Any],
+    made_by: Mapping[str, Any],
+    num_samples: int | None = None,
+    side_file: Callable[[], Manifest | None] | None = None,
+) -> Once[Manifest]:
+    """The work that makes a dataset, known again by the side file that fits its data.
 
-    Attributes:
+    Args:
         store: where it goes.
         path: its path.
         format: its format.
         what: all that decides its bytes, as plain JSON.
-        told: what its side file says of the work, where the format records that.
+        made_by: what its side file says of the work, where the format records that.
         num_samples: how many it will have; None where nobody knows.
         side_file: reads the side file that fits the data; by default that of the opened dataset.
     """
 
-    store: Store
-    path: str
-    format: str
-    what: dict[str, Any]
-    told: Mapping[str, Any]
-    num_samples: int | None = None
-    side_file: Callable[[], Manifest | None] | None = None
-
-    def made(self) -> Manifest | None:
-        """What a run of the same work made before it was killed, by its side file; sweeps what else that run left.
-
-        Raises:
-            PrepareError: somebody writes this output.
-        """
-        if not has_mark(self.store, self.path, self.what):
-            return None
-        manifest = self.published()
-        if manifest is not None:
-            sweep_killed(self.store, files_at(self.format, self.path))
-            remove_mark(self.store, self.path)
-        return manifest
-
-    def published(self) -> Manifest | None:
-        """The side file of what is there, where it tells of this work."""
-        try:
-            manifest = (self.side_file or self._side_file_of_source)()
-        except (PenstockError, OSError):
-            return None
-        if manifest is None or manifest.format != self.format:
-            return None
-        known = [manifest.options[name] == value for name, value in self.told.items() if name in manifest.options]
-        right = self.num_samples in (None, manifest.num_samples) and all(known)
-        return manifest if right else None
-
-    def commit(self, commit: Callable[[], Manifest]) -> Manifest:
-        """Make it visible, with a mark beside it until that is done."""
-        set_mark(self.store, self.path, self.what)
-        try:
-            return commit()
-        finally:
-            remove_mark(self.store, self.path)
-
-    def _side_file_of_source(self) -> Manifest | None:
-        source = get_format(self.format).open(self.store, self.path, OpenOptions())
+    def of_source() -> Manifest | None:
+        source = get_format(format).open(store, path, OpenOptions())
         manifest = getattr(source, "manifest", None)
         return manifest if isinstance(manifest, Manifest) else None
+
+    def published(_told: Any) -> Manifest | None:
+        try:
+            manifest = (side_file or of_source)()
+        except (PenstockError, OSError):
+            return None
+        if manifest is None or manifest.format != format:
+            return None
+        known = [manifest.options[name] == value for name, value in made_by.items() if name in manifest.options]
+        return manifest if num_samples in (None, manifest.num_samples) and all(known) else None
+
+    return Once(store, path, what, files_at(format, path), published)
+
+
+def once_parts(
+    store: Store, path: str, what: dict[str, Any], parts: Sequence[Once[Manifest]]
+) -> Once[tuple[Manifest, ...]]:
+    """The work that makes several datasets, which become visible one after another; its mark stands beside `path`."""
+
+    def published(_told: Any) -> tuple[Manifest, ...] | None:
+        found = tuple(one.published(None) for one in parts)
+        known = tuple(one for one in found if one is not None)
+        return known if len(known) == len(found) else None
+
+    return Once(store, path, what, [file for one in parts for file in one.files], published)

@@ -9,13 +9,14 @@ what a page, a row and a byte cost.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
+from penstock.store._copies import in_cache_folder
+from penstock.store._named import named
 from penstock.store.derived import cache_folder
 from penstock.store.resolve import absolute, is_url
 from penstock.types import IntArray
@@ -106,7 +109,7 @@ class TableOrder:
 
 
 def reordered(
-    rows: Rows, order: RowOrder, *, scratch_folder: str, memory_bytes: int | None = None
+    rows: Rows, order: RowOrder, *, output: str, memory_bytes: int | None = None
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
 
@@ -117,8 +120,12 @@ def reordered(
     Args:
         rows: the input.
         order: of as many rows.
-        scratch_folder: where a scratch file may go, which has no name and leaves nothing behind.
+        output: where the rows go; a scratch file for it has no name, and leaves nothing behind.
         memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 112 MB.
+
+    Raises:
+        ConfigError: the folder of uploads, where a URL has its scratch file, does not take it.
+        OSError: that beside a local output can't be written; it names the output.
     """
     if memory_bytes is None:
         memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
@@ -130,17 +137,54 @@ def reordered(
         return
     # Here a third is for rows as they come out of their bucket.
     windows = _windows(rows, order, max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS))
-    with tempfile.TemporaryFile(dir=scratch_folder) as scratch:
-        yield from ahead(_through_buckets(rows, order, windows, scratch.fileno()))
+    with _scratch_file(output) as scratch:
+        yield from ahead(_through_buckets(rows, order, windows, _Scratch(scratch.fileno(), output)))
 
 
-def scratch_folder(path: str) -> str:
-    """Where a scratch file for an output goes: beside it, as large; for a URL into the folder of uploads."""
-    if not is_url(path):
-        return os.path.dirname(absolute(path))
-    folder = os.path.join(cache_folder(), "upload")
-    os.makedirs(folder, exist_ok=True)
-    return folder
+def _scratch_file(output: str) -> IO[bytes]:
+    """Beside the output, as large; for a URL in the folder of uploads."""
+    with _named_errors(output):
+        folder = os.path.join(cache_folder(), "upload") if is_url(output) else os.path.dirname(absolute(output))
+        if is_url(output):
+            os.makedirs(folder, exist_ok=True)
+        return tempfile.TemporaryFile(dir=folder)
+
+
+@contextlib.contextmanager
+def _named_errors(output: str, wanted_bytes: int = 0) -> Generator[None]:
+    """Errors of the system at a scratch file, which has no name, name what it is for."""
+    if is_url(output):
+        with in_cache_folder(output):
+            yield
+        return
+    try:
+        yield
+    except OSError as error:
+        raise named(error, output, wanted_bytes) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scratch:
+    """A scratch file: its descriptor, and the output that it is for."""
+
+    fd: int
+    output: str
+
+    def write_at(self, offset_bytes: int, data: NDArray[Any]) -> None:
+        view = data.view(np.uint8).data
+        with _named_errors(self.output, len(view)):
+            while view:
+                written = os.pwrite(self.fd, view[:_WRITE_BYTES], offset_bytes)
+                view, offset_bytes = view[written:], offset_bytes + written
+
+    def read_at(self, offset_bytes: int, out: NDArray[Any]) -> None:
+        view = out.view(np.uint8).data
+        with _named_errors(self.output):
+            while view:
+                read = os.preadv(self.fd, [view], offset_bytes)
+                if read == 0:
+                    raise PrepareError("the scratch file ends early", path=self.output, offset_bytes=offset_bytes)
+                view, offset_bytes = view[read:], offset_bytes + read
 
 
 def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
@@ -210,7 +254,7 @@ def _gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
 
 
 def _through_buckets(
-    rows: Rows, order: RowOrder, windows: list[_Window], scratch: int
+    rows: Rows, order: RowOrder, windows: list[_Window], scratch: _Scratch
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """The same by way of a scratch file with one bucket for each window."""
     borders = np.array([0, *(window.stop for window in windows)], np.int64)
@@ -221,11 +265,11 @@ def _through_buckets(
     for first, stop in runs(rows):
         data, lengths = read_run(rows, first, stop)
         for group, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
-            _write_at(scratch, filled_bytes[group], some)
+            scratch.write_at(filled_bytes[group], some)
             filled_bytes[group] += some.nbytes
     (bucket,) = _buffers(rows, windows, 1)
     for window, start_bytes, out in zip(windows, starts_bytes, itertools.cycle(_buffers(rows, windows, 2))):
-        _read_at(scratch, start_bytes, bucket[: window.units])
+        scratch.read_at(start_bytes, bucket[: window.units])
         indices = order.rows_at(window.first, window.stop)
         _, lengths = rows.ranges(indices)
         # In its bucket a row comes in the order of the input.
@@ -259,19 +303,3 @@ def grouped(data: NDArray[Any], lengths: IntArray, groups: IntArray) -> Iterator
     borders = np.flatnonzero(np.diff(groups, prepend=-1, append=-1))
     for first, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
         yield int(groups[first]), out[marks[first] : marks[stop]], lengths[first:stop]
-
-
-def _write_at(fd: int, offset_bytes: int, data: NDArray[Any]) -> None:
-    view = data.view(np.uint8).data
-    while view:
-        written = os.pwrite(fd, view[:_WRITE_BYTES], offset_bytes)
-        view, offset_bytes = view[written:], offset_bytes + written
-
-
-def _read_at(fd: int, offset_bytes: int, out: NDArray[Any]) -> None:
-    view = out.view(np.uint8).data
-    while view:
-        read = os.preadv(fd, [view], offset_bytes)
-        if read == 0:
-            raise PrepareError("the scratch file ends early", offset_bytes=offset_bytes)
-        view, offset_bytes = view[read:], offset_bytes + read

@@ -21,11 +21,12 @@ from penstock.abc import (
 )
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
-from penstock.reshape.once import Once
+from penstock.reshape.once import once_dataset
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
 from penstock.store.resolve import absolute, resolve
+from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
 Path = str | os.PathLike[str]
@@ -131,7 +132,7 @@ def write_output(
 
 def once_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
-) -> Once:
+) -> Once[Manifest]:
     """The work that makes an output, to be known again."""
     store, path = resolve(output.path)
     what: dict[str, Any] = {
@@ -141,7 +142,7 @@ def once_of(
         "sources": list(map(_known_by, sources)),
     }
     what |= {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers}
-    return Once(output.store or store, path, what["to"], what, dict(made_by), num_samples)
+    return once_dataset(output.store or store, path, what["to"], what, made_by, num_samples)
 
 
 def _known_by(rows: AnyRows) -> list[Any]:

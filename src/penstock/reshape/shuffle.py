@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError
-from penstock.reshape.reorder import RowOrder, SeededOrder, reordered, scratch_folder
+from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows
 from penstock.store.resolve import resolve
@@ -95,7 +95,7 @@ def write_in_order(
 
     def fill(writer: Writer) -> None:
         if order is not None:
-            for data, lengths in reordered(rows, order, scratch_folder=scratch_folder(path), memory_bytes=memory_bytes):
+            for data, lengths in reordered(rows, order, output=path, memory_bytes=memory_bytes):
                 write_rows(writer, data, lengths, rows.path)
                 counter.add(len(lengths))
 

@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._secrets import redact
-from penstock.abc import Store
+from penstock.abc import Store, SupportsFolders
 from penstock.errors import ConfigError
 from penstock.formats import get_format
+from penstock.formats.shards.upload import take_back
 from penstock.order.permutation import unpermute
+from penstock.reshape.once import once_parts
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
+    SampleRows,
     TokenRows,
     is_tars,
     open_rows,
@@ -32,7 +35,7 @@ from penstock.reshape.rows import (
     total_units,
 )
 from penstock.store.resolve import absolute, resolve
-from penstock.store.unfinished import has_mark, remove_mark, set_mark
+from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
 By = Literal["position", "content"]
@@ -42,27 +45,6 @@ _HASH_SPACE = 1 << 64
 
 Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 """(first, stop, rows back to back, lengths) → int64[stop - first]: the part of each row."""
-
-
-class _Mark:
-    """What says that a run began to make its parts visible."""
-
-    __slots__ = ("_path", "_store", "_what")
-
-    def __init__(self, store: Store, path: str, made_by: dict[str, Any], rows: AnyRows) -> None:
-        self._store = store
-        self._path = path
-        source = {"source": redact(absolute(rows.path)), "rows": len(rows), "units": total_units(rows)}
-        self._what = made_by | source
-
-    def is_there(self) -> bool:
-        return has_mark(self._store, self._path, self._what)
-
-    def set(self) -> None:
-        set_mark(self._store, self._path, self._what)
-
-    def remove(self) -> None:
-        remove_mark(self._store, self._path)
 
 
 def split(
@@ -120,16 +102,25 @@ def split(
     target_store, target = resolve(folder)
     paths = _paths(rows, target, names, to)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    mark = _Mark(store or target_store, os.path.join(target, os.path.basename(rows.path.rstrip("/"))), made_by, rows)
-    # Where the same work was killed, parts that are there are its own.
-    outputs = [_goes_on(Output(path, to or rows.format, overwrite, store=store), rows, made_by, mark) for path in paths]
-    manifests = _deal(rows, parts, outputs, made_by, mark, Counter(len(rows), progress))
+    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
+    known = [once_of(output, [rows], made_by) for output in outputs]
+    what = made_by | {"source": redact(absolute(rows.path)), "rows": len(rows), "units": total_units(rows)}
+    beside = os.path.join(target, os.path.basename(rows.path.rstrip("/")))
+    once = once_parts(store or target_store, beside, what, known)
+    manifests = None if overwrite else once.made()
+    if manifests is None:
+        if once.is_begun():  # the same work was killed: parts that are there are its own
+            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
+        manifests = _deal(rows, parts, outputs, made_by, once, Counter(len(rows), progress))
     return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
 
 
-def _goes_on(output: Output, rows: AnyRows, made_by: dict[str, Any], mark: _Mark) -> Output:
+def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     """The same output, in the place of a part that this work made before."""
-    own = mark.is_there() and once_of(output, [rows], made_by).published() is not None
+    own = part.published(None) is not None
+    if own and isinstance(rows, SampleRows) and not isinstance(part.store, SupportsFolders):
+        take_back(part.store, part.path)  # it can't be replaced in one step there
+        return output
     return replace(output, overwrite=output.overwrite or own)
 
 
@@ -163,7 +154,8 @@ def _split_tars(
 
     stem = os.path.basename(absolute(resolve(source)[1]))
     paths = [os.path.join(target, f"{stem}_{name}") for name in names]
-    return split_tars(source, paths, part_of, overwrite=overwrite, store=store, progress=progress, **options)
+    made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
+    return split_tars(source, paths, part_of, made_by, overwrite=overwrite, store=store, progress=progress, **options)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
@@ -188,9 +180,9 @@ def _deal(
     parts: Parts,
     outputs: Sequence[Output],
     made_by: dict[str, Any],
-    mark: _Mark,
+    once: Once[tuple[Manifest, ...]],
     counter: Counter,
-) -> list[Manifest]:
+) -> tuple[Manifest, ...]:
     with contextlib.ExitStack() as stack:
         # All writers begin first: a part that exists is refused before anything is written.
         writers = [stack.enter_context(open_writer(output, [rows], made_by)) for output in outputs]
@@ -199,10 +191,7 @@ def _deal(
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
                 write_rows(writers[part], some, some_lengths, rows.path)
             counter.add(stop - first)
-        mark.set()
-        manifests = [writer.commit() for writer in writers]
-    mark.remove()
-    return manifests
+        return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
 
 
 def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:

@@ -6,12 +6,16 @@ stay apart: what is in `val` is in `val` afterwards. What a `split.yaml` exclude
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock._digest import digest
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
@@ -29,12 +33,13 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
-from penstock.reshape.once import Once
+from penstock.reshape.once import once_dataset, once_parts
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Path, Progress, Written
 from penstock.store.outputs import require_other
-from penstock.store.resolve import resolve, within
+from penstock.store.resolve import absolute, resolve, within
 from penstock.store.side_file import fitting_manifest
+from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
 
 _FORMAT = "webdataset"
@@ -149,6 +154,7 @@ def split_tars(
     source: Path,
     paths: Sequence[str],
     part_of: Any,
+    made_by: Mapping[str, Any],
     *,
     overwrite: bool = False,
     store: Store | None = None,
@@ -157,10 +163,13 @@ def split_tars(
 ) -> tuple[Written, ...]:
     """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
 
+    Killed in between, the same work goes on: parts that are visible stay.
+
     Args:
         source: folder of tars.
         paths: of the datasets to be made.
         part_of: number of samples → what tells for rows [first, stop) the parts, int64[stop - first].
+        made_by: verb and options, by which the same work is known after a kill.
         overwrite: replace them.
         store: where all files are.
         progress: told of samples.
@@ -182,19 +191,35 @@ def split_tars(
     for path in paths:
         require_other([root], path)
     typing = _typing(root, found)
-    counter = Counter(len(samples), progress)
     parts = part_of(len(samples), samples)
-    for path in paths:  # before the first is written
-        _writer(target_store, path, given | typing, overwrite).abort()
-    made: list[Written] = []
-    for number, path in enumerate(paths):
-        rows = np.flatnonzero(parts == number)
-        with _writer(target_store, path, given | typing, overwrite) as writer:
-            for sample in samples.at(rows):
-                writer.write(sample)
-                counter.add(1)
-            made.append(Written.of(path, writer.commit()))
-    return tuple(made)
+    rows = [np.flatnonzero(parts == number) for number in range(len(paths))]
+    shards = [[one, table.num_samples, int(table.sizes.sum())] for _, one, table, _ in samples.shards]
+    what = {**made_by, "options": options, "source": redact(absolute(root)), "shards": digest(shards)}
+    known = [_once(target_store, path, what, len(some)) for path, some in zip(paths, rows, strict=True)]
+    beside = os.path.join(os.path.dirname(paths[0]), os.path.basename(absolute(root)))
+    once = once_parts(target_store, beside, what, known)
+    manifests = None if overwrite else once.made()
+    if manifests is None:
+        # Where the same work was killed, parts that are there are its own.
+        own = [one.swept(None) if once.is_begun() and not overwrite else None for one in known]
+        counter = Counter(len(samples), progress)
+        with contextlib.ExitStack() as stack:
+            # All writers begin first: a part that exists is refused before anything is written.
+            writers = [
+                found or stack.enter_context(_writer(target_store, path, given | typing, overwrite))
+                for path, found in zip(paths, own, strict=True)
+            ]
+            for writer, some in zip(writers, rows, strict=True):
+                if isinstance(writer, WebdatasetWriter):
+                    for sample in samples.at(some):
+                        writer.write(sample)
+                counter.add(len(some))
+            manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
+    return tuple(map(Written.of, paths, manifests))
+
+
+def _published(part: WebdatasetWriter | Manifest) -> Manifest:
+    return part.commit() if isinstance(part, WebdatasetWriter) else part
 
 
 def _write(writer: WebdatasetWriter, samples: TarSamples, seed: int | None, counter: Counter) -> None:
@@ -206,7 +231,7 @@ def _write(writer: WebdatasetWriter, samples: TarSamples, seed: int | None, coun
         counter.add(stop - first)
 
 
-def _once(store: Store, path: str, what: dict[str, Any], num_samples: int) -> Once:
+def _once(store: Store, path: str, what: dict[str, Any], num_samples: int) -> Once[Manifest]:
     root = path.rstrip("/") or path
 
     def side_file() -> Manifest | None:
@@ -214,7 +239,7 @@ def _once(store: Store, path: str, what: dict[str, Any], num_samples: int) -> On
             store, side_path(root), lambda: webdataset_facts(store, root, read_info(store, root).counts)
         )
 
-    return Once(store, root, _FORMAT, what, {}, num_samples, side_file)
+    return once_dataset(store, root, _FORMAT, what, {}, num_samples, side_file)
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

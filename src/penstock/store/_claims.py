@@ -14,8 +14,9 @@ import socket
 import weakref
 from typing import Any
 
-from penstock.errors import PrepareError
+from penstock.errors import ConfigError, PrepareError
 from penstock.store._files import make_folders, sync_folder
+from penstock.store.lock import open_lock
 
 _MOST_HOLDER_BYTES = 300
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
@@ -31,6 +32,7 @@ class LocalClaim:
 
     Raises:
         PrepareError: somebody else writes this output.
+        ConfigError: what stands in the place of the lock is no file.
     """
 
     __slots__ = ("__weakref__", "_fd", "_lock_path", "_made", "_os", "path")
@@ -96,16 +98,15 @@ class LocalClaim:
 
     def _open(self) -> int:
         try:
-            return self._os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except PermissionError as refused:  # another user's, which can be locked all the same
-            try:
-                return self._os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            except FileNotFoundError:
-                raise refused from None
+            return open_lock(self._lock_path, self._os)
+        except FileExistsError as error:
+            raise ConfigError(
+                str(error.strerror), path=self._lock_path, hint="Remove it, or name another output"
+            ) from None
 
     def _is_ours(self) -> bool:
         try:
-            return os.path.samestat(self._os.fstat(self._fd), self._os.stat(self._lock_path))
+            return os.path.samestat(self._os.fstat(self._fd), self._os.lstat(self._lock_path))
         except FileNotFoundError:
             return False
 

@@ -40,8 +40,10 @@ _NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
 _KEPT_FREE = 20
 """Without a budget, one part in so many of the disk stays free."""
 
+_REMOTE = "remote"
+
 RUN = secrets.token_hex(8)
-"""Begins the names of copies that are of no known version: they serve this process, and what is forked from it."""
+"""Begins the names of copies that are of no known version: they serve this process, and its workers."""
 _RUN_PROCESS = os.getpid()
 
 
@@ -79,7 +81,7 @@ class Copies:
     """
 
     def __init__(self, budget_bytes: int | None = None, folder: str | None = None) -> None:
-        self.folder = os.path.join(folder or cache_folder(), "remote")
+        self.folder = os.path.join(folder or cache_folder(), _REMOTE)
         self.budget_bytes = budget_bytes
         self._checked: dict[str, tuple[int, ...]] = {}
         _require_local(self.folder)
@@ -274,10 +276,16 @@ class Copies:
         return os.path.join(self.folder, f"{name}.{kind}")
 
 
-def copy_name(url: str, version: str, size_bytes: int) -> str:
+def copy_name(url: str, version: str, size_bytes: int, run: str = RUN) -> str:
     """The name of the copy of this version of a file; without a version, of one that serves this run alone."""
     name = digest(url, version, size_bytes)
-    return name if version else RUN + name[len(RUN) :]
+    return name if version else run + name[len(run) :]
+
+
+def lend_run(folder: str | None) -> str:
+    """The name of this run for a worker of it; what that leaves in the cache `folder` is removed with our own."""
+    _drop_at_exit(os.path.join(folder or cache_folder(), _REMOTE))
+    return RUN
 
 
 def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:

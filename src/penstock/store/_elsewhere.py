@@ -94,9 +94,9 @@ class Elsewhere:
         head, requests = answer["result"]
         return Reply(data, Head(*head), requests)
 
-    def list(self, key: str, *, first_only: bool) -> list[str]:
+    def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
         """Keys under a folder."""
-        return self._call("list", key, first_only=first_only)[0]["result"]
+        return self._call("list", key, first_only=first_only, start=start)[0]["result"]
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file."""

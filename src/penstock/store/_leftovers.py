@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,11 @@ class Kept:
 
 __all__ = [
     "Kept",
+    "is_staged_for",
     "make_staged",
     "remove_others",
     "staged_name",
+    "staged_start",
     "take_leftovers",
     "write_what_differs",
 ]
@@ -46,7 +49,13 @@ __all__ = [
 
 def staged_name(name: str, token: str | None = None) -> str:
     """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
-    return f"{_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+    return f"{staged_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
+
+
+def is_staged_for(entry: str, name: str) -> bool:
+    """Whether a file name is one that `staged_name` gives for `name`."""
+    start = staged_start(name)
+    return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + 8 + len(STAGED_SUFFIX)
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
@@ -88,7 +97,7 @@ def make_staged(
         if is_folder:
             os_module.mkdir(path)
         try:
-            fd = os_module.open(path, how | os.O_CLOEXEC, 0o666)
+            fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             if is_folder and isinstance(error, FileNotFoundError):
                 continue  # as below, before it could be locked
@@ -96,7 +105,9 @@ def make_staged(
                 with contextlib.suppress(OSError):
                     os_module.rmdir(path)
             raise
-        if _is_locked(os_module, fd, path) or not hidden:
+        if not hidden and os.fstat(fd).st_nlink > 1:  # another name of it would see what is written
+            os_module.unlink(path)
+        elif _is_locked(os_module, fd, path) or not hidden:
             return path, fd
         os_module.close(fd)
 
@@ -127,14 +138,17 @@ def take_leftovers(
         Path and open, locked descriptor of the one that is taken over; None where there is none.
     """
     taken: tuple[str, int] | None = None
-    start = _start(name)
     for entry in os.listdir(folder):
-        if not (entry.startswith(start) and is_staged_name(entry)) or len(entry) != len(start) + 8 + len(STAGED_SUFFIX):
+        if not is_staged_for(entry, name):
             continue
         path = os.path.join(folder, entry)
-        is_folder = os.path.isdir(path)
         with contextlib.suppress(OSError):
-            fd = os_module.open(path, (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
+            kind = os.lstat(path).st_mode
+            is_folder = stat.S_ISDIR(kind)
+            if not is_folder and not stat.S_ISREG(kind):
+                continue  # no writer makes a link or a pipe
+            how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR
+            fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
                 # A file with a second name is visible already: what is written to it would be seen.
@@ -142,7 +156,7 @@ def take_leftovers(
                 names = listed(own, path) if is_folder else None
                 if names is not None and next(strangers(path, names), None) is not None:
                     drop_replaced(os_module, path, names, os.path.join(folder, name))
-                elif keep and taken is None and is_folder == want_folder and hidden:
+                elif keep and taken is None and is_folder == want_folder and hidden and _is_own(path, fd):
                     taken, fd = (path, fd), -1
                 elif is_folder:
                     remove_tree(os_module, path)
@@ -154,6 +168,19 @@ def take_leftovers(
     return taken
 
 
+def _is_own(path: str, fd: int) -> bool:
+    """Whether a file, or all in a folder, is of this user and no link: nothing else is written to, and none escapes."""
+    user = os.geteuid()
+    if os.fstat(fd).st_uid != user:
+        return False
+    for root, folders, names in os.walk(path):
+        for name in folders + names:
+            status = os.lstat(os.path.join(root, name))
+            if status.st_uid != user or not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+                return False
+    return True
+
+
 def drop_second_names(os_module: Any, path: str) -> None:
     """Remove the hidden names of a visible file: what a writer leaves that is killed between its last two calls."""
     folder, name = os.path.split(os.path.abspath(path))
@@ -163,7 +190,7 @@ def drop_second_names(os_module: Any, path: str) -> None:
             return
         for entry in os.listdir(folder):
             hidden = os.path.join(folder, entry)
-            if entry.startswith(_start(name)) and is_staged_name(entry):
+            if entry.startswith(staged_start(name)) and is_staged_name(entry):
                 with contextlib.suppress(OSError):
                     if os.path.samestat(os.lstat(hidden), visible):
                         os_module.unlink(hidden)
@@ -187,6 +214,7 @@ def remove_others(os_module: Any, root: str, names: set[str]) -> None:
                 os_module.unlink(path)
 
 
-def _start(name: str) -> str:
+def staged_start(name: str) -> str:
+    """What the hidden names begin with that `staged_name` gives."""
     # Cut so that a long final name still leaves room below the usual 255 bytes.
     return f".{os.fsdecode(os.fsencode(name)[:200])}."

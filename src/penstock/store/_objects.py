@@ -105,8 +105,8 @@ class Transport(Protocol):
         """
         ...
 
-    def list(self, key: str, *, first_only: bool) -> list[str]:
-        """Keys under a folder, in no order; at least one of them where there is any, with `first_only`."""
+    def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
+        """Keys under a folder whose names in it begin so, in no order; with `first_only` at least one, if any is."""
         ...
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
@@ -181,14 +181,17 @@ class Objects:
         answers = [one(asked[0])] if len(asked) == 1 else list(self._threads.map(one, asked))
         return Reply([data for data, _, _ in answers], answers[0][1], sum(tries for _, _, tries in answers))
 
-    def list(self, key: str, *, first_only: bool) -> list[str]:
+    def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
         """Keys under a folder."""
+        first = f"{key}/{start}".removeprefix("/") if start else ""
 
         def pages() -> list[str]:
             found: list[str] = []
-            for page in self._obstore.list(self._store, key or None, chunk_size=1000):
-                found += [one["path"] for one in page if one["path"] != key]
-                if first_only and found:
+            for page in self._obstore.list(self._store, key or None, offset=first or None, chunk_size=1000):
+                names = [one["path"] for one in page if one["path"] != key]
+                these = [name for name in names if name.startswith(first)]
+                found += these
+                if (first_only and found) or (first and not these):  # pages are in order
                     break
             return found
 

@@ -21,10 +21,23 @@ class _Sweeps(Protocol):
     def sweep(self, path: str, /) -> None: ...
 
 
+@runtime_checkable
+class _SweepsFolders(Protocol):
+    """A store whose killed writers leave hidden files in folders that are not made visible at once."""
+
+    def sweep_folder(self, path: str, /) -> None: ...
+
+
 def sweep_output(store: object, path: str) -> None:
-    """Remove what a writer of `path` left that was killed when the file, or the folder, was visible already."""
+    """Remove what a writer of the file `path` left that was killed when it was visible already."""
     if isinstance(store, _Sweeps):
         store.sweep(path)
+
+
+def sweep_folder(store: object, path: str) -> None:
+    """Remove what writers of the folder `path` left, where its dataset is complete."""
+    if isinstance(store, _SweepsFolders):
+        store.sweep_folder(path)
 
 
 def sweep(folder: str) -> None:

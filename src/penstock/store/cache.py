@@ -16,6 +16,8 @@ Where the cache folder takes no copy, ranges go on being read by ranges, and wha
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +31,12 @@ from penstock._buffers import byte_view
 from penstock._secrets import logger
 from penstock.abc import Buffer, Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
-from penstock.store._copies import Copies, NoCopy, copy_name, wrong_bytes, wrong_size
+from penstock.store._copies import RUN, Copies, NoCopy, copy_name, lend_run, wrong_bytes, wrong_size
 from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
+from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Counters, Traffic
 
 _MOST_MAPPED = 128
@@ -81,7 +84,7 @@ class CachedStore:
 
     __slots__ = (
         *("_args", "_asked", "_checking", "_coming", "_copies", "_heads", "_looked", "_mapped", "_no_copies"),
-        *("_ranges_ignored", "_spent", "_stated", "remote"),
+        *("_ranges_ignored", "_run", "_spent", "_stated", "remote"),
     )
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
@@ -98,9 +101,11 @@ class CachedStore:
         self._looked: set[str] = set()
         self._mapped: OrderedDict[str, _Known] = OrderedDict()
         self._ranges_ignored = False
+        self._run = RUN
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (CachedStore, self._args)
+        run = lend_run(self._args[1]) if self._run == RUN else self._run
+        return (_of_run, (run, os.getpid(), *self._args))
 
     def __repr__(self) -> str:
         return f"CachedStore({self.remote!r})"
@@ -233,6 +238,14 @@ class CachedStore:
         self.forget(path)
         self.remote.delete(path)
 
+    def sweep(self, path: str) -> None:
+        """Remove what killed writers of a visible file left in `remote`."""
+        sweep_output(self.remote, path)
+
+    def sweep_folder(self, path: str) -> None:
+        """Remove what killed writers left in a folder of `remote` whose dataset is complete."""
+        sweep_folder(self.remote, path)
+
     def forget(self, path: str) -> None:
         """Ask again for what is known of a file."""
         for known in (self._heads, self._spent, self._coming, self._mapped, self._stated):
@@ -351,7 +364,7 @@ class CachedStore:
         """The name of a file's copy: of its version, or of the hashes that it must have."""
         stated = self._stated.get(path)
         version = head.identity or ("" if stated is None else json.dumps(sorted(stated.items())))
-        return copy_name(path, version, head.size_bytes)
+        return copy_name(path, version, head.size_bytes, self._run)
 
     def _identified(self, path: str, head: Head) -> Head:
         """`head`, asked for once more where an answer to ranges named no version."""
@@ -466,3 +479,12 @@ class _Forgetting:
     def abort(self) -> None:
         """Drop it."""
         self.staged.abort()
+
+
+def _of_run(run: str, pid: int, remote: Remote, folder: str | None, budget_bytes: int | None) -> CachedStore:
+    """A store that was pickled; in a worker of the process that did it, with that process's copies."""
+    store = CachedStore(remote, folder, budget_bytes)
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid == pid:
+        store._run = run  # pyright: ignore[reportPrivateUsage]
+    return store

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Generator
+from typing import Any
+
+_ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
 
 @contextlib.contextmanager
@@ -16,11 +21,14 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
 
     Yields:
         Whether the lock was had; always true with `wait`.
+
+    Raises:
+        FileExistsError: a link, a folder or no regular file stands in its place.
     """
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
-            fd = _opened(path)
+            fd = open_lock(path)
         except FileNotFoundError:
             continue  # the holder removed the folder in between
         try:
@@ -44,21 +52,38 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
         os.close(fd)
 
 
-def _opened(path: str) -> int:
+def open_lock(path: str, os_module: Any = os) -> int:
+    """The descriptor of a file to lock, which is made where missing; a link would make, or change, a file elsewhere.
+
+    Raises:
+        FileExistsError: a link, a folder or no regular file stands in its place.
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        # A link would make, or later change, a file elsewhere.
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except PermissionError as error:
         try:
-            return os.open(
-                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-            )  # another user's file: reading it is enough to lock it
-        except FileNotFoundError:
-            raise error from None
+            fd = os_module.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        except PermissionError as refused:
+            try:
+                fd = os_module.open(path, os.O_RDONLY | flags)  # another user's: reading it is enough to lock it
+            except FileNotFoundError:
+                raise refused from None
+    except OSError as error:
+        if error.errno in _ANOTHER_THING:
+            raise _another_thing(path) from None
+        raise
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written is seen elsewhere
+        os_module.close(fd)
+        raise _another_thing(path)
+    return fd
+
+
+def _another_thing(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "what stands in the place of the lock is another thing", path)
 
 
 def _is_file_of(fd: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False

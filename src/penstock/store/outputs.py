@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
 from penstock.errors import ConfigError, Unsupported
 from penstock.store._claims import JoinedClaim, LocalClaim
+from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
@@ -64,9 +65,11 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
         ConfigError: a folder, or no regular file, stands in the place of one, or of the side file.
     """
     for path in (data, *others, side):
-        _require_file_or_none(store, path)
+        require_file_or_none(store, path)
     require_own_side_file(store, side)
     with contextlib.ExitStack() as stack:
+        if not isinstance(store, _Claims):
+            stack.callback(RemoteClaim(store, data).release)
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
@@ -86,6 +89,8 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
         PrepareError: somebody writes this output.
     """
     for path in paths:
+        if not isinstance(store, _Claims):
+            sweep_claim(store, path)
         claim(store, path).release()
         sweep_output(store, path)
 
@@ -302,7 +307,7 @@ def _require_no_place(path: str, real: str) -> None:
         raise ConfigError("the output is a mount point", path=path, hint="Name a folder in it")
 
 
-def _require_file_or_none(store: Store, path: str) -> None:
+def require_file_or_none(store: Store, path: str) -> None:
     """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
     if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isfile(path):
         what = "the output is a folder" if os.path.isdir(path) else "the output is no regular file"

@@ -18,6 +18,7 @@ from penstock._secrets import redact
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
 from penstock.store._elsewhere import transport
+from penstock.store._leftovers import is_staged_for, staged_start
 from penstock.store._objects import Head, RangesIgnored, Reply, Transport
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
@@ -161,6 +162,18 @@ class RemoteStore:
         self._transport.delete(self._key(path))
 
     def sweep(self, path: str) -> None:
+        """Remove the uploads of a visible file that were killed when they had been copied to its name."""
+        folder, _, name = self._key(path).rpartition("/")
+        with contextlib.suppress(OSError, PenstockError):
+            visible = self.head(path)
+            for key in self._transport.list(folder, first_only=False, start=staged_start(name)):
+                if is_staged_for(key.removeprefix(folder).lstrip("/"), name):
+                    hidden = self._transport.head(key)
+                    # One of a living writer is younger.
+                    if hidden.size_bytes == visible.size_bytes and hidden.modified <= visible.modified:
+                        self._transport.delete(key)
+
+    def sweep_folder(self, path: str) -> None:
         """Remove the hidden objects under a folder whose dataset is complete: their writers were killed."""
         with contextlib.suppress(OSError, PenstockError):
             for key in self._transport.list(self._key(path), first_only=False):

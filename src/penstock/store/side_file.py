@@ -7,13 +7,16 @@ Data and what stands beside them can't change in one step. So where data are rep
 it is a file of its own) is first `<name>.next`, then the data change, then it takes its final name. Readers look at the
 side file, then at `.next`, and take the one that fits the data that they find: a writer that is killed anywhere leaves
 the old dataset whole, or the new one. What it left is swept by the next writer, or by `repair`.
+
+Its last key, `check`, is xxh3-128 of the document without it: what proves data is proved itself. Readers don't ask for
+it, `verify` does; one written before there was such a key has none, and holds keys of a `Manifest` alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import msgspec
 import xxhash
@@ -22,6 +25,7 @@ from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
+from penstock.store.outputs import require_own_side_file
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
@@ -32,6 +36,8 @@ REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 
 _MOST_BYTES = 1 << 28
+_END, _SEAL = b"\n}\n", b',\n "check": "%s"\n}\n'
+_SEAL_BYTES = len(_SEAL % (b"0" * 32))
 _log = logger(__name__)
 _COPY_BYTES = 1 << 24
 
@@ -66,7 +72,20 @@ class Contradiction:
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a side file."""
     data = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
-    return redact(data.decode()).encode() if b"://" in data else data
+    return _sealed(redact(data.decode()).encode() if b"://" in data else data)
+
+
+def _sealed(data: bytes) -> bytes:
+    return data.removesuffix(_END) + _SEAL % xxhash.xxh3_128_hexdigest(data).encode()
+
+
+def is_damaged(store: Store, side_path: str) -> bool:
+    """Whether a side file that can be read holds other bytes than were written, as far as it can tell."""
+    if load_manifest(store, side_path) is None:
+        return False
+    data = store.get(side_path)
+    known = {one.name for one in fields(Manifest)}
+    return data != _sealed(data[:-_SEAL_BYTES] + _END) and not set(msgspec.json.decode(data)) <= known
 
 
 def decode_manifest(data: bytes) -> Manifest | None:
@@ -219,11 +238,17 @@ def publish_beside(
         beside: made by `stage_beside`, the side file last.
         publish: makes the data visible; they are durable already.
         landed: whether these data are visible, asked where something failed; `NotFound` is a no.
+
+    Raises:
+        ConfigError: somebody else's file, or a folder, stands in the place of the side file.
     """
+    begun: list[Staged] = []
     try:
         for staged in beside:
             staged.sync()
+        require_own_side_file(store, beside[-1].path)  # another may have come since the output was claimed
         for staged in reversed(beside):  # the side file first: by it the rest is known as ours
+            begun.append(staged)
             if not staged.path.endswith(NEXT):
                 _drop(store, staged.path + NEXT)
             staged.commit()
@@ -233,7 +258,7 @@ def publish_beside(
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
             if not _is_true(landed):
-                for staged in beside:
+                for staged in begun:
                     _drop(store, staged.path)
         raise
     for staged in beside:
@@ -249,20 +274,24 @@ def _is_true(answer: Callable[[], bool]) -> bool:
 
 
 def promote(store: Store, next_path: str) -> None:
-    """Give a file that ends in `.next` its final name; in a store without renames both are there for a moment."""
-    path = next_path.removesuffix(NEXT)
+    """Give a file that ends in `.next` its final name, as `move_file` does."""
+    move_file(store, next_path, next_path.removesuffix(NEXT))
+
+
+def move_file(store: Store, path: str, name: str) -> None:
+    """Give a file another name in its folder; in a store without renames both are there for a moment."""
     if isinstance(store, LocalStore):
-        store.rename(next_path, path)
+        store.rename(path, name)
         return
-    copy = store.stage(path, overwrite=True)
+    copy = store.stage(name, overwrite=True)
     try:
-        for start_bytes in range(0, store.size(next_path), _COPY_BYTES):
-            copy.write(store.get(next_path, start_bytes, _COPY_BYTES))
+        for start_bytes in range(0, store.size(path), _COPY_BYTES):
+            copy.write(store.get(path, start_bytes, _COPY_BYTES))
         copy.commit()
     except BaseException:
         copy.abort()
         raise
-    store.delete(next_path)
+    store.delete(path)
 
 
 def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, replace: bool) -> None:

@@ -1,22 +1,27 @@
 """The mark of work whose output may be visible in part, or visible and not checked yet.
 
 `.<name>.unfinished` stands beside an output from just before its first file becomes visible until the work is done. So
-a run that was killed in between is known, and the same command goes on with what is there.
+a run that was killed in between is known, and the same command goes on with what is there, or says that it is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
+from penstock.store.outputs import sweep_killed
 from penstock.store.resolve import absolute
 
 _MOST_BYTES = 1 << 20
+
+ResultT = TypeVar("ResultT")
 
 
 def mark_path(target_path: str) -> str:
@@ -25,11 +30,11 @@ def mark_path(target_path: str) -> str:
     return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.unfinished")
 
 
-def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
-    """Say durably that `what` (plain JSON) is about to become visible."""
+def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
+    """Say durably that `what` (plain JSON) is about to become visible, and what the work will say of it (`told`)."""
     staged = store.stage(mark_path(target_path), overwrite=True)
     try:
-        staged.write(msgspec.json.encode(what, order="sorted"))
+        staged.write(msgspec.json.encode({"what": what, "told": told}, order="sorted"))
     except BaseException:
         staged.abort()
         raise
@@ -38,14 +43,83 @@ def set_mark(store: Store, target_path: str, what: dict[str, Any]) -> None:
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
     """Whether a run that did the same was killed before it was done."""
-    with contextlib.suppress(NotFound, msgspec.DecodeError):
-        path = mark_path(target_path)
-        if store.size(path) <= _MOST_BYTES:
-            return msgspec.json.decode(store.get(path)) == msgspec.to_builtins(what)
-    return False
+    return _mark_of(store, target_path, what) is not None
 
 
 def remove_mark(store: Store, target_path: str) -> None:
     """The work is done, or nothing of it is there; what can't be removed is hidden and harms nobody."""
-    with contextlib.suppress(PenstockError, OSError):
-        store.delete(mark_path(target_path))
+    for _ in range(2):  # an error may be one of a moment
+        with contextlib.suppress(PenstockError, OSError):
+            store.delete(mark_path(target_path))
+            return
+
+
+def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
+    """The mark of the same work."""
+    with contextlib.suppress(NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        path = mark_path(target_path)
+        if store.size(path) <= _MOST_BYTES:
+            mark, asked = msgspec.json.decode(store.get(path)), msgspec.json.decode(msgspec.json.encode(what))
+            if isinstance(mark, dict) and mark.keys() == {"what", "told"} and mark["what"] == asked:
+                return mark
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Generic[ResultT]):
+    """One output of one piece of work: a run of the same that was killed right after its commit is known by it.
+
+    Attributes:
+        store: where it goes.
+        path: its path.
+        what: all that decides its bytes, as plain JSON.
+        files: of the output.
+        published: the result of the work, where what is there is its output; given what the work said at its commit.
+    """
+
+    store: Store
+    path: str
+    what: dict[str, Any]
+    files: Sequence[str]
+    published: Callable[[Any], ResultT | None]
+
+    def made(self) -> ResultT | None:
+        """What a run of the same work made before it was killed; sweeps what else that run left.
+
+        Raises:
+            PrepareError: somebody writes this output.
+        """
+        mark = _mark_of(self.store, self.path, self.what)
+        result = None if mark is None else self.swept(mark["told"])
+        if result is not None:
+            remove_mark(self.store, self.path)
+        return result
+
+    def swept(self, told: Any) -> ResultT | None:
+        """What is there, where it is the output; what a killed run left beside it is removed. Raises as `made`."""
+        result = self.published(told)
+        if result is not None:
+            sweep_killed(self.store, self.files)
+        return result
+
+    def is_begun(self) -> bool:
+        """Whether a run of the same work was killed while it made its output visible."""
+        return has_mark(self.store, self.path, self.what)
+
+    def commit(self, commit: Callable[[], ResultT], told: Any = None, *, goes_on: bool = False) -> ResultT:
+        """Make it visible, with a mark beside it until that is done; where it fails, the mark stays if work `goes_on`.
+
+        Args:
+            commit: does it.
+            told: plain JSON for `published`.
+            goes_on: the output is several, and the same work keeps those that are visible.
+        """
+        try:
+            set_mark(self.store, self.path, self.what, told)
+            result = commit()
+        except BaseException:
+            if not goes_on:
+                remove_mark(self.store, self.path)
+            raise
+        remove_mark(self.store, self.path)
+        return result

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
 from penstock.abc import Staged, Store
-from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
+from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
 
 MAGIC = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-_MOST_RATIO = 1032  # of deflate
 _ENCRYPTED = 1
 _FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, RuntimeError, EOFError)
 
@@ -170,7 +170,9 @@ class ZipStore:
             found = "encrypted" if member.flags & _ENCRYPTED else f"compression {member.method}"
             hint = "Write it again with zipfile.ZIP_STORED, as zarr does"
             raise Unsupported("a member of a zip file that can't be read", path=path, found=found, hint=hint)
-        head = self._store.get(self._path, member.header_bytes, _LOCAL_HEADER.size)
+        # Where the file is cut in front, zipfile counts back from its end, to places before the beginning.
+        is_there = member.header_bytes >= 0
+        head = self._store.get(self._path, member.header_bytes, _LOCAL_HEADER.size) if is_there else b""
         if len(head) < _LOCAL_HEADER.size or not head.startswith(MAGIC):
             raise Corrupt("a member of a zip file has no header", path=path, offset_bytes=member.header_bytes)
         _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
@@ -183,15 +185,21 @@ class ZipStore:
             raise Truncated(
                 "a member of a zip file is cut off", path=path, found=f"{len(data)} bytes", expected=expected
             )
+        if length_bytes == member.size_bytes and zlib.crc32(data) != member.crc:
+            what = "a member of a zip file is damaged"
+            raise Corrupt(what, path=path, found="another checksum than its own", hint="Copy the file again")
         return data
 
     def _inflate(self, path: str, member: _Member) -> bytes:
         base = self._content_bytes(path, member)
         data = self._store.get(self._path, base, member.stored_bytes)
         what = "a deflated member of a zip file is damaged"
-        if member.size_bytes > _MOST_RATIO * max(1, len(data)):
-            expected = f"at most {_MOST_RATIO} times {len(data)}"
-            raise Corrupt(what, path=path, found=f"a size of {member.size_bytes} bytes", expected=expected)
+        most_bytes = min(MOST_UNPACKED_BYTES, max(LEAST_UNPACKED_BYTES, UNPACKED_RATIO * len(data)))
+        if member.size_bytes > most_bytes:
+            raise TooLarge(
+                "a member of a zip file expands to too much", path=path, found=f"{member.size_bytes} bytes",
+                expected=f"at most {most_bytes} of {len(data)}", hint="Write it again with zipfile.ZIP_STORED",
+            )  # fmt: skip
         try:
             made = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.size_bytes)
         except zlib.error as error:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import pickle
+import re
 import shutil
 import time
 import wave
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.codec.films import film
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.errors import ConfigError, PenstockError, UnsafeData
+from penstock.compat.energon.absent import INSTEAD
+from penstock.errors import ConfigError, PenstockError, ResumeMismatch, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
 
@@ -298,7 +302,8 @@ def sounds(tmp_path: Path) -> Path:
     """Samples with a sound and a pickled part, as crude data, and as typed ones by typed.yaml."""
     with ps.create(tmp_path / "sounds", format="webdataset") as writer:
         for number in range(4):
-            writer.write({"__key__": f"{number}", "wav": _sound(), "pkl": pickle.dumps({"number": number})})
+            value = {"number": number, "of a class": Path()}
+            writer.write({"__key__": f"{number}", "wav": _sound(), "pkl": pickle.dumps(value)})
     meta = tmp_path / "sounds" / ".nv-meta"
     assert (meta / "split.yaml").exists()
     head = "__module__: megatron.energon\n"
@@ -411,3 +416,122 @@ def test_options_without_effect_are_said(caplog: pytest.LogCaptureFixture, tmp_p
         "max_cache_count=5", "method='pickle'", "max_cache_size_gbytes=9",
     ):  # fmt: skip
         assert name in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["Cooker", "DirectLazy", "FileCacheLazy", "FileStore", "Lazy", "MockLazy", "SavableDataLoader"]
+)
+def test_names_that_energon_lets_be_subscribed(name: str) -> None:
+    assert getattr(en, name)[en.TextSample].__origin__ is getattr(en, name)
+
+
+def test_pickles_of_plain_values_need_no_trust(tmp_path: Path) -> None:
+    with ps.create(tmp_path, format="webdataset") as w:
+        for number in range(4):
+            w.write({"__key__": f"{number}", "txt": "a", "pkl": pickle.dumps({"number": number})})
+
+    @en.stateless
+    def cook(sample: Any) -> Any:
+        return {**en.basic_sample_keys(sample), "number": sample["pkl"]["number"]}
+
+    class Plain(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        cookers = (en.Cooker(cook),)
+
+    assert {next(iter(en.get_loader(_train(Plain(), tmp_path, batch_size=None))))["number"]} <= set(range(4))
+
+
+def test_film_and_sound_are_handed_out_by_energons_classes_with_tensors(sounds: Path) -> None:
+    class Later(Sounds):
+        decoder = en.SampleDecoder(trust=True)
+
+    sample = next(iter(en.get_loader(_train(Later(), sounds, batch_size=None))))
+    typed = next(iter(en.get_loader(_train(Later(), sounds, batch_size=None, dataset_config="typed.yaml"))))
+    for found in (
+        sample["part"],
+        sample["store"],
+        typed.image,
+        en.AVDecoder(io.BytesIO(_sound())),
+        en.AVDecoder(_sound()),
+    ):
+        assert isinstance(found, en.AVDecoder)
+        again = pickle.loads(pickle.dumps(found))
+        for data in (again.get_audio(), again.get_clips(audio_clip_ranges=[(0, 0.1)]), again.get_frames()):
+            assert isinstance(data, en.AVData)
+            assert [clip.shape for clip in data.audio_clips or ()] == [torch.Size([1, 1600])]
+        assert again.get_audio_clips([(0, 4)], "samples")[0][0].tolist() == [[0, 0, 0, 0]]
+        assert found.stream.read() == _sound()
+
+
+def test_metadata_of_a_film_say_what_is_asked_for() -> None:
+    decoder = en.AVDecoder(film("matroska", num_frames=9, width=32, height=24))
+    assert decoder.get_metadata().video_num_frames == 9
+    assert decoder.get_video_duration(get_frame_count=True)[1] == 9
+    assert decoder.get_video_duration()[1] is None
+    assert decoder.get_metadata(get_video_frame_count=False).video_num_frames is None
+    assert decoder.get_metadata(get_video_frame_size=False).video_width is None
+    assert decoder.get_metadata(get_video=False) == en.AVMetadata()
+    assert en.AVDecoder(_sound()).get_metadata(get_audio=False) == en.AVMetadata()
+    assert en.AVDecoder(_sound()).get_metadata(get_audio_num_samples=True).audio_num_samples == 1600
+
+
+class Own(en.FileStore):
+    """Files that are no dataset's."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def __getitem__(self, key: str, /) -> Any:
+        return self._files[key], en.SourceInfo("own", None, None, (key,))
+
+    def get_path(self) -> str:
+        return "own"
+
+
+class Upper(en.SampleDecoder):
+    def decode(self, fname: str, raw: bytes) -> Any:
+        return f"{fname}: {raw.decode().upper()}"
+
+
+@pytest.mark.parametrize("pool", [en.NoCachePool, en.FileStoreCachePool])
+def test_stores_and_decoders_of_the_programs_own(pool: Any, tmp_path: Path) -> None:
+    own = Own({"a.txt": b"text"})
+    decoded = en.DecodeFileStore(own, decoder=Upper())
+    assert en.DecodeFileStore(own, decoder=en.SampleDecoder()).get("a.txt") == "text"
+    cache = pool()
+    for store, value in ((own, b"text"), (decoded, "a.txt: TEXT")):
+        for get in (store.get, lambda name, sample, store=store: cache.get(store, name, sample)):
+            sample: dict[str, Any] = {"__sources__": ()}
+            assert get("a.txt", sample) == value
+            assert [(one.dataset_path, one.file_names) for one in sample["__sources__"]] == [("own", ("a.txt",))]
+        sample = {}
+        assert cache.get_lazy(store, "a.txt").get(sample) == value
+        assert len(sample["__sources__"]) == 1
+        with pytest.raises(ConfigError, match="no media metadata"):
+            store.get_media_metadata("a.txt")
+    cache.close()
+    (tmp_path / "b.txt").write_text("more")
+    system = en.SystemFileStore(tmp_path)
+    assert en.DecodeFileStore(system, decoder=Upper()).get("b.txt") == "b.txt: MORE"
+    assert isinstance(system, en.FileStore)
+    assert isinstance(decoded, en.FileStore)
+
+
+def test_a_state_of_another_task_encoder_is_taken_where_that_is_said() -> None:
+    begun = en.get_savable_loader(_train(Texts()))
+    list(islice(begun, 2))
+    state = begun.save_state_rank()
+    other = en.get_savable_loader(_train(Post()))
+    with pytest.raises(ResumeMismatch, match="accept"):
+        other.restore_state_rank(state)
+    other.restore_state_rank(state, accept=("recipe",))
+    assert next(iter(other)).__key__ == next(iter(begun)).__key__
+
+
+def test_a_name_that_is_not_here_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match=r"has no BlendDataset\. Use penstock\.Blend"):
+        from penstock.compat.energon import BlendDataset  # noqa: F401  # pyright: ignore
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from penstock.compat.energon import Nothing  # noqa: F401  # pyright: ignore
+    for hint in {word for text in INSTEAD.values() for word in re.findall(r"penstock\.(\w+)", text)}:
+        assert hasattr(ps, hint)
+    assert not set(INSTEAD) & set(en.__all__)

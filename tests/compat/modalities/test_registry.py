@@ -110,6 +110,7 @@ def test_public_names() -> None:
         "CombinedDataset",
         "DatasetBatch",
         "EmbeddedStreamData",
+        "FileExistencePolicy",
         "GPT2LLMCollateFn",
         "LargeFileLinesReader",
         "LossMaskingCollateFnWrapper",

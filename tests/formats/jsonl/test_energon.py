@@ -214,3 +214,20 @@ def test_remote_ones_prefer_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with FileServer({"a.jsonl": data}) as server:
         remote: Any = ps.open(f"{server.url}/a.jsonl", flavor="energon")
         assert (local.preferred_mode, remote.preferred_mode) == ("global", "blocks")
+
+
+@pytest.mark.parametrize("named", ["a.jsonl", "a.jsonl.idx"])
+def test_an_index_that_is_there_is_checked_without_a_flavor(tmp_path: Path, named: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"b": 2}\n{"c": 3}\n')
+    build_index(path)
+    build_index(path, flavor="energon")
+    assert ps.verify(tmp_path / named) == []
+    index = Path(f"{path}.idx")
+    good = index.read_bytes()
+    index.write_bytes(good[:16] + bytes([good[16] ^ 1]) + good[17:])
+    [found] = ps.verify(tmp_path / named, depth="full")
+    assert (found.code, found.severity, found.path) == ("jsonl.energon-index", "error", str(index))
+    index.write_bytes(good[:-8])
+    assert [action.done for action in ps.repair(tmp_path / named, write=True)] == [True]
+    assert index.read_bytes() == good

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +115,67 @@ def test_refusals(tree: Path) -> None:
             relative(tree, *given)
     with pytest.raises(ConfigError, match="must be on this machine"):
         find_paths(["s3://bucket/a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*",
+        "**",
+        "*.jsonl",
+        "a/**",
+        "a/**/*.zst",
+        "**/*.jsonl",
+        "*/b/*",
+        "a/*/",
+        "[ab]*",
+        "**/b/**",
+        ".*",
+        "a/.*",
+        "x*/y",
+    ],
+)
+def test_a_pattern_fits_what_it_fits_elsewhere(tree: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    monkeypatch.chdir(tree)
+    (tree / "a" / ".hidden").mkdir()
+    (tree / "a" / ".hidden" / "x.jsonl").write_text("{}\n")
+    (tree / "a" / "gone").symlink_to("nowhere")
+    for start in ("", f"{tree}/"):
+        parts = (start + pattern).lstrip("/").split("/")
+        found = map(os.path.normpath, module._matches("/" if start else "", parts))
+        expected = {os.path.normpath(one) for one in glob.glob(start + pattern, recursive=True)}
+        assert set(found) | {"."} == expected | {"."}
+
+
+@pytest.mark.parametrize("pattern", ["**", "**/*.jsonl", "a/**", "*/*/*.zst", "a/b/*"])
+def test_a_folder_that_cannot_be_searched_is_named(tree: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if os.path.basename(path.rstrip("/")) == "b":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(PermissionError, match=r"Permission denied: '.*a/b"):
+        find_paths([tree / pattern])
+
+
+def test_a_pattern_that_fits_a_folder_and_its_files(tree: Path) -> None:
+    assert relative(tree, "[ab]*") == relative(tree, "a", "a.jsonl", "b.jsonl")
+    assert len(relative(tree, "a/b/**")) == len(set(relative(tree, "a/b/**")))
+
+
+def test_a_full_disk_for_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module.shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match=r"bytes free there: '.*stdin'"), module.spooled(["-"]):
+        pass
+
+
+def test_a_pattern_and_a_link_in_circles(tree: Path) -> None:
+    (tree / "a" / "b" / "up").symlink_to("..")
+    with pytest.raises(ConfigError, match="leads back"):
+        find_paths([tree / "**" / "*.jsonl"])

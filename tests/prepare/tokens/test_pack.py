@@ -22,6 +22,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Trunca
 from penstock.formats import open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
 from penstock.prepare.tokens.engines import load_engine
+from penstock.testing.datasets import files_in
 
 Pack = Callable[..., PackReport]
 
@@ -334,6 +335,29 @@ class TestRefusals:
             made(inputs, output, **options)
         assert names_in(tmp_path) == {"corpus.jsonl", "folder.pbin"}
         assert corpus.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        ("output", "to"),
+        [
+            *((name, to) for name in ("tok/tokenizer.json", "link.json", "second.json") for to in ("pbin", "mds")),
+            *((name, to) for name in ("tok", ".") for to in ("flat-tokens", "mds")),
+            ("words", "megatron"),
+        ],
+    )
+    @pytest.mark.parametrize("named", ["tok", "tok/tokenizer.json"])
+    def test_the_tokenizer_is_an_input(
+        self, tmp_path: Path, bpe2: Path, corpus: Path, made: Pack, named: str, output: str, to: str
+    ) -> None:
+        """Its file, other names of it, its folder, and what holds that: none is replaced."""
+        root = tmp_path / "in"
+        shutil.copytree(bpe2, root / "tok")
+        (root / "link.json").symlink_to("tok/tokenizer.json")
+        for name in ("second.json", "words.bin"):
+            os.link(root / "tok" / "tokenizer.json", root / name)
+        before = files_in(root)
+        with pytest.raises(ConfigError, match=r"would replace an input|holds an input"):
+            made(corpus, root / output, to=to, tokenizer=root / named, overwrite=True)
+        assert files_in(root) == before
 
     def test_a_refused_run_leaves_no_new_folder(self, tmp_path: Path, made: Pack) -> None:
         (tmp_path / "a.jsonl").write_bytes(b"x")

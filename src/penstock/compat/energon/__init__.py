@@ -6,7 +6,7 @@ stacking of tensors, and states over several ranks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock._facade import facade
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from penstock.compat.energon.loader import SavableDataLoader as SavableDataLoader
     from penstock.compat.energon.loader import get_loader as get_loader
     from penstock.compat.energon.loader import get_savable_loader as get_savable_loader
-    from penstock.compat.energon.samples import AVData as AVData
-    from penstock.compat.energon.samples import AVDecoder as AVDecoder
+    from penstock.compat.energon.media import AVData as AVData
+    from penstock.compat.energon.media import AVDecoder as AVDecoder
     from penstock.compat.energon.samples import AVMetadata as AVMetadata
     from penstock.compat.energon.samples import Batch as Batch
     from penstock.compat.energon.samples import CaptioningSample as CaptioningSample
@@ -72,4 +72,12 @@ if TYPE_CHECKING:
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
 
-__getattr__, __dir__ = facade(__name__)
+_find, __dir__ = facade(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    from penstock.compat.energon.absent import INSTEAD
+
+    if name in INSTEAD:
+        raise ImportError(f"{__name__} has no {name}. Use {INSTEAD[name]}", name=name)
+    return _find(name)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any, TypeVar, overload
 
 from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.compat.energon.media import AVDecoder, as_energons
 from penstock.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +47,8 @@ class Cooker:
 
     cook: Callable[..., Any]
     has_subflavors: Mapping[str, Any] | None = None
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def need_primary(self) -> bool:
@@ -96,14 +100,14 @@ class SampleDecoder:
     def options(self) -> DecodeOptions:
         """As the formats take it."""
         own = {"trust": self.trust, "frames": self.av_decode == "torch", "sound": self.video_decode_audio}
-        return DecodeOptions(self.image_decode, **own)
+        return DecodeOptions(self.image_decode, **own, media=as_energons)
 
     def decode(self, fname: str, raw: bytes) -> Any:
         """The value of a file by its name."""
         return decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options)
 
     def finish(self, value: Any) -> Any:
-        """What is delivered of a part that a dataset has decoded: all frames, where that is asked for."""
-        if self.av_decode == "torch" and hasattr(value, "get_frames"):
-            return value.get_frames(self.video_decode_audio)
-        return value
+        """What is delivered of a field that a dataset has decoded: of sound and film all frames, if asked for."""
+        made = as_energons(value)
+        is_media = self.av_decode == "torch" and isinstance(made, AVDecoder)
+        return made.get_frames(self.video_decode_audio) if is_media else made

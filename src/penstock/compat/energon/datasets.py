@@ -10,11 +10,12 @@ from typing import Any, cast, is_typeddict
 from penstock._digest import derive_key
 from penstock.abc import Source, Stream, is_stream
 from penstock.compat.energon.encoder import DefaultTaskEncoder
+from penstock.compat.energon.samples import TYPES
 from penstock.compat.energon.stages import Encoded, Filled, Lanes
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
 from penstock.compat.honest import say_unused
-from penstock.cook import Crude
+from penstock.cook import Crude, CrudeSample
 from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.typed import TypedSource
@@ -44,6 +45,7 @@ class Opening:
         joiners: see `penstock.open_metadataset`.
         sample_types: see `penstock.open_metadataset`.
         trust, follow_links: see `penstock.open_metadataset`.
+        sample_type: class that the samples of every dataset must be of; None for any.
     """
 
     split: str
@@ -53,6 +55,7 @@ class Opening:
     sample_types: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust: bool = False
     follow_links: bool = False
+    sample_type: Any = None
 
     def node(self, path: str) -> Node:
         """What a path says: a metadataset's tree, or one dataset."""
@@ -78,6 +81,7 @@ class EnergonDataset:
         size: samples of a finite pass; None for an endless stream.
         batches: after so many batches of a rank an iteration ends, and the next one goes on; 0 for no end.
         starts_anew: whether each iteration begins at the first sample: validation.
+        sources: what an epoch reads: its samples are theirs together.
     """
 
     data: Filled | Lanes
@@ -88,9 +92,33 @@ class EnergonDataset:
     size: int | None
     batches: int
     starts_anew: bool
+    sources: tuple[Source[Any], ...] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         return str(self.data)
+
+    def __len__(self) -> int:
+        """Batches of this rank in an iteration; of one epoch where that has no end.
+
+        Of an endless one they are counted as Energon does: each worker has its share of the epoch's samples, and ends
+        with a batch that may be short. What packing, grouping and generators make of a sample is not known beforehand:
+        a sample counts as one, or as a group of its own.
+        """
+        world, size = self.worker_config.world_size, self.batch_size or 1
+        if self.size is not None:
+            batches = _parts(self.size, size * world, self.batch_drop_last)
+            return min(batches, self.batches or batches)
+        if self.batches:
+            return self.batches
+        size = 1 if self.encoder.is_overridden("batch_group_criterion") else size
+        workers = world * max(1, self.worker_config.num_workers)
+        share, more = divmod(sum(map(len, self.sources)), workers)
+        mine = range(self.worker_config.rank, workers, world)  # what is left over goes round the ranks
+        return sum(_parts(share + (worker < more), size, self.batch_drop_last) for worker in mine)
+
+
+def _parts(samples: int, size: int, drop_last: bool) -> int:
+    return samples // size if drop_last else -(-samples // size)
 
 
 def get_train_dataset(
@@ -132,7 +160,8 @@ def get_train_dataset(
             so that all ranks get the same number: the loader's `valid` says which samples count.
         lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
             as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`;
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`; `sample_type`,
+            a class that all samples must be of before they are cooked;
             `parallel_shard_iters` changes nothing, which is logged.
 
     Raises:
@@ -146,12 +175,12 @@ def get_train_dataset(
     in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     count = (workers if lanes is None else lanes) if in_lanes else 1
     node, multiplier = opening.node(given), _checked(shuffle_over_epochs_multiplier)
-    found = _open(node, opening, work.encoder, "train", count, worker_config.seed_offset, multiplier)
+    found, sources = _open(node, opening, work.encoder, "train", count, worker_config.seed_offset, multiplier)
     size = None if repeat else _size_of_pass(found, in_lanes, given)
     stream = found if is_stream(found) else _shuffled(found, node, multiplier, count, worker_config.seed_offset)
     data = _encoded(stream, work, in_lanes, batch_size, packing_buffer_size)
     shape = (worker_config, batch_size, batch_drop_last, size, virtual_epoch_length)
-    return EnergonDataset(data, work.encoder, *shape, starts_anew=False)
+    return EnergonDataset(data, work.encoder, *shape, starts_anew=False, sources=sources)
 
 
 def get_val_dataset(
@@ -180,7 +209,8 @@ def get_val_dataset(
         packing_buffer_size: not offered: packs have no positions, so a pass over them has no end that ranks share.
         limit: batches of a rank.
         task_encoder: hooks; its functions give one sample for one.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`, `sample_type`;
+            see `get_train_dataset`.
 
     Raises:
         ConfigError: options that don't fit each other, or a name that is not known.
@@ -243,7 +273,9 @@ _ELSEWHERE = {
 }
 """Old options → where they are said today."""
 
-_OPTIONS = ("split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust", "follow_links")
+_OPTIONS = (
+    "split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust", "follow_links", "sample_type",
+)  # fmt: skip
 
 
 def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
@@ -265,8 +297,8 @@ def _encoder(given: AnyEncoder | None) -> AnyEncoder:
 
 def _open(
     node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int, multiplier: int | None = 1
-) -> Source[Any] | Stream[Any]:
-    """One epoch as a source, or a weighted blend as a stream, of crude samples that know their dataset."""
+) -> tuple[Source[Any] | Stream[Any], tuple[Source[Any], ...]]:
+    """One epoch as a source, or a blend as a stream, of crude samples that know their dataset; what it reads."""
     decoder = encoder.decoder
     options = OpenOptions(
         trust=opening.trust,
@@ -275,12 +307,14 @@ def _open(
         trust_parts=decoder is not None and decoder.trust,
     )
     how = None if decoder is None else decoder.options
+    made: list[Source[Any]] = []
 
     def crude(source: Source[Any], below: Any) -> Crude:
         kind, sample_class = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
+        _require_type(opening.sample_type, kind, sample_class, getattr(below, "path", None))
         # A JSONL has parsed its only part; what another source has decoded is not bytes any more.
         parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
-        return Crude(
+        one = Crude(
             source,
             subflavors=below.subflavors,
             decode=how,
@@ -288,9 +322,20 @@ def _open(
             kind=kind,
             sample_class=sample_class,
         )
+        made.append(one)
+        return one
 
     code = make_code(opening.joiners, opening.sample_types, opening.trust, opening.follow_links)
-    return Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
+    found = Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
+    return found, tuple(made) if is_stream(found) else (cast(Source[Any], found),)
+
+
+def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | None) -> None:
+    """Refuse samples that are not of the class that was asked for."""
+    found = CrudeSample if kind is None else sample_class or TYPES.get(kind)
+    if wanted is not None and not (isinstance(found, type) and issubclass(found, wanted)):
+        name = kind if found is None else found.__name__
+        raise ConfigError("samples of another type", path=path, found=name, expected=wanted.__name__)
 
 
 def _typed_below(source: Any) -> TypedSource | None:
@@ -374,6 +419,7 @@ def _validation(
             "validation takes functions that give one sample for one",
             hint="Pack or group beforehand, or validate with get_train_dataset and a virtual_epoch_length",
         )
-    source = cast(Source[Any], _open(node, opening, work.encoder, "val", 1, config.seed_offset))
-    data = Filled(Sequential(source), work)
-    return EnergonDataset(data, work.encoder, config, batch_size, drop_last, len(source), limit or 0, starts_anew=True)
+    found, sources = _open(node, opening, work.encoder, "val", 1, config.seed_offset)
+    source = cast(Source[Any], found)
+    shape = (config, batch_size, drop_last, len(source), limit or 0)
+    return EnergonDataset(Filled(Sequential(source), work), work.encoder, *shape, starts_anew=True, sources=sources)

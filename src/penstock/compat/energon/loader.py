@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import GeneratorType, TracebackType
+from types import GeneratorType, GenericAlias, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -62,6 +62,8 @@ class SavableDataLoader:
         ConfigError: an option that is not known, or a time limit that can't be kept.
     """
 
+    __class_getitem__ = classmethod(GenericAlias)
+
     def __init__(
         self,
         dataset: EnergonDataset,
@@ -99,7 +101,7 @@ class SavableDataLoader:
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        if self.dataset.starts_anew and self._iterator is None and self._handed == self._length():
+        if self.dataset.starts_anew and self._iterator is None and self._handed == len(self):
             self._begin(0)
         limit = self.dataset.batches or None
         while limit is None or self._handed < limit:
@@ -135,17 +137,8 @@ class SavableDataLoader:
         self._pass, self._handed, self._loader = number, 0, self._made(number)
 
     def __len__(self) -> int:
-        """Batches of an iteration on every rank; TypeError where there is no end."""
-        length = self._length()
-        if length is None:
-            raise TypeError("a loader over endless data has no length: set virtual_epoch_length")
-        return length
-
-    def _length(self) -> int | None:
-        limit = self.dataset.batches or None
-        if self.dataset.size is None:
-            return limit
-        return len(self._loader) if limit is None else min(limit, len(self._loader))
+        """Batches of an iteration; of one epoch where that has no end. See `EnergonDataset`."""
+        return len(self.dataset)
 
     def close(self) -> None:
         """End the workers; a second call does nothing. To read on is an error then; the state can still be saved."""
@@ -166,8 +159,12 @@ class SavableDataLoader:
         """Where this rank is, as plain JSON; the same on every rank, but for packing."""
         return {"version": VERSION, "pass": self._pass, "handed": self._handed, "loader": self._loader.state_dict()}
 
-    def restore_state_rank(self, state: Mapping[str, Any] | None) -> None:
+    def restore_state_rank(self, state: Mapping[str, Any] | None, accept: Sequence[str] = ()) -> None:
         """Go on where a state was taken, of any rank and world size; of packing it must have this rank's lanes.
+
+        Args:
+            state: of `save_state_rank`; None begins anew.
+            accept: differences to go on with, such as another task encoder; see `penstock.Loader.load_state_dict`.
 
         Raises:
             ResumeMismatch: it is of other data or another task encoder, or no state.
@@ -179,7 +176,7 @@ class SavableDataLoader:
             raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
         self._close()
         loader = self._made(int(state["pass"]))
-        loader.load_state_dict(state["loader"])
+        loader.load_state_dict(state["loader"], accept)
         self._loader, self._pass, self._handed = loader, int(state["pass"]), int(state["handed"])
 
     def save_state_global(self, global_dst_rank: int) -> dict[str, Any] | None:
@@ -193,14 +190,16 @@ class SavableDataLoader:
         dist.gather_object(own, gathered, global_dst_rank, group=group)
         return None if gathered is None else join_states(gathered)
 
-    def restore_state_global(self, state: Mapping[str, Any] | None, *, src_rank: int | None = None) -> None:
+    def restore_state_global(
+        self, state: Mapping[str, Any] | None, *, src_rank: int | None = None, accept: Sequence[str] = ()
+    ) -> None:
         """Go on from a state of all ranks; with `src_rank` it is needed on that rank alone."""
         if src_rank is not None and self.worker_config.world_size > 1:
             dist = require("torch.distributed", extra="torch")
             sent = [state]
             dist.broadcast_object_list(sent, src_rank, group=self.worker_config.data_parallel_group)
             state = sent[0]
-        self.restore_state_rank(state)
+        self.restore_state_rank(state, accept)
 
     # --- single samples ------------------------------------------------------------------------------------------
 

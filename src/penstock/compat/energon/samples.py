@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, dataclass_transform
 
-from penstock.codec.av import AVData, AVDecoder
 from penstock.errors import ConfigError
 from penstock.types import AVMetadata, ImageMetadata, SourceInfo
 
-__all__ = ["AVData", "AVDecoder", "AVMetadata", "ImageMetadata", "SourceInfo"]
+__all__ = ["AVMetadata", "ImageMetadata", "SourceInfo"]
 
 T = TypeVar("T", bound=type)
 

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import TaskEncoder
+from penstock.compat.energon.media import MEDIA
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end
+from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end, said
 from penstock.compat.honest import refuse_overrides
 from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
@@ -67,7 +68,7 @@ class Failures:
         self._config.global_error_handler(error, sample, list(sources) if sources else None)
         if tolerance and in_a_row >= tolerance:
             raise FatalSampleError(
-                f"{stage} failed {in_a_row} times in a row", found=str(error), hint="Look at the function or the data"
+                f"{stage} failed {in_a_row} times in a row", found=said(error), hint="Look at the function or the data"
             ) from error
 
 
@@ -98,7 +99,7 @@ class Work:
         if encoder.is_overridden("postencode_sample") and not packs:
             self._steps.append(encoder.postencode_sample)
         decoder = encoder.decoder
-        self._finish = decoder.finish if decoder is not None and decoder.av_decode == "torch" else None
+        self._finish = None if decoder is None else decoder.finish
         self._cook_is_own = encoder.is_overridden("cook_crude_sample")
         self._bound: dict[Any, _Bound] = {}
 
@@ -181,8 +182,8 @@ class Work:
         if not isinstance(wrapped, FormatError):
             raise error
         if wrapped is not error:
-            wrapped.__cause__ = error
-        self.failures.failed(stage, wrapped, sample, tolerance)
+            error.add_note(str(wrapped.args[0]))  # the handler gets the user's own exception
+        self.failures.failed(stage, error, sample, tolerance)
 
     def _cooked(self, sample: Any) -> Any:
         if not isinstance(sample, CrudeSample):
@@ -190,7 +191,8 @@ class Work:
         origin, subflavors = sample.origin, sample.get("__subflavors__")
         if self._finish is not None:
             for name, value in sample.items():
-                sample[name] = self._finish(value)
+                if type(value) in MEDIA:
+                    sample[name] = self._finish(value)
         if origin.kind is not None:
             cls = origin.sample_class or TYPES.get(origin.kind)
             return sample if cls is None else typed(sample, cls)

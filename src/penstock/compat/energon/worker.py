@@ -26,7 +26,12 @@ def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -
     """Log a sample that failed; the run goes on without it."""
     del sources
     key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
-    _log.warning("sample %r failed and is left out: %s", key, e, exc_info=e.__cause__ or e)
+    _log.warning("sample %r failed and is left out: %s", key, said(e), exc_info=e)
+
+
+def said(e: Exception) -> str:
+    """The message of an exception, with the name of its class where it is none of ours."""
+    return str(e) if isinstance(e, PenstockError) else f"{type(e).__name__}: {e}"
 
 
 def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.compat.modalities.collators import GPT2LLMCollateFn as GPT2LLMCollateFn
     from penstock.compat.modalities.collators import LossMaskingCollateFnWrapper as LossMaskingCollateFnWrapper
     from penstock.compat.modalities.collators import LossMaskingTokenConfig as LossMaskingTokenConfig
+    from penstock.compat.modalities.commands.data import FileExistencePolicy as FileExistencePolicy
     from penstock.compat.modalities.commands.data import create_raw_data_index as create_raw_data_index
     from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
     from penstock.compat.modalities.commands.data import (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.compat.modalities.arrays import IN_RAM
+from penstock.compat.modalities.commands.data import policy_name
 from penstock.convert import document_runs
 from penstock.errors import ConfigError
 from penstock.formats.tokens.pbin.source import open_pbin
@@ -60,7 +62,7 @@ def create_filtered_tokenized_dataset(
     input_data_path: str | os.PathLike[str],
     filter_routine: Callable[[int], bool],
     output_data_path: str | os.PathLike[str],
-    file_existence_policy: Any = "error",
+    file_existence_policy: str | Enum = "error",
 ) -> None:
     """Write the documents for whose number `filter_routine` is true.
 
@@ -80,9 +82,7 @@ def create_filtered_tokenized_dataset(
     def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:
         return np.array([bool(filter_routine(first + i)) for i in range(len(doc_lengths))])
 
-    policy = str(getattr(file_existence_policy, "value", file_existence_policy))
-    if policy not in ("error", "skip", "override"):
-        raise ConfigError("no such policy", found=policy, expected="error | skip | override")
+    policy = policy_name(file_existence_policy)
     _refuse_same(input_data_path, output_data_path)
     if policy == "skip" and os.path.exists(output_data_path):
         return

@@ -33,6 +33,7 @@ from penstock.formats.jsonl.check import check_jsonl
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
     check_energon,
+    check_energon_index,
     energon_index_path,
     repair_energon,
 )
@@ -93,10 +94,14 @@ class _Jsonl:
         return create_jsonl(store, path, options, overwrite=overwrite)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_jsonl` and `energon.check_energon`."""
+        """See `check.check_jsonl` and `energon.check_energon`. Energon's index is looked at where it is there."""
+        lines_path = _lines_path(store, path)
         if options.flavor == "energon":
-            return check_energon(store, _lines_path(store, path), depth)
-        return check_jsonl(store, _lines_path(store, path), options, depth)
+            return check_energon(store, lines_path, depth)
+        findings = check_jsonl(store, lines_path, options, depth)
+        if store.exists(energon_index_path(lines_path)):
+            findings += check_energon_index(store, lines_path, depth)
+        return findings
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
@@ -105,8 +110,10 @@ class _Jsonl:
         lines_path = _lines_path(store, path)
         for_energon = options.flavor == "energon"
         index_path = energon_index_path(lines_path) if for_energon else index_path_for(lines_path)
-        swept = sweep_jsonl(store, lines_path, index_path, write=write)
-        return swept + (repair_energon if for_energon else repair_jsonl)(store, lines_path, findings, write=write)
+        done = sweep_jsonl(store, lines_path, index_path, write=write)
+        if not for_energon:
+            done += repair_jsonl(store, lines_path, findings, write=write)
+        return done + repair_energon(store, lines_path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `repair.write_jsonl_manifest`."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._secrets import logger
-from penstock.abc import Store, SupportsCopies, SupportsMmap
+from penstock.abc import Staged, Store, SupportsCopies, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import side_path
@@ -34,7 +34,6 @@ Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lin
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
 _NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-_MEGATRON_HEAD = b"MMIDIDX\0\0"
 _log = logger()
 
 
@@ -135,24 +134,6 @@ def current_index(store: Store, path: str, index_path: str) -> str:
     return index_path + NEXT if waiting and is_next(store, side_path(path), facts) else index_path
 
 
-def require_own_index(store: Store, index_path: str, flavor: str, *, has_data: bool) -> None:
-    """That the file which an index replaces is none of somebody else's: others give such names too, as Megatron-LM.
-
-    Raises:
-        ConfigError: it is another's, or belongs to no file and is no index.
-    """
-    if not store.exists(index_path):
-        return
-    if flavor == "energon":
-        fits = has_data or store.size(index_path) % 8 == 0
-    else:
-        head = store.get(index_path, 0, len(_MEGATRON_HEAD))
-        fits = head != _MEGATRON_HEAD if has_data else head.startswith(b"\x80")
-    if not fits:
-        hint = "Name another output, or remove it"
-        raise ConfigError("what stands in the place of the index is another thing", path=index_path, hint=hint)
-
-
 def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
     """Write the index of a file, encoded as the lines come; returns its size in bytes.
 
@@ -162,16 +143,21 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
     """
     staged = store.stage(index_path, overwrite=overwrite)
     try:
-        encoder = PairListEncoder()
-        for pairs in lines:
-            staged.write(encoder.encode(pairs))
-        staged.write(encoder.finish())
+        fill_index(lines, staged)
         size_bytes = staged.tell()
         staged.commit()
     except BaseException:
         staged.abort()
         raise
     return size_bytes
+
+
+def fill_index(lines: IndexedLines, staged: Staged) -> None:
+    """Write the index into a file that somebody else commits; raises `Corrupt` at a faulty line."""
+    encoder = PairListEncoder()
+    for pairs in lines:
+        staged.write(encoder.encode(pairs))
+    staged.write(encoder.finish())
 
 
 def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | None:

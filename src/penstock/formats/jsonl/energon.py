@@ -171,16 +171,14 @@ class StartsEncoder:
         return encode_energon_index(np.array([self._stop_bytes], np.int64))
 
 
-def write_energon_index(
-    store: Store, path: str, staged: Staged, *, progress: Callable[[int], None] | None = None
-) -> IntArray:
+def write_energon_index(store: Store, path: str, staged: Staged) -> IntArray:
     """Make the index of a file in a staged file, which is committed; returns int64[n_samples + 1], what it holds.
 
     Raises:
         Corrupt: a line that is no object; no index is left.
     """
     try:
-        starts = scan_energon(store, path, progress)
+        starts = scan_energon(store, path)
         staged.write(encode_energon_index(starts))
         staged.commit()
     except BaseException:
@@ -425,13 +423,14 @@ def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
     store.size(path)
     facts = functools.partial(file_facts, store, path, "jsonl")
     manifest, findings = check_side_file("jsonl", store, path, side_path(path), facts)
-    findings += _check_index(store, path, depth)
+    findings += check_energon_index(store, path, depth)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], RESTORE)
     return findings
 
 
-def _check_index(store: Store, path: str, depth: Depth) -> list[Finding]:
+def check_energon_index(store: Store, path: str, depth: Depth) -> list[Finding]:
+    """Findings of the index alone, and of lines that it leads to."""
     index_path = current_index(store, path, energon_index_path(path))
     fix = f"`penstock index {path} --flavor energon` makes it"
     if not store.exists(index_path):

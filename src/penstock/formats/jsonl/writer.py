@@ -16,9 +16,10 @@ from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
 from penstock.formats._writers import leave, require_open
-from penstock.formats.jsonl.build import index_path_for, require_own_index
+from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
+from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
@@ -61,6 +62,7 @@ class JsonlWriter:
         self._path = path
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
+        self._flavor = flavor
         self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
         self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
@@ -73,7 +75,9 @@ class JsonlWriter:
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(self._index_path)
-            require_own_index(store, self._index_path, flavor, has_data=False)
+            self._require_own_index()
+            # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
+            self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
             self._claim.release()
@@ -138,9 +142,13 @@ class JsonlWriter:
             self._open = False
             self._index.write(self._encoder.finish())
             manifest = self._manifest()
+            self._staged.sync()
+            self._require_own_index()  # another may have come meanwhile
             side, beside = side_path(self._path), [self._index]
             commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
-            self._remove_other_index()
+            if self._other_index is not None:
+                with contextlib.suppress(NotFound):
+                    self._store.delete(self._other_index)
         except BaseException:
             self.abort()
             raise
@@ -191,6 +199,9 @@ class JsonlWriter:
             tool=f"penstock {penstock.__version__}",
         )
 
+    def _require_own_index(self) -> None:
+        require_own_index(self._store, self._path, self._index_path, self._flavor, has_data=False)
+
     def _is_left(self) -> bool:
         """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""
         manifest = load_manifest(self._store, side_path(self._path), to_write=True)
@@ -204,18 +215,6 @@ class JsonlWriter:
             stop_bytes = int(lines[-1].sum()) + 1 if len(lines) else 0
             return (len(lines), stop_bytes) == (manifest.num_samples, manifest.size_bytes)
         return False
-
-    def _remove_other_index(self) -> None:
-        """The index of the other flavor, of a file that was replaced: beside the new one it would be wrong."""
-        if not self._replaces:
-            return
-        with contextlib.suppress(NotFound, ConfigError):
-            other = index_path_for(self._path) if self._for_energon else energon_index_path(self._path)
-            # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
-            if not self._store.exists(f"{other.removesuffix('.idx')}.bin"):
-                flavor = "modalities" if self._for_energon else "energon"
-                require_own_index(self._store, other, flavor, has_data=False)
-                self._store.delete(other)
 
 
 def _object_of(sample: Sample, path: str) -> Sample:

@@ -19,7 +19,10 @@ from typing import Any
 import msgspec
 
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError
+from penstock.codec.av_header import read_av_header
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import MediaBytes
+from penstock.errors import Corrupt, FormatError, PenstockError
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.types import AVMetadata, ImageMetadata, MediaMetadata
 
@@ -160,6 +163,20 @@ def _decoded(name: str, kind: Any, text: Any, path: str) -> MediaMetadata:
 def _damaged(path: str, error: sqlite3.Error) -> Corrupt:
     raise_system_error(error, path)
     return Corrupt("no index of media", path=path, found=str(error), hint=_REMAKE)
+
+
+# --- checking ----------------------------------------------------------------------------------------------------
+
+
+def other_header(media: MediaBytes, metadata: MediaMetadata) -> str | None:
+    """What the header of a file says, or why it says nothing, where its row says something else."""
+    try:
+        if isinstance(metadata, ImageMetadata):
+            found: object = read_image_header(media)
+            return None if found == metadata else str(found)
+        return None if read_av_header(media) is not None else "no audio or video"
+    except PenstockError as error:
+        return error.what
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

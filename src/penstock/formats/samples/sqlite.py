@@ -124,6 +124,16 @@ def _in_memory(data: bytearray) -> sqlite3.Connection:
     return _bounded(connection, len(data))
 
 
+def damage(connection: sqlite3.Connection) -> str | None:
+    """What is wrong with a database's pages, rows and indexes, each looked at; None for nothing.
+
+    Raises:
+        sqlite3.Error: it is so damaged that this can't be found out.
+    """
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if found == "ok" else found[:200]
+
+
 def connect_to_write(path: str) -> sqlite3.Connection:
     """A connection to a copy of our own of somebody's database; it begins and ends transactions when told to.
 

@@ -14,5 +14,5 @@ checked and expanded when a sample of it is read.
 | `mds/`, `xsv.py`, `json_shards.py` | the codecs: binary columns; CSV, TSV and XSV; lines of JSON |
 
 A codec imports these files and nothing of another codec. Others go through the registry; what copies shards as they are
-may import `codecs`, `files`, `index_json`, `merge`, `side`, `source` and `writer`.
+may import `codecs`, `files`, `index_json`, `merge`, `side`, `source`, `upload` and `writer`.
 """

@@ -29,7 +29,7 @@ from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
-from penstock.store.outputs import claim
+from penstock.store.outputs import claim, require_file_or_none
 from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Manifest
@@ -76,6 +76,7 @@ def merge_index(
         parse_index(data, where)
     except Corrupt as error:
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
+    require_file_or_none(store, where)
     held = claim(store, where)
     try:
         if store.exists(where):

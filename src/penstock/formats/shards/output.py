@@ -16,7 +16,7 @@ from penstock.errors import ConfigError
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard, ShardFile
 from penstock.formats.shards.source import own_files
 from penstock.formats.shards.upload import FilesOutput, sweep_mark
-from penstock.store._sweep import sweep_output
+from penstock.store._sweep import sweep_folder
 from penstock.store.local import output_exists
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.side_file import encode_manifest
@@ -55,7 +55,7 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
         if overwrite:
             hint = "Name another output: between the first file and the last, readers would see a mixture"
             raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
-        sweep_output(store, path)
+        sweep_folder(store, path)
         sweep_mark(store, path)
         raise output_exists(path)
     return FilesOutput(store, path, side_name, overwrite=overwrite)

@@ -74,7 +74,7 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
     except MissingExtra:
         raise
     except PenstockError as error:
-        return [Action(error.code, error.path or where, f"the index is not rebuilt: {error}")]
+        return [Action(error.code, error.path or where, f"the index is not rebuilt: {error}", possible=False)]
     data = _encoded(shards)
     if store.exists(where) and store.get(where) == data:
         return []

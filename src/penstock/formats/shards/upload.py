@@ -8,7 +8,6 @@ writer that was killed, or lost the store, leaves both. The next one of the same
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import socket
 import threading
@@ -18,12 +17,12 @@ import msgspec
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock._digest import digest
 from penstock.abc import Buffer, Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._sweep import sweep_output
+from penstock.store._remote_claims import is_dead, upload_lock
+from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
@@ -80,14 +79,14 @@ class FilesOutput:
         store.stage(f"{path}/{side_name}", overwrite=True).abort()  # a store that is only read says so now
         with contextlib.ExitStack() as stack:
             with in_cache_folder(path):
-                had = stack.enter_context(hold_lock(_lock_path(cache_folder(), path), wait=False))
+                had = stack.enter_context(hold_lock(upload_lock(cache_folder(), path), wait=False))
             if not had:
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
             known = _read_mark(self._seen, path)
             self._mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
             there = {name for name in _names(self._seen, path) if name.startswith("shard.") or name == side_name}
             if known is not None:
-                if not overwrite and not _is_dead(known, self._mark, path):
+                if not overwrite and not is_dead(known.host, known.cache, path):
                     raise PrepareError(
                         "a writer on another machine, or with another cache folder, is at work here, or was killed",
                         path=path,
@@ -145,7 +144,7 @@ class FilesOutput:
             staged.abort()
         self._written = set()
         self._left = set()
-        sweep_output(self._seen, self._path)  # what uploads that were killed hid
+        sweep_folder(self._store, self._path)  # what uploads that were killed hid
         self._end()
 
     def abort(self) -> None:
@@ -171,33 +170,18 @@ class FilesOutput:
         self._held.close()
 
     def _save(self, *, first: bool = False) -> None:
-        staged = self._store.stage(f"{self._path}/{MARK}", overwrite=not first)
-        try:
-            staged.write(msgspec.json.encode(self._mark))
-            staged.commit()
-        finally:
-            staged.abort()
-
-
-def _lock_path(cache: str, path: str) -> str:
-    return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")
-
-
-def _is_dead(known: Mark, own: Mark, path: str) -> bool:
-    """Whether the writer of a mark is gone for sure; the lock of `own` is held."""
-    if known.host != own.host:
-        return False
-    place = _lock_path(known.cache, path)
-    if known.cache == own.cache or not os.path.isabs(place) or not os.path.isfile(place):
-        return known.cache == own.cache
-    with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
-        return had
-    return False
+        _save(self._store, self._path, self._mark, first=first)
 
 
 def is_unfinished(store: Store, path: str) -> bool:
     """Whether a writer is at work on the folder, or was killed before its index was there."""
     return not store.exists(f"{path}/{INDEX_NAME}") and store.exists(f"{path}/{MARK}")
+
+
+def take_back(store: Store, path: str) -> None:
+    """Make a dataset what a killed writer of this machine left, so that the next one writes it again."""
+    _save(store, path, Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {}), first=False)
+    store.delete(f"{path}/{INDEX_NAME}")
 
 
 def sweep_mark(store: Store, path: str) -> None:
@@ -206,12 +190,21 @@ def sweep_mark(store: Store, path: str) -> None:
         store.delete(f"{path}/{MARK}")
 
 
+def _save(store: Store, path: str, mark: Mark, *, first: bool) -> None:
+    staged = store.stage(f"{path}/{MARK}", overwrite=not first)
+    try:
+        staged.write(msgspec.json.encode(mark))
+        staged.commit()
+    finally:
+        staged.abort()
+
+
 def _read_mark(store: Store, path: str) -> Mark | None:
     try:
         return msgspec.json.decode(store.get(f"{path}/{MARK}"), type=Mark)
     except NotFound:
         return None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Mark("", "", "", {})
 
 

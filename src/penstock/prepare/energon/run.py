@@ -8,6 +8,7 @@ then the old dataset loads. Shards are only read.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sqlite3
 import stat
@@ -15,18 +16,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from penstock._digest import digest
 from penstock._secrets import redacted_repr
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import make_executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
     ENERGON_VERSION,
     INFO_JSON,
     INFO_YAML,
+    SPLIT_YAML,
     SQLITE,
     UUID,
     Info,
@@ -60,6 +67,7 @@ from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
+from penstock.store.unfinished import Once
 
 Progress = Callable[[int, int], None]
 """Told how many shards are done, and of how many."""
@@ -111,6 +119,7 @@ class _Request:
     sqlite: bool
     media: MediaReader | None
     progress: Progress | None
+    once: Once[PrepareSummary] | None
 
 
 def prepare_webdataset(
@@ -166,13 +175,20 @@ def prepare_webdataset(
                 "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
             )
         before = read_info(store, root)
-        plan, meta = _known_plan(store, root, before), MetaFiles({})
+        plan, meta, once = _known_plan(store, root, before), MetaFiles({}), None
     else:
-        plan = _new_plan(store, root, exclude, overwrite=overwrite)
+        plan = plan_in(store, root, exclude)
         options = dataset or DatasetOptions()
+        asked: list[Any] = [split_ratio, split_parts, exclude, shuffle_tars, options, sqlite]
+        asked.append(None if media is None else [media.filter, media.exact])
+        once = _once(store, plan, msgspec.to_builtins(asked))
+        made = None if overwrite else once.made()
+        if made is not None:
+            return made
+        _require_new(store, plan, overwrite=overwrite)
         meta = plan_meta(store, plan, split_ratio, split_parts, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
     with claimed_data(store, root):
-        return _prepare(_Request(store, plan, meta, before, sqlite, media, progress), workers, executor)
+        return _prepare(_Request(store, plan, meta, before, sqlite, media, progress, once), workers, executor)
 
 
 def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
@@ -190,25 +206,46 @@ def _prepare(request: _Request, workers: int | None, executor: str | None) -> Pr
     started_s = time.monotonic()
     with open_work(request.store, request.plan.path) as work:
         try:
-            summary = _run(request, work, workers, executor)
+            return _run(request, work, workers, executor)
         except Exception:
             if time.monotonic() - started_s < _KEPT_S:
                 work.clear()
             raise
-        work.clear()
-    return summary
 
 
-def _new_plan(store: Store, root: str, exclude: str | None, *, overwrite: bool) -> EnergonPlan:
-    """The plan for a folder that is not prepared, or shall be prepared again."""
-    plan = plan_in(store, root, exclude)
+def _require_new(store: Store, plan: EnergonPlan, *, overwrite: bool) -> None:
+    """That a folder is not prepared, or shall be prepared again."""
     if plan.is_prepared and not overwrite:
-        with claimed_data(store, root):  # what a killed run left of its own goes
-            forget_work(store, root)
+        _forget(store, plan.path)
         raise ConfigError(
-            "this dataset is prepared already", path=root, hint="Pass overwrite (--overwrite) to prepare it again"
+            "this dataset is prepared already", path=plan.path, hint="Pass overwrite (--overwrite) to prepare it again"
         )
-    return plan
+
+
+def _forget(store: Store, root: str) -> None:
+    """Remove what a killed run left of its own."""
+    with claimed_data(store, root):
+        forget_work(store, root)
+
+
+def _once(store: Store, plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
+    """The work that prepares a folder, known again by its list of shards and the uuid of its index."""
+
+    def published(told: Any) -> PrepareSummary | None:
+        try:
+            summary = msgspec.convert(told, PrepareSummary)
+            counts = read_info(store, plan.path).counts
+            uuid = store.get(meta_path(plan.path, UUID)).decode(errors="replace")
+        except (PenstockError, OSError, msgspec.ValidationError):
+            return None
+        if uuid != summary.uuid or list(counts) != list(plan.shards):
+            return None
+        _forget(store, plan.path)
+        return dataclasses.replace(summary, shard_counts=counts)
+
+    what = {"command": "prepare", "asked": asked, "shards": digest(plan.shards, plan.sizes)}
+    files = [meta_path(plan.path, name) for name in (SQLITE, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)]
+    return Once(store, meta_path(plan.path, INFO_JSON), what, files, published)
 
 
 def _known_plan(store: Store, root: str, info: Info) -> EnergonPlan:
@@ -236,23 +273,33 @@ def _run(request: _Request, work: Work, workers: int | None, executor: str | Non
         staged += _stage_meta(request, counts, uuid, local_index, wrote)
         if not request.sqlite and request.store.exists(meta_path(plan.path, SQLITE)):
             request.store.delete(meta_path(plan.path, SQLITE))
-        request.store.commit(staged)
+        summary = PrepareSummary(
+            plan.path,
+            counts,
+            sum(counts.values()),
+            sum(one.num_parts for one in done),
+            sum(one.size_bytes for one in done),
+            _split_sizes(request.meta, counts),
+            sum(one.reused for one in done),
+            uuid,
+            tuple(wrote),
+            tuple(_warnings(request, done)),
+        )
+
+        def commit() -> PrepareSummary:
+            request.store.commit(staged)
+            work.clear()
+            return summary
+
+        if request.once is None:
+            return commit()
+        # A line a shard would be too much for the mark, and is in the list.
+        told = dataclasses.replace(summary, shard_counts={}, wrote=(), num_reused=len(counts))
+        return request.once.commit(commit, told=msgspec.to_builtins(told))
     except BaseException:
         for one in staged:
             one.abort()
         raise
-    return PrepareSummary(
-        plan.path,
-        counts,
-        sum(counts.values()),
-        sum(one.num_parts for one in done),
-        sum(one.size_bytes for one in done),
-        _split_sizes(request.meta, counts),
-        sum(one.reused for one in done),
-        uuid,
-        tuple(wrote),
-        tuple(_warnings(request, done)),
-    )
 
 
 def _scan(request: _Request, work: Work, workers: int | None, executor: str | None) -> Iterator[ShardDone]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,19 +19,20 @@ import msgspec
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
+from penstock.formats.samples.webdataset.nvmeta import SQLITE
 from penstock.formats.samples.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
 from penstock.formats.samples.webdataset.sqlite_index import decode_table, encode_table, remove_if_there
 from penstock.prepare.media.rows import MediaProblem
+from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
-from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
 
 WORK_FOLDER = ".nv-meta.work"
 _VERSION = 2
-_LOCK = "lock"
 _SUFFIX = ".shard"
+_SHARD = re.compile(rf"^[0-9a-f]{{32}}{re.escape(_SUFFIX)}$")
 
 StoredRow = tuple[str, str, str]
 """Name of a file, kind of its metadata, and their JSON."""
@@ -158,11 +160,8 @@ class Work:
 
     def clear(self) -> None:
         """Remove everything."""
-        for name in os.listdir(self.folder):
-            if name != _LOCK:
-                self.store.delete(os.path.join(self.folder, name))
-        self.store.delete(os.path.join(self.folder, _LOCK))
-        self.store.remove_folder(self.folder)
+        empty_work(self.store, self.folder, _is_ours)
+        drop_work(self.store, self.folder)
 
 
 def work_folder(store: Store, root: str) -> str:
@@ -183,7 +182,7 @@ def open_work(store: Store, root: str) -> Generator[Work]:
     local = store if isinstance(store, LocalStore) else LocalStore()
     if local is store:
         local.require_target(folder)
-    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+    with hold_work(folder) as had:
         if not had:
             raise PrepareError("another run is preparing this dataset", path=root, hint="Wait for it")
         work = Work(local, folder)
@@ -191,13 +190,13 @@ def open_work(store: Store, root: str) -> Generator[Work]:
             yield work
         finally:
             with contextlib.suppress(OSError):
-                if set(os.listdir(folder)) == {_LOCK}:
-                    work.clear()
+                if not any(map(_is_ours, os.listdir(folder))):
+                    drop_work(local, folder)
 
 
 def forget_work(store: Store, root: str) -> None:
     """Remove what a run left that was killed after the dataset was complete."""
-    if os.path.isdir(work_folder(store, root)):
+    if is_real_folder(work_folder(store, root)):
         with open_work(store, root) as work:
             work.clear()
 
@@ -210,6 +209,10 @@ def _stamp(store: Store, path: str) -> tuple[int, int, str]:
 def _file_of(folder: str, shard: str) -> str:
     name = hashlib.blake2b(shard.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
     return os.path.join(folder, name + _SUFFIX)
+
+
+def _is_ours(name: str) -> bool:
+    return _SHARD.match(name) is not None or name.startswith(SQLITE)
 
 
 def _local(task: ShardTask) -> LocalStore:
@@ -226,7 +229,7 @@ def _read(task: ShardTask, stamp: tuple[int, int, str]) -> _Done | None:
 def _decode(store: LocalStore, path: str) -> _Done | None:
     try:
         done = msgspec.msgpack.decode(store.get(path), type=_Done)
-    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError):
+    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return done if done.version == _VERSION else None
 

@@ -29,6 +29,7 @@ from penstock.formats.samples.sqlite import connect, connect_to_write, system_er
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
 from penstock.prepare.media.seen import Seen, Stamp, open_seen, seen_path, write_seen
+from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
@@ -317,9 +318,12 @@ def _newest(units: Sequence[_Unit]) -> str:
 
 
 def _copy(store: Store, path: str, local: str) -> None:
-    with open(local, "wb") as file:
-        if isinstance(store, LocalStore):
-            with open_regular(store.real_path(path)) as source:
-                shutil.copyfileobj(source, file, _BLOCK_BYTES)
-        else:
-            file.write(store.get(path))
+    try:
+        with open(local, "wb") as file:
+            if isinstance(store, LocalStore):
+                with open_regular(store.real_path(path)) as source:
+                    shutil.copyfileobj(source, file, _BLOCK_BYTES)
+            else:
+                file.write(store.get(path))
+    except OSError as error:
+        raise named(error, local) from None

@@ -55,7 +55,7 @@ def open_seen(store: Store, index: str, binding: str) -> Seen:
     path = seen_path(index)
     try:
         found = msgspec.msgpack.decode(store.get(path), type=_Stored) if store.size(path) < _MOST_BYTES else None
-    except (NotFound, msgspec.DecodeError, UnicodeDecodeError):
+    except (NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if found is None or found.version != _VERSION or found.binding != binding:
         return Seen({}, (), False)

@@ -6,6 +6,7 @@ Standard input, `-`, is copied into a temporary file first: inputs are read more
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import itertools
 import os
@@ -23,6 +24,7 @@ import xxhash
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store._named import named
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path
@@ -94,8 +96,11 @@ def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str |
         raise ConfigError("standard input stands alone", found=f"{len(given)} inputs", hint="Give - and nothing else")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = os.path.join(folder, "stdin")
-        with open(path, "xb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+        try:
+            with open(path, "xb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+        except OSError as error:
+            raise named(error, path) from None
         yield [path]
 
 
@@ -175,13 +180,47 @@ def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Ite
     elif status is not None:
         yield path
     elif glob.has_magic(path):
-        matches = glob.glob(path, recursive=True)
+        root = "/" if path.startswith("/") else ""
+        matches = list(_matches(root, path.lstrip("/").split("/")))
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
-        for one in matches:
-            yield from _expand(one, input_format, follow_links=follow_links) if os.path.isdir(one) else [one]
+        expanded = (
+            _expand(one, input_format, follow_links=follow_links) if os.path.isdir(one) else [one] for one in matches
+        )
+        # A pattern may fit a folder and what is in it.
+        yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
+
+
+def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """What fits a pattern, as `glob` has it, in a folder; but one that can't be searched is an error, not empty."""
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if not glob.has_magic(part):
+        path = os.path.join(folder, part)
+        status = status_of(os.stat if rest else os.lstat, path)
+        if status is not None and (not rest or stat.S_ISDIR(status.st_mode)):
+            yield from _matches(path, rest)
+        return
+    is_deep = part == "**"
+    if is_deep:
+        real = os.path.realpath(folder)
+        if real in above:
+            raise ConfigError("a link leads back to a folder above it", path=folder)
+        above = (*above, real)
+        yield from _matches(folder, rest)
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            path = os.path.join(folder, entry.name)
+            if entry.name.startswith(".") and not part.startswith("."):
+                continue
+            if is_deep and entry.is_dir():
+                yield from _matches(path, parts, above)
+            elif (is_deep and not rest) or (not is_deep and fnmatch.fnmatchcase(entry.name, part)):
+                yield from _matches(path, rest) if not rest or entry.is_dir() else ()
 
 
 def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard: LinkGuard | None) -> Iterator[str]:

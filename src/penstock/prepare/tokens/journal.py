@@ -19,15 +19,14 @@ from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.parts import SUFFIX
 from penstock.store._replaced import is_staged_name
+from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
-from penstock.store.lock import hold_lock
 from penstock.store.resolve import absolute
 
 VERSION = 1
 """Of the cut into tasks and of the parts: work of another version is not gone on with."""
 
 _PLAN = "plan.json"
-_LOCK = "lock"
 _PART = re.compile(rf"^(\d+)-(\d+){re.escape(SUFFIX)}$")
 _RESTART = "Run the same command as before, or throw the finished work away: restart (--restart)"
 
@@ -89,16 +88,11 @@ class Journal:
 
     def clear(self) -> None:
         """Throw all work away; raises the first error after the last file."""
-        errors: list[OSError] = []
-        for name in filter(_is_ours, os.listdir(self.folder)):
-            try:
-                self.store.delete(os.path.join(self.folder, name))
-            except OSError as error:
-                errors.append(error)
-        self.plan = None
-        self.parts.clear()
-        if errors:
-            raise errors[0]
+        try:
+            empty_work(self.store, self.folder, _is_ours)
+        finally:
+            self.plan = None
+            self.parts.clear()
 
     def has_parts(self) -> bool:
         """Whether any task is finished by now."""
@@ -121,7 +115,7 @@ def open_journal(store: LocalStore, output: str, *, restart: bool) -> Generator[
     """
     folder = work_folder(output)
     above = _missing_folders(os.path.dirname(folder))
-    with hold_lock(os.path.join(folder, _LOCK), wait=False) as had:
+    with hold_work(folder) as had:
         if not had:
             raise PrepareError(
                 "another run is writing this output", path=output, hint="Wait for it, or name another output"
@@ -153,7 +147,7 @@ def require_same(plan: Plan, journal: Journal, output: str) -> None:
 
 def forget_finished_work(store: LocalStore, output: str) -> None:
     """Remove the work folder that a run left which was killed after its output was complete."""
-    if os.path.isdir(work_folder(output)):
+    if is_real_folder(work_folder(output)):
         with open_journal(store, output, restart=True):
             pass
 
@@ -202,10 +196,9 @@ def _recover(journal: Journal, *, restart: bool) -> None:
         journal.clear()
         return
     path = os.path.join(journal.folder, _PLAN)
-    try:
-        journal.plan = msgspec.json.decode(journal.store.get(path), type=Plan)
-    except msgspec.MsgspecError as error:
-        raise Corrupt("the plan of unfinished work is damaged", path=path, found=str(error), hint=_RESTART) from error
+    journal.plan = read_note(journal.store, path, Plan)
+    if journal.plan is None:
+        raise Corrupt("the plan of unfinished work is damaged", path=path, hint=_RESTART)
     journal.parts = {(int(found[1]), int(found[2])) for name in names if (found := _PART.match(name))}
 
 
@@ -215,7 +208,7 @@ def _drop_staged(journal: Journal) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return name == _PLAN or is_staged_name(name) or _PART.match(name) is not None
+    return name == _PLAN or _PART.match(name) is not None
 
 
 def _missing_folders(folder: str) -> list[str]:
@@ -229,7 +222,6 @@ def _missing_folders(folder: str) -> list[str]:
 
 def _remove(journal: Journal, above: Sequence[str]) -> None:
     journal.clear()
-    journal.store.delete(os.path.join(journal.folder, _LOCK))
-    journal.store.remove_folder(journal.folder)
+    drop_work(journal.store, journal.folder)
     for folder in above:
         journal.store.remove_folder(folder)

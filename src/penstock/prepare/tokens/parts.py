@@ -129,5 +129,5 @@ def _tail(store: Store, path: str, size_bytes: int) -> Iterator[tuple[int, IntAr
 def _decode(note: bytes) -> PartMeta | None:
     try:
         return msgspec.json.decode(note, type=PartMeta)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

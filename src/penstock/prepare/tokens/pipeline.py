@@ -376,7 +376,8 @@ def _published(request: _Request) -> Manifest | None:
 def _complete(request: _Request, manifest: Manifest, started: float) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
     sweep_killed(request.store, files_at(request.to, request.output))
-    material = _material(request, find_paths(request.given, request.input_format))
+    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
+    material = _material(request, paths)
     recorded = _recorded(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}
     asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}

@@ -26,17 +26,30 @@ from penstock.errors import Corrupt, TooLarge
 _HINT = "Give a tokenizer.json as the tokenizers package writes it, or a Hugging Face folder"
 _PROBE_S = 300
 _PROBE_BYTES, _PROBE_FACTOR = 8 << 30, 64
+_GROWS = 3
 _PROBE = """
 import resource, sys
 data = sys.stdin.buffer.read()
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+given = resource.getrlimit(resource.RLIMIT_AS)[1]
+most = int(sys.argv[1]) if given == resource.RLIM_INFINITY else min(given, int(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+def patterns(value):
+    for one in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from patterns(one)
+    if isinstance(value, dict) and isinstance(value.get("String"), str):
+        yield value["String"]
 def by_tokenizers():
-    import tokenizers
+    import json, os, tokenizers
     made = tokenizers.Tokenizer.from_buffer(data)
     made.no_truncation()
     made.no_padding()
-    made.get_vocab(True), made.decode([0]), made.encode("a b"), made.to_str()
+    made.get_vocab(True), made.decode([0]), made.to_str()
+    known = json.loads(data)
+    for text in "a b", "".join(map(chr, range(9, 127))), *list(patterns(known.get("normalizer")))[:1000]:
+        normal = made.normalizer.normalize_str(text) if made.normalizer else text
+        if max(len(normal), len(made.encode(text).ids) // 4) > 64 * len(text.encode()) + 4096:
+            os._exit(int(sys.argv[2]))
 def by_gigatoken():
     import gigatoken
     gigatoken.Tokenizer.from_json(data).encode(b"a b")
@@ -68,7 +81,8 @@ def require_loadable(data: bytes, path: str) -> None:
 
     Raises:
         TooLarge: an id beyond `MOST_TOKEN_ID`, or more than `MOST_TOKENIZER_BYTES`.
-        Corrupt: it ends that process, or takes more than `_PROBE_S` seconds or 8 GiB.
+        Corrupt: it ends that process, takes more than `_PROBE_S` seconds or 8 GiB, or makes of a short text one that
+            is more than 64 times as long.
     """
     if len(data) > MOST_TOKENIZER_BYTES:
         raise TooLarge(
@@ -83,7 +97,7 @@ def require_loadable(data: bytes, path: str) -> None:
             raise TooLarge("an id that no vocabulary has", path=path, found=token_id, expected=f"{MOST_TOKEN_ID:,}")
     fate = _fate(_File(xxhash.xxh3_128_hexdigest(data), data))
     if fate is not None:
-        raise Corrupt("this tokenizer.json ends the process that loads it", path=path, found=fate, hint=_HINT)
+        raise Corrupt("this tokenizer.json ends the process that uses it", path=path, found=fate, hint=_HINT)
 
 
 @contextlib.contextmanager
@@ -142,7 +156,7 @@ def _fate(file: _File) -> str | None:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, str(most_bytes)],
+            [sys.executable, "-c", _PROBE, str(most_bytes), str(_GROWS)],
             input=file.data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             timeout=_PROBE_S, env=environment, check=False,
         )  # fmt: skip
@@ -150,4 +164,6 @@ def _fate(file: _File) -> str | None:
         return f"no end after {_PROBE_S} s"
     except OSError:
         return None  # no other process can be had: the ids were looked at
+    if done.returncode == _GROWS:
+        return "a text that becomes more than 64 times as long"
     return f"signal {-done.returncode}" if done.returncode < 0 else None

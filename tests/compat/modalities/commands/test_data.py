@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import enum
+import errno
 import functools
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.reshape.datasets import documents_in, files_in, lines_in, sound, write_tokens
 
 import penstock as ps
+from penstock.compat import modalities
 from penstock.compat.modalities.commands import data as modalities_data
 from penstock.compat.modalities.commands.data import (
     calculate_hashed_seed,
@@ -102,6 +107,19 @@ class TestMerge:
         merge_packed_data_files([Path("parts"), PARTS[1]], Path("merged.pbin"))
         files = [Path("parts/B.pbin"), Path("parts/a/z.pbin"), *PARTS, PARTS[1]]
         assert documents_in("merged.pbin") == [one for part in files for one in documents_in(part)]
+
+    def test_a_folder_that_cannot_be_searched(self, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        scandir = os.scandir
+
+        def refused(path: str) -> Any:
+            if os.path.basename(path) == "closed":
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return scandir(path)
+
+        Path("parts/closed").mkdir()
+        monkeypatch.setattr(os, "scandir", refused)
+        with pytest.raises(PermissionError, match="Permission denied: 'parts/closed'"):
+            merge_packed_data_files([Path("parts")], Path("merged.pbin"))
 
     def test_refusals(self, workplace: Path) -> None:
         Path("empty").mkdir()
@@ -272,3 +290,39 @@ def test_a_token_of_each_kind_of_file(workplace: Path) -> None:
     source = ps.open("s.pbin")
     np.testing.assert_array_equal(np.sort(np.diff(source.doc_starts)), np.sort(np.diff(ps.open("m.pbin").doc_starts)))
     assert source.manifest.options["seed"] == 1
+
+
+class Policy(enum.Enum):
+    """As Modalities has it."""
+
+    SKIP = "skip"
+    ERROR = "error"
+    OVERRIDE = "override"
+
+
+@pytest.mark.parametrize("policies", [Policy, modalities.FileExistencePolicy])
+def test_the_enum_of_policies_does_what_its_word_does(policies: Any, workplace: Path) -> None:
+    lines = workplace / "lines.jsonl"
+    lines.write_text("".join(f'{{"n": {number}}}\n' for number in range(9)))
+    makers: dict[str, Callable[..., Any]] = {
+        "a.idx": lambda out, policy: modalities.create_raw_data_index(lines, out, policy),
+        "b.pbin": lambda out, policy: modalities.shuffle_tokenized_data(PARTS[0], out, 3, policy, 1),
+        "c.jsonl": lambda out, policy: modalities.shuffle_jsonl_data(lines, out, policy, 1),
+        "d.pbin": lambda out, policy: modalities.create_shuffled_dataset_chunk([PARTS[0]], out, 0, 2, policy, 1),
+        "e.jsonl": lambda out, policy: modalities.create_shuffled_jsonl_dataset_chunk([lines], out, 0, 2, policy, 1),
+        "f.pbin": lambda out, policy: modalities.create_filtered_tokenized_dataset(
+            PARTS[0], lambda number: number < 2, out, policy
+        ),
+    }
+    for name, make in makers.items():
+        out = workplace / name
+        make(out, policies.ERROR)
+        made = out.read_bytes()
+        with pytest.raises(ConfigError, match="exists"):
+            make(out, policies.ERROR)
+        out.write_bytes(made[:-1])
+        make(out, policies.OVERRIDE)
+        assert out.read_bytes() == made, name
+        make(out, policies.SKIP)
+        with pytest.raises(ConfigError, match="no such file existence policy"):
+            make(out, "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,54 @@ def test_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a", NEW, overwrite=True)
     assert read(tmp_path / "a") == NEW
     assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]
+
+
+def stopped_without_links(prefix: Path, monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
+    """Replace a dataset where files have one name, and stop after so many steps, as a kill does."""
+    done: list[object] = []
+
+    def step(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> None:
+            if len(done) == changes:
+                raise Killed
+            done.append(call(*given))
+
+        return counted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "link", lambda store, path, name: False)
+        patched.setattr(LocalStaged, "commit", step(LocalStaged.commit))
+        patched.setattr(LocalStore, "rename", step(LocalStore.rename))
+        patched.setattr(LocalStore, "delete", step(LocalStore.delete))
+        with pytest.raises(Killed):
+            write(prefix, NEW, overwrite=True)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("changes", range(7))
+def test_no_hard_links_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int, foreign: bool) -> None:
+    """Index and side file wait, the old index goes aside, tokens, side file and index come, the old index goes."""
+    prefix = tmp_path / "a"
+    write(prefix, OLD)
+    if foreign:
+        (tmp_path / "a.idx.penstock").unlink()
+    stopped_without_links(prefix, monkeypatch, changes)
+    expected = OLD if changes < 4 else NEW
+    assert read(prefix) == expected
+    assert {(one.code, one.severity) for one in ps.verify(prefix, depth="full")} <= {("megatron.replaced", "warning")}
+    assert ps.open(prefix).manifest is not None or foreign
+    with pytest.raises(ConfigError, match="exists"):
+        write(prefix, NEW)
+    shutil.copytree(tmp_path, tmp_path / "again")
+    ps.repair(prefix, write=True)
+    side = [] if foreign and changes < 4 else ["a.idx.penstock"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["a.bin", "a.idx", *side]
+    assert read(prefix) == expected
+    assert ps.verify(prefix, depth="full") == []
+    again = tmp_path / "again"
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "link", lambda store, path, name: False)
+        write(again / "a", NEW, overwrite=True)
+    assert sorted(os.listdir(again)) == ["a.bin", "a.idx", "a.idx.penstock"]
+    assert read(again / "a") == NEW
+    assert ps.verify(again / "a", depth="full") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.formats._side_checks import MOST_FINDINGS
 from penstock.formats.tokens.pbin import FORMAT
 from penstock.formats.tokens.pbin.index import MOST_PROBLEMS
 from penstock.store.local import LocalStore
+from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.types import Depth, Finding, OpenOptions
 
 Build = Callable[..., bytes]
@@ -35,6 +37,13 @@ def write(path: Path, docs: list[Any], token_bytes: int = 2, **options: Any) -> 
     with FORMAT.create(LocalStore(), str(path), {"token_bytes": token_bytes, **options}, overwrite=False) as writer:
         writer.write_batch({"tokens": docs})
     return path
+
+
+def tell(side: Path, **fields: Any) -> None:
+    """Make a side file say something else."""
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    side.write_bytes(encode_manifest(dataclasses.replace(told, **fields)))
 
 
 def text_like(n_docs: int, vocab_size: int, seed: int = 0) -> list[Any]:
@@ -266,14 +275,12 @@ class TestSideFile:
 
     def test_counts_that_differ(self, path: Path) -> None:
         side = Path(f"{path}.penstock")
-        side.write_bytes(side.read_bytes().replace(b'"num_samples": 10', b'"num_samples": 11'))
+        tell(side, num_samples=11)
         assert codes(path, "quick") == ["changed"]
 
     def test_largest_id(self, path: Path) -> None:
         side = Path(f"{path}.penstock")
-        text = side.read_text()
-        start = text.index('"max_token_id": ') + len('"max_token_id": ')
-        side.write_text(text[:start] + "59000" + text[text.index(",", start) :])
+        tell(side, max_token_id=59_000)
         assert "token-range" in codes(path, "sample")
 
 

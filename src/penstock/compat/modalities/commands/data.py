@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
 from penstock.prepare.raw import build_index
 from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.merge import merge
-from penstock.reshape.reorder import TableOrder, reordered, scratch_folder
+from penstock.reshape.reorder import TableOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
@@ -33,7 +34,16 @@ from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
 
-POLICIES = ("skip", "error", "override")
+
+class FileExistencePolicy(Enum):
+    """What to do where an output exists."""
+
+    SKIP = "skip"
+    ERROR = "error"
+    OVERRIDE = "override"
+
+
+POLICIES = tuple(one.value for one in FileExistencePolicy)
 
 _MODALITIES = "what Modalities reads and writes"
 _MAX_SEED = (1 << 32) - 1
@@ -59,6 +69,18 @@ class Done:
 # --- what all share ------------------------------------------------------------------------------------------------
 
 
+def policy_name(policy: str | Enum) -> str:
+    """The word of a policy that is given as such, or as an enum whose value it is: Modalities' own, or ours.
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    name = policy.value if isinstance(policy, Enum) else policy
+    if name not in POLICIES:
+        raise ConfigError("no such file existence policy", found=name, expected=" | ".join(POLICIES))
+    return name
+
+
 def already_there(path: Path, policy: str, require_sound: Callable[[], None] | None = None) -> Done | None:
     """What the policy makes of an output that is there: None to go on, and replace it once the new one is complete.
 
@@ -68,10 +90,8 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
         require_sound: called before a file is taken for done; raises where it is not. Modalities takes any file.
 
     Raises:
-        ConfigError: it exists and the policy is `"error"`, or there is no such policy.
+        ConfigError: it exists and the policy is `"error"`.
     """
-    if policy not in POLICIES:
-        raise ConfigError("no such file existence policy", found=policy, expected=" | ".join(POLICIES))
     if policy == "override" or not os.path.lexists(local_path(path, _MODALITIES)):
         return None
     if policy == "error":
@@ -122,7 +142,7 @@ def _drawn(seed: int | None) -> tuple[int, str]:
 def create_raw_data_index(
     src_path: Path,
     index_path: Path | None = None,
-    file_existence_policy: str = "error",
+    file_existence_policy: str | Enum = "error",
     *,
     progress: Progress | None = None,
 ) -> Done:
@@ -138,13 +158,14 @@ def create_raw_data_index(
     def require_sound() -> None:
         load_lines(LocalStore(), str(src_path), str(target))
 
-    skipped = already_there(target, file_existence_policy, require_sound if src_path.exists() else None)
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(target, policy, require_sound if src_path.exists() else None)
     if skipped is not None:
         return skipped
     report = build_index(
         src_path,
         target,
-        overwrite=file_existence_policy == "override",
+        overwrite=policy == "override",
         progress=None if progress is None else lambda done: progress(done, "bytes"),
     )
     return Done(report.index_path, f"{report.index_path}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
@@ -181,7 +202,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
 def _packed_files(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return [path]
-    return sorted((file for file in path.glob("**/*.pbin") if file.is_file()), key=lambda file: os.fsencode(file))
+    return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and os.path.isfile(file)]
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------
@@ -191,7 +212,7 @@ def shuffle_tokenized_data(
     input_data_path: Path,
     output_data_path: Path,
     batch_size: int = 100,
-    file_existence_policy: str = "error",
+    file_existence_policy: str | Enum = "error",
     seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -207,13 +228,14 @@ def shuffle_tokenized_data(
     _refuse_same(input_data_path, output_data_path)
     if batch_size < 1:
         raise ConfigError("no such batch size", found=batch_size, expected="1 or more")
-    skipped = already_there(output_data_path, file_existence_policy, lambda: require_sound_pbin(output_data_path))
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(output_data_path, policy, lambda: require_sound_pbin(output_data_path))
     if skipped is not None:
         return skipped
     used, said = _drawn(seed)
     rows = open_rows(input_data_path, format="pbin")
     order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
-    output = Output(output_data_path, "pbin", file_existence_policy == "override")
+    output = Output(output_data_path, "pbin", policy == "override")
     made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
     written = write_in_order(rows, order, [rows], output, made_by, progress=progress)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
@@ -222,7 +244,7 @@ def shuffle_tokenized_data(
 def shuffle_jsonl_data(
     input_data_path: Path,
     output_data_path: Path,
-    file_existence_policy: str = "error",
+    file_existence_policy: str | Enum = "error",
     seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -233,12 +255,13 @@ def shuffle_jsonl_data(
         ConfigError: the output exists or is the input.
     """
     _refuse_same(input_data_path, output_data_path, is_jsonl=True)
-    skipped = already_there(output_data_path, file_existence_policy)
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(output_data_path, policy)
     if skipped is not None:
         return skipped
     used, said = _drawn(seed)
     rows, unended = _all_lines(input_data_path)
-    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, file_existence_policy, progress)
+    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, policy, progress)
     done = Done(str(output_data_path), f"{output_data_path}: {len(rows):,} lines, shuffled{said}")
     _tell_unended(done, [input_data_path] if unended else [])
     return done
@@ -262,7 +285,7 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
     with claimed(store, path):
         staged = store.stage(path, overwrite=policy == "override")
         try:
-            for data, lengths in reordered(rows, TableOrder(table), scratch_folder=scratch_folder(path)):
+            for data, lengths in reordered(rows, TableOrder(table), output=path):
                 staged.write(data)
                 counter.add(len(lengths))
             staged.commit()
@@ -308,7 +331,7 @@ def create_shuffled_dataset_chunk(
     output_chunk_file_path: Path,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: str = "error",
+    file_existence_policy: str | Enum = "error",
     global_seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -319,15 +342,14 @@ def create_shuffled_dataset_chunk(
         ConfigError: no such chunk, an empty one, different token widths, or an output that exists or is an input.
         FormatError: a file is damaged.
     """
-    skipped = _chunk_is_there(
-        file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, require_sound_pbin
-    )
+    policy = policy_name(file_existence_policy)
+    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy, require_sound_pbin)
     if skipped is not None:
         return skipped
     opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
     rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
-    output = Output(output_chunk_file_path, "pbin", file_existence_policy == "override")
+    output = Output(output_chunk_file_path, "pbin", policy == "override")
     made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
     order = TableOrder(numpy_list_shuffle(len(rows), seed))
     written = write_in_order(rows, order, opened, output, made_by, progress=progress)
@@ -339,7 +361,7 @@ def create_shuffled_jsonl_dataset_chunk(
     output_chunk_file_path: Path,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: str = "error",
+    file_existence_policy: str | Enum = "error",
     global_seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -349,13 +371,14 @@ def create_shuffled_jsonl_dataset_chunk(
     Raises:
         ConfigError: no such chunk, an empty one, or an output that exists or is an input.
     """
-    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy)
+    policy = policy_name(file_existence_policy)
+    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy)
     if skipped is not None:
         return skipped
     opened = [_all_lines(path) for path in file_path_list]
     rows = _chunks_of([one for one, _ in opened], chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
-    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, file_existence_policy, progress)
+    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, policy, progress)
     summary = f"{output_chunk_file_path}: {len(rows):,} lines, chunk {chunk_id} of {num_chunks}{said}"
     done = Done(str(output_chunk_file_path), summary)
     takes_last = [chunk_range(len(one), chunk_id, num_chunks)[1] == len(one) for one, _ in opened]

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
-from penstock.compat.modalities.commands.data import Done, already_there, require_sound_pbin
+from penstock.compat.modalities.commands.data import Done, already_there, policy_name, require_sound_pbin
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
@@ -66,7 +67,7 @@ class PackSettings:
 
 
 def pack_encoded_data(
-    config_dict: Mapping[str, Any], file_existence_policy: str = "error", *, progress: Progress | None = None
+    config_dict: Mapping[str, Any], file_existence_policy: str | Enum = "error", *, progress: Progress | None = None
 ) -> Done:
     """Tokenise the lines that an index names and pack them, each with the EOD token behind it.
 
@@ -74,7 +75,7 @@ def pack_encoded_data(
 
     Args:
         config_dict: what `load_config` gave.
-        file_existence_policy: `"skip"`, `"error"` or `"override"`.
+        file_existence_policy: `"skip"`, `"error"` or `"override"`, or Modalities' enum of them.
         progress: told the documents done so far, and a text.
 
     Raises:
@@ -83,13 +84,14 @@ def pack_encoded_data(
         PrepareError: no line holds a document, a killed worker, a full disk.
     """
     settings = read_settings(config_dict)
-    skipped = already_there(settings.dst_path, file_existence_policy, lambda: require_sound_pbin(settings.dst_path))
+    policy = policy_name(file_existence_policy)
+    skipped = already_there(settings.dst_path, policy, lambda: require_sound_pbin(settings.dst_path))
     if skipped is not None:
         return skipped
     with contextlib.ExitStack() as stack:
         source, left_out = stack.enter_context(_indexed(settings.src_path, settings.index_path))
         tokenizer = stack.enter_context(_with_special_tokens(settings.tokenizer))
-        report = _pack(settings, source, tokenizer, file_existence_policy, progress)
+        report = _pack(settings, source, tokenizer, policy, progress)
     done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
     done.differences.extend(_losses(report))
     if left_out:

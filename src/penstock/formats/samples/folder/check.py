@@ -10,19 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from penstock.abc import Store
-from penstock.codec.av_header import read_av_header
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
-from penstock.formats.samples.media_index import MediaRow, read_rows
-from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
+from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
+from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
 from penstock.store.side_file import Facts
-from penstock.types import Action, Depth, Finding, ImageMetadata, Manifest, OpenOptions
+from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
 
 STALE = "folder.media-stale"
 _SAMPLE_FILES = 256
@@ -113,6 +111,9 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
         return
     try:
         with system_errors(path), closing(connect(store, path)) as connection:
+            wrong = damage(connection) if depth == "full" else None
+            if wrong is not None:
+                raise sqlite3.DatabaseError(wrong)
             rows = list(read_rows(connection, path=path))
     except (sqlite3.Error, PenstockError) as error:
         what = error.what if isinstance(error, PenstockError) else str(error)
@@ -131,19 +132,10 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
 def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Finding]:
     for row in rows:
         path = f"{root}/{row.name}"
-        media = stored_media(store, path, 0, store.size(path))
-        fix = f"Read it again: `penstock prepare-media {root}`"
-        try:
-            if isinstance(row.metadata, ImageMetadata):
-                found: object = read_image_header(media)
-                differs = found != row.metadata
-            else:
-                found = read_av_header(media)
-                differs = found is None
-        except PenstockError as error:
-            found, differs = error.what, True
-        if differs:
-            yield Finding("folder.media-differs", "warning", path, None, str(found), str(row.metadata), fix)
+        found = other_header(stored_media(store, path, 0, store.size(path)), row.metadata)
+        if found is not None:
+            fix = f"Read it again: `penstock prepare-media {root}`"
+            yield Finding("folder.media-differs", "warning", path, None, found, str(row.metadata), fix)
 
 
 # --- repair ------------------------------------------------------------------------------------------------------

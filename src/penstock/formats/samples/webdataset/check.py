@@ -22,7 +22,8 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, check_side_file
-from penstock.formats.samples.sqlite import connect, system_errors
+from penstock.formats.samples.sqlite import connect, damage, system_errors
+from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
@@ -76,9 +77,9 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         return
     splits = yield from _check_splits(store, root, info)
     yield from _check_dataset(store, root)
-    yield from _check_list(store, root, info)
+    yield from _limited(_check_list(store, root, info))
     whole = True
-    for problem in _check_indexes(store, root, info):
+    for problem in _limited(_check_indexes(store, root, info)):
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
@@ -210,7 +211,7 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
 
 def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
     """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
-    found = {one.code for one in _check_sqlite(store, root, info, "sample")}
+    found = {one.code for one in _check_sqlite(store, root, info, "full")}
     for number, name in enumerate(info.counts):
         found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
     return found
@@ -238,6 +239,7 @@ def _check_shard(
     yield from _check_names(path, table)
     if contents:
         yield from _check_json(store, path, table)
+        yield from check_media(store, root, path, table)
 
 
 def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:
@@ -374,6 +376,9 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
             counted = dict(connection.execute(query).fetchall())
             query = "SELECT sample_key FROM samples GROUP BY sample_key HAVING COUNT(*) > 1 LIMIT 1"
             repeated = connection.execute(query).fetchone()
+            wrong = damage(connection) if depth == "full" else None
+            if wrong is not None:
+                raise sqlite3.DatabaseError(wrong)
     except (sqlite3.Error, UnicodeDecodeError, PenstockError) as error:
         what = "this is no database of samples"
         yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, found=str(error))

@@ -194,7 +194,7 @@ def decode_table(data: bytes, path: str) -> ShardTable:
             _numbers(stored.contents),
             _numbers(stored.sizes),
         )
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt("the table of a shard is damaged", path=path, found=str(error)) from None
     if len(table.offsets) != len(table.keys) + 1 or len(table.part_starts) != len(table.offsets):
         raise Corrupt("the table of a shard is damaged", path=path)

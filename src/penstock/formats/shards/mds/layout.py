@@ -114,10 +114,11 @@ def _all_fixed(
 ) -> Callable[[memoryview, int, int], Sample]:
     """Every column at a place of its own."""
     parts: list[tuple[str, int, int, Callable[[Any], Any]]] = []
+    names = {one.name for one in wanted}
     begin = 0
     for one in columns:
         end = begin + (one.size_bytes or 0)
-        if one in wanted:
+        if one.name in names:
             parts.append((one.name, begin, end, one.codec.decode))
         begin = end
     total_bytes = begin
@@ -137,8 +138,9 @@ def _all_fixed(
 
 
 def _general(columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> Callable[[memoryview, int, int], Sample]:
+    names = {one.name for one in wanted}
     sizes_of = struct.Struct(f"<{sum(one.size_bytes is None for one in columns)}I")
-    parts = [(one.name, one.size_bytes, one.codec.decode if one in wanted else None) for one in columns]
+    parts = [(one.name, one.size_bytes, one.codec.decode if one.name in names else None) for one in columns]
 
     def decode_sample(view: memoryview, start: int, stop: int) -> Sample:
         begin = start + sizes_of.size
@@ -232,7 +234,8 @@ class _ManyDecoder:
 
     def __init__(self, columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> None:
         self._columns = columns
-        self._wanted = [one in wanted for one in columns]
+        names = {one.name for one in wanted}
+        self._wanted = [one.name in names for one in columns]
         self._variable = [place for place, one in enumerate(columns) if one.size_bytes is None]
         self._fixed = np.array([one.size_bytes or 0 for one in columns], np.int64)
 

@@ -15,7 +15,7 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Source, Store
-from penstock.errors import Corrupt, TooLarge
+from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
@@ -51,6 +51,7 @@ AnyArray: TypeAlias = ChunkArray | ForeignArray
 _STARTS_VERSION = "flat-tokens-starts-1"
 _DERIVED_ITEMS = 1 << 22
 _SAMPLED_FILES = 10
+_MOST_MISSING = 1 << 14
 _HASH_BYTES = 1 << 24
 _DTYPE = np.dtype(np.uint32)
 _ONE = np.uint32(1)
@@ -282,8 +283,14 @@ class FlatTokensSource:
     def _hash_starts(self, starts: ChunkArray) -> str:
         """Digest of the stored entries: what is derived from them must not rest on a sample."""
         hasher = xxhash.xxh3_128(self._group.index)
+        num_missing = 0
         for number in range(starts.meta.num_files):
-            if self._store.exists(starts.files.path(number)):
+            if not self._store.exists(starts.files.path(number)):
+                num_missing += 1
+                if num_missing > _MOST_MISSING:
+                    what, path = "chunks of the sequence starts are not there", starts.files.path(number)
+                    raise Truncated(what, path=path, found=f"{num_missing} are missing", hint="Fetch the group again")
+            else:
                 size_bytes = starts.files.size(number)
                 hasher.update(f"\n{number} {size_bytes}\n".encode())
                 for begin in range(0, size_bytes, _HASH_BYTES):

@@ -34,7 +34,8 @@ from typing import Any
 from penstock.abc import Store
 from penstock.formats.tokens.megatron.check import check_megatron
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
-from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index, prefix_of
+from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
 from penstock.formats.tokens.megatron.source import MegatronSource, open_megatron
 from penstock.formats.tokens.megatron.writer import MegatronWriter, create_megatron

@@ -14,13 +14,12 @@ from penstock.formats._side_checks import RESTORE, check_block_digests, check_si
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
-from penstock.formats.tokens.megatron.kept import KEPT, left_names
+from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
 from penstock.formats.tokens.megatron.layout import (
     bin_path,
     idx_path,
-    is_half_replaced,
     named_prefix,
-    prefix_of,
+    new_prefix,
     read_header,
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, side_file_path
@@ -72,9 +71,11 @@ def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
     """What a writer left that was killed while it replaced a dataset."""
     left = left_names(store, prefix)
     if is_half_replaced(store, prefix):
-        # A warning: the old dataset is whole, and readers of ours open it. Others see that the index is missing.
-        found = f"the old dataset, as {', '.join(left)}"
-        fix = "`penstock repair --write` puts the old dataset back; the command that was killed, run again, replaces it"
+        # A warning: one dataset is whole, and readers of ours open it. Others see that the index is missing.
+        which, fix = "old", "puts the old dataset back; the command that was killed, run again, replaces it"
+        if prefix_of(store, prefix) == new_prefix(prefix):
+            which, fix = "new", "gives the new index its name"
+        found, fix = f"the {which} dataset, as {', '.join(left)}", f"`penstock repair --write` {fix}"
         yield Finding(KEPT, "warning", idx_path(prefix), None, found, "an index", fix)
     elif left:
         found, fix = f"files of a replaced dataset: {', '.join(left)}", "`penstock repair --write` removes them"

@@ -6,7 +6,8 @@ from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._manifest import DATA, Provenance
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.megatron.layout import bin_path, idx_path, prefix_of
+from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.source import open_megatron
 from penstock.formats.tokens.writer import TokenTally, token_manifest

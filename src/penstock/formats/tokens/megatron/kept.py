@@ -4,6 +4,10 @@ Two files can't change in one step. So before the old index goes, `.<name>.repla
 as second names of the old files, which costs no copy; they go when the new index stands. A writer that is killed in
 between leaves `<prefix>.idx` missing and these in place: readers of ours then open the old dataset by them, the next
 writer replaces it, and `repair` puts it back.
+
+Where files have no second names, the tokens change in one step, and both indexes wait under hidden names at that
+moment: the old one, which was renamed, and the new one, whose side file waits as `.next`. Which of them the tokens
+belong to, the side files tell.
 """
 
 from __future__ import annotations
@@ -13,13 +17,66 @@ import os
 
 from penstock.abc import Store, SupportsLinks
 from penstock.errors import NotFound
-from penstock.formats.tokens.megatron.layout import bin_path, has_kept, idx_path, kept_prefix
-from penstock.formats.tokens.megatron.manifest import side_file_path
+from penstock.formats.tokens.megatron.layout import (
+    Header,
+    bin_path,
+    has_kept,
+    idx_path,
+    kept_prefix,
+    named_prefix,
+    new_prefix,
+    old_prefix,
+    read_header,
+)
+from penstock.formats.tokens.megatron.manifest import read_manifest, side_file_path
+from penstock.store.side_file import NEXT, move_file, promote
 
 KEPT = "megatron.replaced"
 """Code of findings and actions."""
 
 _NAMES = (bin_path, side_file_path, idx_path)  # the one that makes a dataset visible comes last
+
+
+def prefix_of(store: Store, path: str) -> str:
+    """The prefix that is to be read: as named, or that of the dataset which is whole where a replacement was killed."""
+    prefix = named_prefix(store, path)
+    return prefix if store.exists(idx_path(prefix)) else (_whole(store, prefix) or prefix)
+
+
+def is_half_replaced(store: Store, prefix: str) -> bool:
+    """Whether a writer was killed while it replaced a dataset: one is whole, under hidden names."""
+    return not store.exists(idx_path(prefix)) and _whole(store, prefix) is not None
+
+
+def _whole(store: Store, prefix: str) -> str | None:
+    if has_kept(store, prefix):
+        return kept_prefix(prefix)
+    new, old = new_prefix(prefix), old_prefix(prefix)
+    if not store.exists(bin_path(prefix)):
+        return None
+    if store.exists(idx_path(new)):
+        header = read_header(store, new)
+        if isinstance(header, Header) and read_manifest(store, new, header.num_documents) is not None:
+            return new
+    return old if store.exists(idx_path(old)) else None
+
+
+def end_replacement(store: Store, prefix: str) -> None:
+    """Give the index that the tokens belong to its name, where none has it, and remove the other one."""
+    new, old = new_prefix(prefix), old_prefix(prefix)
+    waiting = [name for name in (idx_path(new), idx_path(old)) if store.exists(name)]
+    side = side_file_path(prefix) + NEXT
+    if not waiting and not store.exists(side):
+        return
+    if not store.exists(idx_path(prefix)):
+        whole = _whole(store, prefix)
+        if whole == new and store.exists(side):
+            promote(store, side)
+        if whole in (new, old):
+            move_file(store, idx_path(whole), idx_path(prefix))
+    for path in (*waiting, side):
+        with contextlib.suppress(NotFound):
+            store.delete(path)
 
 
 def set_aside(store: Store, prefix: str) -> bool:
@@ -58,4 +115,5 @@ def drop_kept(store: Store, prefix: str) -> None:
 def left_names(store: Store, prefix: str) -> list[str]:
     """Second names that are there, by their base names."""
     paths = [name(kept_prefix(prefix)) for name in _NAMES]
+    paths += [idx_path(old_prefix(prefix)), idx_path(new_prefix(prefix)), side_file_path(prefix) + NEXT]
     return [os.path.basename(path) for path in paths if store.exists(path)]

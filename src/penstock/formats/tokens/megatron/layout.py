@@ -20,6 +20,7 @@ HEADER_BYTES = 34
 MOST_LENGTH = (1 << 31) - 1
 """Tokens that a sequence can have: lengths are int32."""
 
+_OLD, _NEW = ".penstock-old", ".penstock-new"
 _HEADER = struct.Struct("<9sQBQQ")
 _U16_VOCABULARY = 65_500
 _REPAIR = "`penstock repair` makes the index again where it can; else copy both files again"
@@ -108,16 +109,9 @@ def named_prefix(store: Store, path: str) -> str:
     return path
 
 
-def prefix_of(store: Store, path: str) -> str:
-    """The prefix that is to be read: as named, or that of the old dataset where its replacement was killed."""
-    prefix = named_prefix(store, path)
-    return kept_prefix(prefix) if is_half_replaced(store, prefix) else prefix
-
-
 def kept_prefix(prefix: str) -> str:
     """Prefix of the second names that an old dataset has while another takes its place."""
-    folder, name = os.path.split(prefix)
-    return os.path.join(folder, f".{name}.replaced")
+    return _hidden(prefix, ".replaced")
 
 
 def has_kept(store: Store, prefix: str) -> bool:
@@ -126,14 +120,31 @@ def has_kept(store: Store, prefix: str) -> bool:
     return store.exists(idx_path(kept)) and store.exists(bin_path(kept))
 
 
-def is_half_replaced(store: Store, prefix: str) -> bool:
-    """Whether a writer was killed while it replaced a dataset, which is there under its second names."""
-    return not store.exists(idx_path(prefix)) and has_kept(store, prefix)
+def old_prefix(prefix: str) -> str:
+    """Prefix of the index of an old dataset while others take the place of its tokens; these are called as ever."""
+    return _hidden(prefix, _OLD)
+
+
+def new_prefix(prefix: str) -> str:
+    """The same of the index that is to come."""
+    return _hidden(prefix, _NEW)
+
+
+def _hidden(prefix: str, mark: str) -> str:
+    folder, name = os.path.split(prefix)
+    return os.path.join(folder, f".{name}{mark}")
+
+
+def final_prefix(prefix: str) -> str:
+    """The prefix that a dataset has in the end: of an index that waits, that of its tokens."""
+    folder, name = os.path.split(prefix)
+    mark = next((mark for mark in (_OLD, _NEW) if name.startswith(".") and name.endswith(mark)), None)
+    return prefix if mark is None else os.path.join(folder, name[1 : -len(mark)])
 
 
 def bin_path(prefix: str) -> str:
     """File of the tokens."""
-    return prefix + ".bin"
+    return final_prefix(prefix) + ".bin"
 
 
 def idx_path(prefix: str) -> str:

@@ -6,7 +6,7 @@ import xxhash
 
 from penstock.abc import Store
 from penstock.formats._manifest import side_path
-from penstock.formats.tokens.megatron.layout import bin_path, idx_path
+from penstock.formats.tokens.megatron.layout import bin_path, final_prefix, idx_path
 from penstock.store.side_file import Facts, file_binding, fitting_manifest
 from penstock.types import Manifest
 
@@ -16,7 +16,7 @@ INDEX = "index"
 
 def side_file_path(prefix: str) -> str:
     """Path of the side file."""
-    return side_path(idx_path(prefix))
+    return side_path(idx_path(final_prefix(prefix)))
 
 
 def joint_binding(data_binding: str, index_binding: str) -> str:

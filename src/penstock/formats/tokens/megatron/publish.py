@@ -3,9 +3,9 @@
 A new dataset: side file, tokens, index. Killed in between, it leaves tokens without an index, and a side file by which
 the next writer knows them as ours and replaces them. In place of another dataset: the old files get second names (see
 `kept`), the old index goes, then tokens, side file, index come, and the second names go. Killed in between, it leaves
-the old dataset under the second names. Where a step fails, it comes back. A store without second names has no kills to
-fear, or a file system that knows no hard links: there the old index is written again, or, once the new tokens are
-there, the new one.
+the old dataset under the second names. Where a step fails, it comes back. Where files have no second names: the new
+index and side file come under names that wait, the old index gets one too, then tokens come, and these names become
+final, or go.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from penstock.abc import Staged, Store, SupportsMmap
+from penstock.abc import Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._manifest import DATA
 from penstock.formats._side_checks import check_block_digests
-from penstock.formats.tokens.megatron.kept import drop_kept, put_back, set_aside
-from penstock.formats.tokens.megatron.layout import bin_path, has_kept, idx_path
+from penstock.formats.tokens.megatron.kept import drop_kept, end_replacement, is_half_replaced, put_back, set_aside
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path, new_prefix, old_prefix
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.store.local import output_exists
-from penstock.store.side_file import encode_manifest, load_manifest
+from penstock.store.outputs import require_own_side_file
+from penstock.store.side_file import encode_manifest, load_manifest, move_file, stage_side_file
 from penstock.types import Manifest
 
 
@@ -55,11 +56,11 @@ def publish(
         tokens: the `.bin`.
         index: the `.idx`.
         manifest: for the side file.
-        write_index: writes the index once more, where publishing it failed at the last moment.
+        write_index: writes the index once more, where it has to wait under another name.
         overwrite: replace what is there.
 
     Raises:
-        ConfigError: a dataset appeared meanwhile and `overwrite` is false.
+        ConfigError: a dataset appeared meanwhile and `overwrite` is false, or another's file at the side file's place.
     """
     old = _holds_dataset(store, prefix)
     if not overwrite and old:
@@ -67,7 +68,11 @@ def publish(
     side = store.stage(side_file_path(prefix), overwrite=True)
     try:
         side.write(encode_manifest(manifest))
+        for one in (side, tokens, index):
+            one.sync()
+        require_own_side_file(store, side.path)  # another may have come since the output was claimed
         if old:
+            end_replacement(store, prefix)  # of a writer that was killed: from here on its index is in its place
             _replace(store, prefix, (tokens, side, index), manifest, write_index)
         else:
             _add(store, prefix, (side, tokens, index), manifest)
@@ -83,11 +88,9 @@ def _replace(
     manifest: Manifest,
     write_index: Callable[[Staged], object],
 ) -> None:
-    for one in staged:
-        one.sync()
     path = idx_path(prefix)
     if store.exists(path) and not set_aside(store, prefix):
-        _replace_unlinked(store, prefix, staged, manifest, write_index)
+        _replace_unlinked(store, prefix, staged[0], manifest, write_index)
         return
     try:
         if store.exists(path):
@@ -103,29 +106,24 @@ def _replace(
 
 
 def _replace_unlinked(
-    store: Store,
-    prefix: str,
-    staged: tuple[Staged, Staged, Staged],
-    manifest: Manifest,
-    write_index: Callable[[Staged], object],
+    store: Store, prefix: str, tokens: Staged, manifest: Manifest, write_index: Callable[[Staged], object]
 ) -> None:
-    path = idx_path(prefix)
-    # A map keeps the old index readable after it is deleted.
-    old_index = store.mmap(path) if isinstance(store, SupportsMmap) else store.get(path)
+    index = store.stage(idx_path(new_prefix(prefix)), overwrite=True)
     try:
-        store.delete(path)
-        for one in staged:
-            one.commit()
+        write_index(index)
+        side = stage_side_file(store, side_file_path(prefix), manifest, replaces=True)
+        try:
+            store.commit([index, side])
+        finally:
+            side.abort()
+        move_file(store, idx_path(prefix), idx_path(old_prefix(prefix)))
+        tokens.commit()
     except BaseException:
+        index.abort()
         with contextlib.suppress(PenstockError, OSError):
-            if not store.exists(path):
-                again = store.stage(path)
-                try:
-                    write_index(again) if _holds(store, prefix, manifest) else again.write(old_index)
-                    again.commit()
-                finally:
-                    again.abort()
+            end_replacement(store, prefix)
         raise
+    end_replacement(store, prefix)
 
 
 def _add(store: Store, prefix: str, staged: tuple[Staged, Staged, Staged], manifest: Manifest) -> None:
@@ -142,7 +140,7 @@ def _add(store: Store, prefix: str, staged: tuple[Staged, Staged, Staged], manif
 
 def _holds_dataset(store: Store, prefix: str) -> bool:
     """Whether a dataset stands at `prefix`, or one that a killed writer was about to replace."""
-    return store.exists(idx_path(prefix)) or has_kept(store, prefix)
+    return store.exists(idx_path(prefix)) or is_half_replaced(store, prefix)
 
 
 def _holds(store: Store, prefix: str, manifest: Manifest) -> bool:

@@ -16,7 +16,15 @@ from penstock.errors import PenstockError
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.index import IndexArrays
-from penstock.formats.tokens.megatron.kept import KEPT, drop_kept, left_names, put_back
+from penstock.formats.tokens.megatron.kept import (
+    KEPT,
+    drop_kept,
+    end_replacement,
+    is_half_replaced,
+    left_names,
+    prefix_of,
+    put_back,
+)
 from penstock.formats.tokens.megatron.layout import (
     HEADER_BYTES,
     KINDS,
@@ -26,8 +34,8 @@ from penstock.formats.tokens.megatron.layout import (
     bin_path,
     encode_header,
     idx_path,
-    is_half_replaced,
     named_prefix,
+    new_prefix,
     read_header,
 )
 from penstock.formats.tokens.megatron.manifest import side_file_path
@@ -101,9 +109,12 @@ def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
     half, left = is_half_replaced(store, prefix), left_names(store, prefix)
     if not left:
         return []
+    what = "put the old dataset back" if half else f"remove {', '.join(left)}, which a replaced dataset left"
+    if prefix_of(store, prefix) == new_prefix(prefix):
+        what = "give the new index its name: the tokens are its own"
     if write:
         put_back(store, prefix) if half else drop_kept(store, prefix)
-    what = "put the old dataset back" if half else f"remove {', '.join(left)}, which a replaced dataset left"
+        end_replacement(store, prefix)
     return [Action(KEPT, idx_path(prefix), what, done=write)]
 
 

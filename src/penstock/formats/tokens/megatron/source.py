@@ -22,7 +22,8 @@ from penstock.formats._problems import Problem
 from penstock.formats.tokens.common import document_batch, flags_of_starts, require_eos, require_vocabulary
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
-from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, prefix_of, read_header
+from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header
 from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache

@@ -1,0 +1,196 @@
+"""Energon's names for sound and film: the decoder of `penstock.codec.av`, whose clips are tensors here."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, BinaryIO
+
+from penstock._optional import require
+from penstock.codec import av
+from penstock.codec.av import AudioUnit, Ranges, VideoUnit
+from penstock.compat.energon.samples import edataclass
+from penstock.types import AVMetadata
+
+Times = list[tuple[float, float]]
+
+MEDIA = (av.AVDecoder, av.AVData)
+"""What datasets decode sound and film to, where nobody says otherwise."""
+
+
+@edataclass
+class AVData:
+    """Decoded clips.
+
+    Attributes:
+        video_clips: uint8[n_frames, 3, height, width], RGB.
+        video_timestamps: of each clip its start and end in seconds.
+        audio_clips: [n_channels, n_samples] in the numbers of the codec, such as int16 or float32.
+        audio_timestamps: as `video_timestamps`.
+    """
+
+    video_clips: list[Any] | None
+    video_timestamps: Times | None
+    audio_clips: list[Any] | None
+    audio_timestamps: Times | None
+
+
+class AVDecoder:
+    """One audio or video file, not decoded; picklable. See `penstock.codec.av.AVDecoder` for ranges and errors.
+
+    Args:
+        stream: the file, open for reading bytes, or its bytes; it is read whole at once.
+        suppress_warnings: nothing warns here, as frames are found exactly, by number and by time.
+    """
+
+    __slots__ = ("_inner", "suppress_warnings")
+
+    def __init__(self, stream: BinaryIO | bytes, suppress_warnings: bool = False) -> None:
+        self._inner = av.AVDecoder(stream if isinstance(stream, bytes) else _whole(stream))
+        self.suppress_warnings = suppress_warnings
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (AVDecoder, (self.data, self.suppress_warnings))
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def data(self) -> bytes:
+        """The file."""
+        return self._inner.data
+
+    @property
+    def stream(self) -> BinaryIO:
+        """The file, opened anew."""
+        return io.BytesIO(self.data)
+
+    def get_metadata(
+        self,
+        get_video: bool = True,
+        get_video_duration: bool = True,
+        get_video_frame_count: bool = True,
+        get_video_frame_size: bool = True,
+        get_audio: bool = True,
+        get_audio_duration: bool = True,
+        get_audio_num_samples: bool = False,
+        *,
+        exact: bool = False,
+    ) -> AVMetadata:
+        """Durations, counts and sizes.
+
+        Args:
+            get_video, get_audio: whether to say anything of pictures, of sound.
+            get_video_frame_count: count the frames, by walking through the packets; else nothing is said of them.
+            get_video_duration, get_audio_duration: see from the packets where the film ends; else as the header says.
+            get_video_frame_size: width and height.
+            get_audio_num_samples: count the samples, by decoding all sound; else as the header says.
+            exact: count frames and samples.
+
+        Raises:
+            Corrupt: this is no audio or video.
+        """
+        counts = get_video and get_video_frame_count
+        walks = counts or (get_video and get_video_duration) or (get_audio and get_audio_duration)
+        found = self._inner.get_metadata(exact=exact or (get_audio and get_audio_num_samples), count=walks)
+        left_out: dict[str, bool] = {
+            "video_duration": get_video,
+            "video_num_frames": counts or exact,
+            "video_fps": get_video,
+            "video_width": get_video and get_video_frame_size,
+            "video_height": get_video and get_video_frame_size,
+            **dict.fromkeys(("audio_duration", "audio_channels", "audio_sample_rate", "audio_num_samples"), get_audio),
+        }
+        return AVMetadata(**{name: getattr(found, name) for name, is_asked in left_out.items() if is_asked})
+
+    def get_video_fps(self) -> float:
+        """Frames a second, on average."""
+        return self._inner.get_video_fps()
+
+    def get_audio_samples_per_second(self) -> int:
+        """Samples a second."""
+        return self._inner.get_audio_samples_per_second()
+
+    def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
+        """Seconds; and the number of frames, where it is asked for: they are counted."""
+        found = self.get_metadata(get_video_frame_count=get_frame_count, get_audio=False)
+        return found.video_duration, found.video_num_frames
+
+    def get_audio_duration(self) -> float | None:
+        """Seconds."""
+        return self.get_metadata(get_video=False).audio_duration
+
+    def has_video_stream(self) -> bool:
+        """Whether there are pictures."""
+        return self._inner.has_video_stream()
+
+    def has_audio_stream(self) -> bool:
+        """Whether there is sound."""
+        return self._inner.has_audio_stream()
+
+    def get_video(self) -> AVData:
+        """All frames, as one clip."""
+        return _of_tensors(self._inner.get_video())
+
+    def get_audio(self) -> AVData:
+        """All sound, as one clip."""
+        return _of_tensors(self._inner.get_audio())
+
+    def get_video_with_audio(self) -> AVData:
+        """All frames and all sound."""
+        return _of_tensors(self._inner.get_video_with_audio())
+
+    def get_frames(self, video_decode_audio: bool = False) -> AVData:
+        """Everything: frames where there are any, with sound if asked for, else the sound."""
+        return _of_tensors(self._inner.get_frames(video_decode_audio))
+
+    def get_clips(
+        self,
+        video_clip_ranges: Ranges | None = None,
+        audio_clip_ranges: Ranges | None = None,
+        video_unit: VideoUnit = "seconds",
+        audio_unit: AudioUnit = "seconds",
+        video_out_frame_size: tuple[int, int] | None = None,
+    ) -> AVData:
+        """Clips of pictures and of sound."""
+        ranges = (video_clip_ranges, audio_clip_ranges)
+        return _of_tensors(self._inner.get_clips(*ranges, video_unit, audio_unit, video_out_frame_size))
+
+    def get_video_clips(
+        self,
+        video_clip_ranges: Ranges,
+        video_unit: VideoUnit = "seconds",
+        video_out_frame_size: tuple[int, int] | None = None,
+    ) -> tuple[list[Any], Times]:
+        """Clips of pictures and their times."""
+        clips, times = self._inner.get_video_clips(video_clip_ranges, video_unit, video_out_frame_size)
+        return _tensors(clips), times
+
+    def get_audio_clips(self, audio_clip_ranges: Ranges, audio_unit: AudioUnit = "seconds") -> tuple[list[Any], Times]:
+        """Clips of sound and their times."""
+        clips, times = self._inner.get_audio_clips(audio_clip_ranges, audio_unit)
+        return _tensors(clips), times
+
+
+def as_energons(value: Any) -> Any:
+    """A part as Energon hands it out: sound and film by the classes above, everything else as it is."""
+    if type(value) is av.AVDecoder:
+        return AVDecoder(value.data)
+    return _of_tensors(value) if type(value) is av.AVData else value
+
+
+def _whole(stream: BinaryIO) -> bytes:
+    stream.seek(0)
+    return stream.read()
+
+
+def _of_tensors(found: av.AVData) -> AVData:
+    return AVData(
+        video_clips=_tensors(found.video_clips),
+        video_timestamps=found.video_timestamps,
+        audio_clips=_tensors(found.audio_clips),
+        audio_timestamps=found.audio_timestamps,
+    )
+
+
+def _tensors(clips: list[Any]) -> list[Any]:
+    return [require("torch", extra="torch").from_numpy(one) for one in clips]

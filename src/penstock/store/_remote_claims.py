@@ -1,0 +1,134 @@
+"""One writer an output in an object store: an object that says who that is, from the first byte to the commit.
+
+`.<name>.lock.staged` lies beside the output while somebody writes it. Whether its writer lives, a lock in the cache
+folder of its host tells; of a writer elsewhere nobody knows, so its object is removed by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+
+import msgspec
+
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.store._copies import NoCopy, in_cache_folder
+from penstock.store.cache import CachedStore
+from penstock.store.derived import cache_folder
+from penstock.store.lock import hold_lock
+
+_WAIT = "Wait for it, or name another output"
+
+
+class Owner(msgspec.Struct):
+    """Who writes an output.
+
+    Attributes:
+        writer: a name of its own for each run.
+        host: and the cache folder there, whose lock tells whether the writer lives.
+        cache: see `host`.
+    """
+
+    writer: str
+    host: str
+    cache: str
+
+
+class RemoteClaim:
+    """The claim of one writer to files of a remote store; see `penstock.store.outputs.claim_files`.
+
+    Args:
+        store: where they go.
+        path: the data file.
+
+    Raises:
+        PrepareError: somebody else writes this output, or was killed on another machine while it did.
+        Unsupported: the store is only read.
+    """
+
+    __slots__ = ("_held", "_path", "_store")
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._path = _owner_path(path)
+        store.stage(self._path, overwrite=True).abort()  # a store that is only read says so now
+        with contextlib.ExitStack() as stack:
+            with in_cache_folder(path):
+                had = stack.enter_context(hold_lock(upload_lock(cache_folder(), path), wait=False))
+            if not had:
+                raise PrepareError("another run is writing this output", path=path, hint=_WAIT)
+            own = Owner(secrets.token_hex(8), socket.gethostname(), cache_folder())
+            known = _owner(store, path)
+            if known is not None and not is_dead(known.host, known.cache, path):
+                raise PrepareError(
+                    "a writer on another machine, or with another cache folder, is at work here, or was killed",
+                    path=path,
+                    found=f"{known.host}, {known.cache}",
+                    hint=f"If it was killed, delete {self._path}",
+                )
+            self._say(own, path, first=known is None)
+            self._held = stack.pop_all()
+
+    def release(self) -> None:
+        """Let others write this output; does nothing a second time."""
+        with self._held.pop_all() as held:
+            held.callback(self._forget)
+
+    def _forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self._store.delete(self._path)
+
+    def _say(self, own: Owner, path: str, *, first: bool) -> None:
+        staged = self._store.stage(self._path, overwrite=not first)
+        try:
+            staged.write(msgspec.json.encode(own))
+            staged.commit()
+        except NoCopy:
+            raise
+        except ConfigError:  # it was not there a moment ago
+            raise PrepareError("another run is writing this output", path=path, hint=_WAIT) from None
+        finally:
+            staged.abort()
+
+
+def sweep_claim(store: Store, path: str) -> None:
+    """Remove the object of a writer that was killed when its output was complete; raises as `RemoteClaim`."""
+    if _owner(store, path) is not None:
+        RemoteClaim(store, path).release()
+
+
+def upload_lock(cache: str, path: str) -> str:
+    """The file that a writer of `path` locks while it lives, in its cache folder."""
+    return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")
+
+
+def is_dead(host: str, cache: str, path: str) -> bool:
+    """Whether the writer of `path` that said these is gone for sure; the lock of this process's own cache is held."""
+    if host != socket.gethostname():
+        return False
+    place = upload_lock(cache, path)
+    if cache == cache_folder() or not os.path.isabs(place) or not os.path.isfile(place):
+        return cache == cache_folder()
+    with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
+        return had
+    return False
+
+
+def _owner_path(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.lock.staged"
+
+
+def _owner(store: Store, path: str) -> Owner | None:
+    """Who says that it writes an output, asked of the store as it is now; one that can't be read is of nobody."""
+    seen = store.remote if isinstance(store, CachedStore) else store
+    try:
+        return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)
+    except NotFound:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Owner("", "", "")

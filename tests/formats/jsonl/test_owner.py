@@ -1,0 +1,90 @@
+"""An index that is another file's is neither replaced nor removed: names made of a stem are shared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError
+from penstock.prepare.raw import build_index
+from penstock.testing.datasets import files_in
+
+
+def lines(path: Path, count: int, **options: Any) -> Path:
+    with ps.create(path, format="jsonl", **options) as writer:
+        for number in range(count):
+            writer.write({"n": number})
+    return path
+
+
+def tokens(path: Path, **options: Any) -> Path:
+    with ps.create(path, token_bytes=2, eos_id=0, **options) as writer:
+        writer.write({"tokens": np.array([1, 0], np.uint16)})
+    return path
+
+
+@pytest.mark.parametrize("overwritten", [True, False])
+@pytest.mark.parametrize("owner", ["a.jsonl", "a.ndjson", "a.txt"])
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+def test_an_output_of_the_same_stem(tmp_path: Path, owner: str, flavor: str, overwritten: bool) -> None:
+    """`a.jsonl` and `a.idx` stand beside `a.pbin`, which was packed of them: lines take the place of `a.pbin`."""
+    lines(tmp_path / owner, 5)
+    if overwritten:
+        tokens(tmp_path / "a.pbin", format="pbin")
+    index = (tmp_path / "a.idx").read_bytes()
+    before = files_in(tmp_path)
+    if flavor == "modalities":
+        with pytest.raises(ConfigError, match=rf"a\.idx: .*is that of another file: found .*{owner}"):
+            ps.convert(lines(tmp_path / "in" / "b.jsonl", 2), tmp_path / "a.pbin", to="jsonl", overwrite=True)
+        assert {name: data for name, data in files_in(tmp_path).items() if not name.startswith("in/")} == before
+    else:
+        lines(tmp_path / "a.pbin", 2, flavor=flavor, overwrite=True)
+        assert (tmp_path / "a.idx").read_bytes() == index
+    assert len(ps.open(tmp_path / owner, format="jsonl")) == 5
+
+
+def test_the_own_index_is_replaced(tmp_path: Path) -> None:
+    """Others of the stem that are no lines, or to which it does not belong, are in nobody's way."""
+    path = lines(tmp_path / "a.jsonl", 5)
+    (tmp_path / "a.txt").write_bytes(b"a note\n")
+    tokens(tmp_path / "a.pbin", format="pbin")
+    assert len(ps.open(lines(path, 2, overwrite=True))) == 2
+    with path.open("a") as file:  # grown: its index fits no more
+        file.write('{"n": 7}\n')
+    build_index(path, overwrite=True)
+    assert len(ps.open(path)) == 3
+    lines(path, 2, flavor="energon", overwrite=True)
+    assert not (tmp_path / "a.idx").exists()
+
+
+def test_index_of_another_file_of_the_stem(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", 5)
+    (tmp_path / "a.txt").write_text(json.dumps({"n": 1}) + "\n")
+    with pytest.raises(ConfigError, match=r"is that of another file: found .*a\.jsonl"):
+        build_index(tmp_path / "a.txt", overwrite=True)
+    assert build_index(tmp_path / "a.txt", tmp_path / "a.idx", overwrite=True).num_lines == 1  # named by its user
+
+
+def test_energon_of_a_name_without_suffix(tmp_path: Path) -> None:
+    """Energon's index of `a` is called as that of Modalities for `a.jsonl`, and as that of a pair of Megatron's."""
+    lines(tmp_path / "a.jsonl", 5)
+    with pytest.raises(ConfigError, match=r"a\.idx: what stands in the place of the index is another thing"):
+        lines(tmp_path / "a", 2, flavor="energon", overwrite=True)
+    assert len(ps.open(tmp_path / "a.jsonl")) == 5
+    (tmp_path / "a").write_text('{"n": 1}\n')
+    with pytest.raises(ConfigError, match="another thing"):
+        build_index(tmp_path / "a", flavor="energon", overwrite=True)
+
+
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+def test_an_index_goes_in_no_folder(tmp_path: Path, flavor: str) -> None:
+    path = lines(tmp_path / "a.jsonl", 1)
+    (tmp_path / "folder").mkdir()
+    for overwrite in (True, False):
+        with pytest.raises(ConfigError, match="folder: the output is a folder"):
+            build_index(path, tmp_path / "folder", flavor=flavor, overwrite=overwrite)
