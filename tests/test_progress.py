@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_lines(tmp_path: Path, more: tuple[str, ...]) -> None:
         *more,
         str(tmp_path),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     told = [line for line in lines if re.fullmatch(r" *\d+% [\d,]+ of 24, \d failed, \d+ s", line)]
