@@ -22,7 +22,7 @@ TESTS = (
 )
 
 
-@pytest.mark.parametrize("more", [(), ("-n", "1")])
+@pytest.mark.parametrize("more", [(), ("-p", "xdist", "-n", "1")])
 def test_lines(tmp_path: Path, more: tuple[str, ...]) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -39,6 +39,7 @@ def test_lines(tmp_path: Path, more: tuple[str, ...]) -> None:
         str(tmp_path),
     ]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     lines = done.stdout.splitlines()
