@@ -16,7 +16,7 @@ demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
 
 smoke: $(VENV)/.ready-test
-	$(call timed, $(pytest) tests/smoke)
+	$(call timed, $(pytest) -rs tests/smoke)
 
 test: $(VENV)/.ready-test lint
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup)
