@@ -1,4 +1,4 @@
-"""What kind of data a value is, and what Penstock's own layers ask of each other: no plug-in makes these."""
+"""Kinds of data, and protocols between Penstock's own layers, which no plug-in implements."""
 
 from __future__ import annotations
 

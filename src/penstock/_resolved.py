@@ -1,4 +1,4 @@
-"""Reading a stream in two steps, order first and data later, whether it can do that or not."""
+"""Reads a stream in two steps, resolving positions first and reading data later, even if it can't resolve ahead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
 
 
 def prefetch_of(node: Any) -> Prefetch | None:
-    """What to tell about what is going to be read of a source or stream; None where it has no use for it."""
+    """The `prefetch` of a source or stream, which takes hints of what will be read; None where it takes none."""
     return getattr(node, "prefetch", None)
 
 
@@ -35,10 +35,10 @@ def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
 
 
 def prefetch_parts(children: Sequence[Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
-    """Tell each child what is going to be read of it.
+    """Pass each child its hints of what will be read.
 
     Args:
-        children: what each wants to be told by.
+        children: the `prefetch` of each; None where it takes no hints.
         owner: [n, k]: number of the child, for each sample of n batches.
         inner: int64[n, k]: what the child knows the sample by.
         whole: see `penstock.abc.SupportsPrefetch`.
@@ -48,18 +48,18 @@ def prefetch_parts(children: Sequence[Prefetch | None], owner: NDArray[Any], inn
             continue
         own = owner == child
         counts = np.count_nonzero(own, axis=1)
-        # Batches in which it has as many samples are told together.
+        # Batches in which it has as many samples are hinted together.
         for count in np.unique(counts[counts > 0]).tolist():
             rows = counts == count
             prefetch(inner[rows][own[rows]].reshape(-1, count), whole=whole)
 
 
 class Ahead:
-    """A stream with tickets: its own where it gives them and takes them for single samples too, else positions.
+    """A stream whose positions are resolved ahead where it can do that, else when they are read.
 
     Attributes:
         stream: the stream.
-        prefetch: tells it which tickets are going to be read; None where it has no use for that.
+        prefetch: hints the resolved positions that will be read; None where the stream takes no hints.
     """
 
     __slots__ = ("_resolving", "prefetch", "stream")
@@ -70,18 +70,18 @@ class Ahead:
         self.prefetch = prefetch_of(stream) if self._resolving else None
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """int64[k]: a ticket for each position."""
+        """int64[k]: what each position resolves to."""
         stream: Any = self.stream
         return stream.resolve(positions) if self._resolving else positions
 
-    def batch(self, tickets: IntArray) -> Batch:
-        """Columns of the samples that the tickets stand for."""
+    def batch(self, resolved: IntArray) -> Batch:
+        """Columns of the samples at resolved positions."""
         stream: Any = self.stream
-        return stream.get_resolved(tickets) if self._resolving else stream.get_batch(tickets)
+        return stream.get_resolved(resolved) if self._resolving else stream.get_batch(resolved)
 
-    def samples(self, tickets: IntArray) -> list[Any]:
-        """The samples that the tickets stand for."""
+    def samples(self, resolved: IntArray) -> list[Any]:
+        """The samples at resolved positions."""
         stream: Any = self.stream
         if self._resolving:
-            return stream.get_resolved_samples(tickets)
-        return [stream[position] for position in tickets.tolist()]
+            return stream.get_resolved_samples(resolved)
+        return [stream[position] for position in resolved.tolist()]

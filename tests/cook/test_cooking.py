@@ -66,8 +66,8 @@ def test_a_sample_is_a_function_of_its_position() -> None:
     stream = cook(ps.Shuffle(source(), seed=1), noisy, seed=5)
     by_one = [stream[p] for p in range(90)]
     assert stream.get_batch(range(90))["noise"].tolist() == [one["noise"] for one in by_one]
-    tickets = stream.resolve(np.arange(90))
-    assert stream.get_resolved(tickets[50:70])["noise"].tolist() == [one["noise"] for one in by_one[50:70]]
+    resolved = stream.resolve(np.arange(90))
+    assert stream.get_resolved(resolved[50:70])["noise"].tolist() == [one["noise"] for one in by_one[50:70]]
     assert stream.get_resolved_samples(np.array([88, 3, 3])) == [by_one[88], by_one[3], by_one[3]]
     again = pickle.loads(pickle.dumps(stream))
     assert [again[p] for p in (5, 61)] == [by_one[5], by_one[61]]

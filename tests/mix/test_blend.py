@@ -278,9 +278,9 @@ def test_a_batch_of_nothing() -> None:
     assert two().resolve(np.empty(0, np.int64)).shape == (0,)
 
 
-def test_tickets_that_would_not_fit_are_positions() -> None:
+def test_resolved_numbers_that_would_not_fit_are_positions() -> None:
     class Far(MemorySource):
-        """A stream whose tickets are huge, or negative."""
+        """A stream whose resolved are huge, or negative."""
 
         lanes = 1
         sign = 1
@@ -291,11 +291,11 @@ def test_tickets_that_would_not_fit_are_positions() -> None:
         def resolve(self, positions: Any) -> Any:
             return self.sign * (positions + 2**62)
 
-        def get_resolved(self, tickets: Any) -> Any:
-            return {"n": self.sign * tickets - 2**62}
+        def get_resolved(self, resolved: Any) -> Any:
+            return {"n": self.sign * resolved - 2**62}
 
-        def get_resolved_samples(self, tickets: Any) -> Any:
-            return [{"n": int(ticket)} for ticket in self.get_resolved(tickets)["n"]]
+        def get_resolved_samples(self, resolved: Any) -> Any:
+            return [{"n": int(number)} for number in self.get_resolved(resolved)["n"]]
 
         def __getitem__(self, position: int) -> Any:
             return {"n": position}
@@ -310,11 +310,11 @@ def test_tickets_that_would_not_fit_are_positions() -> None:
         blend._branches.streams = (far, far)  # type: ignore[assignment]
         blend._branches._ahead = [type(blend._branches._ahead[0])(far)] * 2
         asked = np.arange(100)
-        tickets = blend.resolve(asked)
-        assert (tickets < 0).all()
+        resolved = blend.resolve(asked)
+        assert (resolved < 0).all()
         expected = blend.split(asked)[1].tolist()
-        assert blend.get_resolved(tickets)["n"].tolist() == expected
-        assert [sample["n"] for sample in blend.get_resolved_samples(tickets)] == expected
+        assert blend.get_resolved(resolved)["n"].tolist() == expected
+        assert [sample["n"] for sample in blend.get_resolved_samples(resolved)] == expected
 
 
 def test_stand_ins_come_from_the_same_child() -> None:

@@ -172,11 +172,11 @@ def test_SupportsDocumentFlags(tmp_path: Path) -> None:
 def test_SupportsPrefetch(tmp_path: Path) -> None:
     stream = ps.Shuffle(opened("mds", tmp_path), seed=1)
     assert isinstance(stream, seams.SupportsPrefetch)
-    tickets = stream.resolve(POSITIONS)
+    resolved = stream.resolve(POSITIONS)
     if stream.prefetch is not None:
-        stream.prefetch(tickets.reshape(-1, 2))
-    assert same(stream.get_resolved(tickets), stream.get_batch(POSITIONS))
-    assert same(stream.get_resolved_samples(tickets[:2]), [stream[0], stream[1]])
+        stream.prefetch(resolved.reshape(-1, 2))
+    assert same(stream.get_resolved(resolved), stream.get_batch(POSITIONS))
+    assert same(stream.get_resolved_samples(resolved[:2]), [stream[0], stream[1]])
 
 
 def test_SupportsSubstitutes(tmp_path: Path) -> None:

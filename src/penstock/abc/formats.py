@@ -1,4 +1,4 @@
-"""Formats and their writers, and who runs work."""
+"""Formats and their writers, and executors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Writer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard what was written."""
         ...
 
     def __enter__(self) -> Self: ...

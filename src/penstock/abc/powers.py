@@ -1,7 +1,7 @@
 """What a store, source, stream or writer may add to be faster or safer; each says what is gained by it.
 
-Who asks does so by `isinstance`, or finds the attribute. A method that is None stands for "not supported": so a wrapper
-says what the wrapped can't do.
+Callers check for them by `isinstance`, or by the attribute. A method that is None means "not supported": so a wrapper
+declares what the wrapped object can't do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SupportsPlaces(Protocol):
         """Key, documents and file ranges of sample `index`, as far as they are known; reads indexes only.
 
         Raises:
-            FormatError: the sample is damaged; whoever asks goes on without its place.
+            FormatError: the sample is damaged; callers continue without its place.
         """
         ...
 
@@ -108,7 +108,7 @@ class SupportsPrefetch(Protocol):
     Laws: `get_resolved(resolve(positions))` equals `get_batch(positions)` for any split of the positions. A hint
     changes no sample; it may be wrong, or never be read.
 
-    A source has `prefetch` alone: it is told its own indices.
+    A source has `prefetch` alone, which takes its own indices.
     """
 
     @property
@@ -126,18 +126,18 @@ class SupportsPrefetch(Protocol):
         """int64[k]: what to read each position by, such as its index in the source; reads no data."""
         ...
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
         """Columns of the samples at what `resolve` gave, in that order."""
         ...
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
         """The samples at what `resolve` gave, in that order; each equals `self[position]`."""
         ...
 
 
 @runtime_checkable
 class SupportsSubstitutes(Protocol):
-    """A stream that can name a stand-in for an unreadable sample, drawn from the same child.
+    """A stream that can name a substitute for an unreadable sample, drawn from the same child.
 
     Gain: `on_error="substitute"` of the loader.
     """
@@ -151,7 +151,7 @@ class SupportsSubstitutes(Protocol):
 class SupportsRuns(Protocol):
     """A writer that takes many items in one call, as they are stored.
 
-    Gain: `convert`, `merge`, `shuffle`, `split`, `filter` and `chunk` don't split a run into samples to hand it on.
+    Gain: `convert`, `merge`, `shuffle`, `split`, `filter` and `chunk` don't split a run into samples to pass it on.
 
     What an item is follows from the format: a document of tokens, a line with its end, a sample as it is stored.
     """

@@ -85,7 +85,7 @@ class TokenSource(Source[Sample], Protocol):
 
 
 class Packing(Protocol):
-    """Documents → windows."""
+    """Packs documents into windows."""
 
     def __call__(self, source: TokenSource, /) -> Source[Sample]:
         """A source of windows over `source`."""

@@ -1,4 +1,4 @@
-"""Where bytes are: stores, and files that appear whole."""
+"""Stores of bytes, and staged files, which appear whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.types import Buffer
 
 
 class Staged(Protocol):
-    """A file that nobody sees until `commit`.
+    """A file that is invisible until `commit`.
 
     Laws: invisible before `commit`; durable after it; after `abort`, or if the process dies, the old file
     (or none) is there. `sync` makes the bytes durable and leaves them invisible, so that several files are
@@ -84,10 +84,10 @@ class Store(Protocol):
         ...
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Begin a file.
+        """Start a file.
 
         Raises:
-            ConfigError: the file exists and `overwrite` is false (asked again at commit).
+            ConfigError: the file exists and `overwrite` is false (checked again at commit).
         """
         ...
 

@@ -20,7 +20,7 @@ class Stream(Protocol[T_co]):
 
     @property
     def lanes(self) -> int:
-        """Number of sub-streams that positions are dealt to."""
+        """Number of lanes: sub-streams that positions are assigned to in turn."""
         ...
 
     @property
@@ -48,12 +48,12 @@ class Stream(Protocol[T_co]):
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be made again."""
+        """Plain JSON from which the stream can be rebuilt."""
         ...
 
 
 class Order(Protocol):
-    """Position → index, as arithmetic.
+    """Computes the index of each position.
 
     Laws: a bijection on each epoch `[e·n, (e + 1)·n)`; O(1) memory; `order` and `order_one` agree;
     outputs for given parameters never change under one `version`.

@@ -55,8 +55,8 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
         ConfigError: no cooker, or one without a name.
     """
     chosen = cookers if isinstance(cookers, Cookers) else Cookers.of(cookers)
-    kitchen = Kitchen(chosen, seed, x)
-    return CookedStream(x, kitchen) if is_stream(x) else CookedSource(x, kitchen)  # pyright: ignore[reportArgumentType]
+    cooks = CookerDispatch(chosen, seed, x)
+    return CookedStream(x, cooks) if is_stream(x) else CookedSource(x, cooks)  # pyright: ignore[reportArgumentType]
 
 
 class Cooks(Protocol):
@@ -76,7 +76,7 @@ class Cooks(Protocol):
         ...
 
 
-class Kitchen:
+class CookerDispatch:
     """Cooks samples by the first cooker that matches, which is bound once for each dataset and subflavors.
 
     Args:
@@ -94,7 +94,7 @@ class Kitchen:
         self._bound: dict[tuple[int, str], tuple[Origin, Bound]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Kitchen, (self.cookers, self.seed, self._below))
+        return (CookerDispatch, (self.cookers, self.seed, self._below))
 
     def __call__(self, sample: Any, position: int, /) -> Any:
         """The cooked sample; sets the restore key of the raw one."""
@@ -128,14 +128,14 @@ class Kitchen:
 class CookedSource:
     """The cooked source that `cook` returns; the position of a sample is its index."""
 
-    def __init__(self, source: Source[Any], kitchen: Cooks) -> None:
+    def __init__(self, source: Source[Any], cooks: Cooks) -> None:
         self.source = source
-        self.kitchen = kitchen
+        self.cooks = cooks
         self._fingerprint: str | None = None
         self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (CookedSource, (self.source, self.kitchen))
+        return (CookedSource, (self.source, self.cooks))
 
     @property
     def schema(self) -> Schema:
@@ -146,7 +146,7 @@ class CookedSource:
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, the functions' names and the seed."""
         if self._fingerprint is None:
-            self._fingerprint = digest("cook", self.kitchen.identity, self.source.fingerprint)
+            self._fingerprint = digest("cook", self.cooks.identity, self.source.fingerprint)
         return self._fingerprint
 
     @property
@@ -164,7 +164,7 @@ class CookedSource:
 
     def __getitem__(self, index: int, /) -> Any:
         index = as_index(index, len(self))
-        return self.kitchen(_own(self.source[index]), index)
+        return self.cooks(_own(self.source[index]), index)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k]; of samples that are no dicts one column, `sample`."""
@@ -172,7 +172,7 @@ class CookedSource:
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
         """The samples at `indices`: int64[k], in that order."""
-        return _cooked(self.kitchen, samples_of(self.source, indices), indices)
+        return _cooked(self.cooks, samples_of(self.source, indices), indices)
 
     def restore(self, key: tuple[Any, ...]) -> Any:
         """The sample with this `__restore_key__`, or that of a sample made from it."""
@@ -188,11 +188,11 @@ class CookedSource:
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: what decides how it is cooked, and the source."""
-        return {"kind": "cook", "cookers": self.kitchen.identity, "source": self.source.recipe()}
+        return {"kind": "cook", "cookers": self.cooks.identity, "source": self.source.recipe()}
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
+        return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -204,15 +204,15 @@ class CookedSource:
 class CookedStream:
     """The cooked stream that `cook` returns."""
 
-    def __init__(self, stream: Stream[Any], kitchen: Cooks) -> None:
+    def __init__(self, stream: Stream[Any], cooks: Cooks) -> None:
         self.stream = stream
-        self.kitchen = kitchen
+        self.cooks = cooks
         self._fingerprint: str | None = None
         self._held = Held(stream)
         self.prefetch = self._held.prefetch
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (CookedStream, (self.stream, self.kitchen))
+        return (CookedStream, (self.stream, self.cooks))
 
     @property
     def lanes(self) -> int:
@@ -228,28 +228,28 @@ class CookedStream:
     def fingerprint(self) -> str:
         """Digest of the stream's fingerprint, the functions' names and the seed."""
         if self._fingerprint is None:
-            self._fingerprint = digest("cook", self.kitchen.identity, self.stream.fingerprint)
+            self._fingerprint = digest("cook", self.cooks.identity, self.stream.fingerprint)
         return self._fingerprint
 
     def __getitem__(self, position: int, /) -> Any:
         position = as_position(position)
-        return self.kitchen(_own(self.stream[position]), position)
+        return self.cooks(_own(self.stream[position]), position)
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k]; of samples that are no dicts one column, `sample`."""
         return columns_of(self.get_resolved_samples(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: the positions; what the stream makes of them is held for the thread that asks."""
+        """int64[k]: the positions; what the stream resolves them to is held for the calling thread."""
         return self._held.resolve(as_positions(positions))
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return columns_of(self.get_resolved_samples(tickets))
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return columns_of(self.get_resolved_samples(resolved))
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
-        """The samples that the tickets stand for."""
-        return _cooked(self.kitchen, self._held.samples(tickets), tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
+        """The samples at resolved positions."""
+        return _cooked(self.cooks, self._held.samples(resolved), resolved)
 
     def restore(self, key: tuple[Any, ...]) -> Any:
         """The sample with this `__restore_key__`, or that of a sample made from it."""
@@ -271,11 +271,11 @@ class CookedStream:
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the functions, and as many of the stream."""
-        return {"kind": "cook", "cookers": self.kitchen.identity}, {"stream": stop}
+        return {"kind": "cook", "cookers": self.cooks.identity}, {"stream": stop}
 
     def seeded(self, seed: int, /) -> CookedStream:
         """With `seed` where the stream left its own open."""
-        return CookedStream(self.stream.seeded(seed), self.kitchen) if isinstance(self.stream, Seedable) else self
+        return CookedStream(self.stream.seeded(seed), self.cooks) if isinstance(self.stream, Seedable) else self
 
     def children(self) -> Mapping[str, Stream[Any]]:
         """The stream, under the name `stream`."""
@@ -283,11 +283,11 @@ class CookedStream:
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: what decides how it is cooked, and the stream."""
-        return {"kind": "cook", "cookers": self.kitchen.identity, "stream": self.stream.recipe()}
+        return {"kind": "cook", "cookers": self.cooks.identity, "stream": self.stream.recipe()}
 
     def summary(self) -> str:
         """One line: the functions."""
-        return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
+        return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
@@ -299,7 +299,7 @@ class CookedStream:
 class Held:
     """A stream read by positions, whose order is computed ahead all the same.
 
-    A stage that needs to know positions hands them on as its tickets. What the stream's own tickets for them are is
+    A stage that needs the positions resolves each to itself. What the stream below resolves them to is
     held for each thread, from its last `resolve` on; others are resolved when they are read.
     """
 
@@ -327,23 +327,23 @@ class Held:
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         # Most often they were resolved a moment ago.
         known = held is not None and np.array_equal(held[0], positions)
-        tickets = held[1] if held is not None and known else self._ahead.resolve(positions)
-        self._ahead.prefetch(tickets.reshape(batches.shape), whole=whole)
+        resolved = held[1] if held is not None and known else self._ahead.resolve(positions)
+        self._ahead.prefetch(resolved.reshape(batches.shape), whole=whole)
 
     def samples(self, positions: IntArray) -> list[Any]:
         """The samples at `positions`: int64[k]."""
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         if held is not None and len(positions):
-            known, tickets = held
+            known, resolved = held
             first = self._local.next  # most often they are asked for one after another
             stop = first + len(positions)
             if known[first:stop].tobytes() == positions.tobytes():  # for a small batch faster than numpy compares
                 self._local.next = stop
-                return self._ahead.samples(tickets[first:stop])
+                return self._ahead.samples(resolved[first:stop])
             places = np.minimum(np.searchsorted(known, positions), len(known) - 1)
             if np.array_equal(known[places], positions):
                 self._local.next = int(places[-1]) + 1
-                return self._ahead.samples(tickets[places])
+                return self._ahead.samples(resolved[places])
         return self._ahead.samples(self._ahead.resolve(positions))
 
 
@@ -375,18 +375,18 @@ def _own(sample: Any) -> Any:
     return dict(sample) if isinstance(sample, dict) else sample
 
 
-def _cooked(kitchen: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:
+def _cooked(cooks: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:
     """Cook each sample, and report the time apart from reading."""
     began = time.perf_counter()
     # Crude samples are made anew for every read.
     own = [one if type(one) is CrudeSample else _own(one) for one in samples]
-    made = kitchen.cook_all(own, positions.tolist())
+    made = cooks.cook_all(own, positions.tolist())
     report(_STAGE, time.perf_counter() - began)
     return made
 
 
-def _names(kitchen: Cooks) -> str:
-    first = kitchen.identity[0]
+def _names(cooks: Cooks) -> str:
+    first = cooks.identity[0]
     return ",".join(name for name, _ in first) if isinstance(first, list) else str(first)
 
 

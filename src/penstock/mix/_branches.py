@@ -1,7 +1,7 @@
 """Reads from several streams in one call, for `Blend` and `Stages`, and finds the schema that samples have in common.
 
-A ticket of such a stream is `ticket of the child · number of children + child`. Where that would not fit 63 bits, or
-a child's ticket is negative, it is `-1 - position`, and the position is worked out when it is read.
+A position of such a stream resolves to `what the child resolves · number of children + child`. Where that would not fit
+63 bits, or a child resolves to a negative number, it is `-1 - position`, and the position is resolved when it is read.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Branches:
 
     Attributes:
         streams: the children, by number.
-        prefetch: tells them which tickets are going to be read; None where none of them has a use for that.
+        prefetch: hints the resolved positions that will be read; None where no child takes hints.
     """
 
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
         self.streams = tuple(streams)
         self._split = split
         self._ahead = [Ahead(stream) for stream in streams]
-        self._told = [ahead.prefetch for ahead in self._ahead]
-        self.prefetch = self._prefetch if any(self._told) else None
+        self._prefetches = [ahead.prefetch for ahead in self._ahead]
+        self.prefetch = self._prefetch if any(self._prefetches) else None
         self._known: tuple[Schema, Widths] | None = None
 
     @property
@@ -71,27 +71,27 @@ class Branches:
         return self._gathered(owner, lambda child, rows: self.streams[child].get_batch(inner[rows]))
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """int64[k]: a ticket for each position."""
+        """int64[k]: what each position resolves to."""
         count = len(self.streams)
         owner, inner = self._split(positions)
-        tickets = np.empty(positions.shape, dtype=np.int64)
+        resolved = np.empty(positions.shape, dtype=np.int64)
         for rows in groups(owner):
             child = int(owner[rows][0])
             own = self._ahead[child].resolve(inner[rows])
             fits = (own >= 0) & (own < (1 << 63) // count - 1)
-            tickets[rows] = np.where(fits, own * count + child, -1 - positions[rows])
-        return tickets
+            resolved[rows] = np.where(fits, own * count + child, -1 - positions[rows])
+        return resolved
 
-    def resolved_batch(self, tickets: IntArray) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        owner, own = self._opened(tickets)
+    def resolved_batch(self, resolved: IntArray) -> Batch:
+        """Columns of the samples at resolved positions."""
+        owner, own = self._opened(resolved)
         return self._gathered(owner, lambda child, rows: self._ahead[child].batch(own[rows]))
 
-    def resolved_samples(self, tickets: IntArray) -> list[Any]:
-        """The samples that the tickets stand for."""
-        owner, own = self._opened(tickets)
-        samples: list[Any] = [None] * len(tickets)
-        places = np.arange(len(tickets))
+    def resolved_samples(self, resolved: IntArray) -> list[Any]:
+        """The samples at resolved positions."""
+        owner, own = self._opened(resolved)
+        samples: list[Any] = [None] * len(resolved)
+        places = np.arange(len(resolved))
         for rows in groups(owner):
             read = self._ahead[int(owner[rows][0])].samples(own[rows])
             for place, sample in zip(places[rows].tolist(), read, strict=True):
@@ -116,14 +116,14 @@ class Branches:
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner, own = self._opened(batches.reshape(-1))
-        prefetch_parts(self._told, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
+        prefetch_parts(self._prefetches, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
 
-    def _opened(self, tickets: IntArray) -> tuple[NDArray[Any], IntArray]:
-        """The child and its own ticket, for each ticket."""
-        own, owner = np.divmod(tickets, len(self.streams))
-        late = np.flatnonzero(tickets < 0)
+    def _opened(self, resolved: IntArray) -> tuple[NDArray[Any], IntArray]:
+        """The child, and what it resolved, for each resolved position."""
+        own, owner = np.divmod(resolved, len(self.streams))
+        late = np.flatnonzero(resolved < 0)
         if late.size:
-            owners, inner = self._split(-1 - tickets[late])
+            owners, inner = self._split(-1 - resolved[late])
             owner[late] = owners
             for rows in groups(owners):
                 own[late[rows]] = self._ahead[int(owners[rows][0])].resolve(inner[rows])

@@ -180,13 +180,13 @@ class AuxStream:
         """int64[k]: what the stream makes of them, for `get_resolved`."""
         return self._ahead.resolve(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return self._ahead.batch(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return self._ahead.batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
-        """The samples that the tickets stand for."""
-        return self._ahead.samples(tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
+        """The samples at resolved positions."""
+        return self._ahead.samples(resolved)
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from: as the stream says."""

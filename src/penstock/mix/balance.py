@@ -108,16 +108,16 @@ class Balance(Generic[T]):
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: the stream's tickets for the positions."""
+        """int64[k]: what the stream resolves the positions to."""
         return self.stream.resolve(self.inner(positions))
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return self.stream.get_resolved(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return self.stream.get_resolved(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[T]:
-        """The samples that the tickets stand for."""
-        return self.stream.get_resolved_samples(tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
+        """The samples at resolved positions."""
+        return self.stream.get_resolved_samples(resolved)
 
     def inner(self, positions: IntArray, /) -> IntArray:
         """int64[k]: positions in `stream` of the given ones."""

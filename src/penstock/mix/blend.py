@@ -79,7 +79,7 @@ class Blend:
 
     @property
     def lanes(self) -> int:
-        """Number of sub-streams that positions are dealt to; lane l draws from lane l of the children."""
+        """Number of lanes: sub-streams of positions; lane l draws from lane l of the children."""
         return self._lanes
 
     @property
@@ -103,16 +103,16 @@ class Blend:
         return self._branches.batch(as_positions(positions))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: one ticket a position, for `get_resolved`."""
+        """int64[k]: one number a position, for `get_resolved`."""
         return self._branches.resolve(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return self._branches.resolved_batch(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return self._branches.resolved_batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
-        """The samples that the tickets stand for."""
-        return self._branches.resolved_samples(tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
+        """The samples at resolved positions."""
+        return self._branches.resolved_samples(resolved)
 
     def split(self, positions: Sequence[int] | IntArray, /) -> tuple[IntArray, IntArray]:
         """int64[k] twice: number of the child at each position, in the order of `counts`, and the position in it."""

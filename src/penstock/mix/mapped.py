@@ -164,13 +164,13 @@ class MappedStream:
         """int64[k]: what the stream makes of them, for `get_resolved`."""
         return self._ahead.resolve(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return stack(self.get_resolved_samples(tickets))
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return stack(self.get_resolved_samples(resolved))
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Sample]:
-        """The samples that the tickets stand for."""
-        return _applied(self, self._ahead.samples(tickets))
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
+        """The samples at resolved positions."""
+        return _applied(self, self._ahead.samples(resolved))
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from: as the stream says."""

@@ -83,16 +83,16 @@ class Stages:
         return self._branches.batch(as_positions(positions))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: one ticket a position, for `get_resolved`."""
+        """int64[k]: one number a position, for `get_resolved`."""
         return self._branches.resolve(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
-        """Columns of the samples that the tickets stand for."""
-        return self._branches.resolved_batch(tickets)
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        return self._branches.resolved_batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Any]:
-        """The samples that the tickets stand for."""
-        return self._branches.resolved_samples(tickets)
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
+        """The samples at resolved positions."""
+        return self._branches.resolved_samples(resolved)
 
     def position_of(self, name: str, inner: int, /) -> int | None:
         """The position at which position `inner` of the stage `name` comes; None where the stage ends before it."""

@@ -158,13 +158,13 @@ class StreamingOrder:
         """int64[k]: global id of the sample at each position, for `get_resolved`."""
         return self._epochs.order(positions)
 
-    def get_resolved(self, tickets: IntArray, /) -> Batch:
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
         """Columns of the samples with ids that `resolve` gave."""
-        return self._source.get_batch(tickets)
+        return self._source.get_batch(resolved)
 
-    def get_resolved_samples(self, tickets: IntArray, /) -> list[Sample]:
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
         """The samples with ids that `resolve` gave."""
-        return samples_of(self._source, tickets)
+        return samples_of(self._source, resolved)
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from: its epoch in the original's count, and its global id as index."""

@@ -214,7 +214,7 @@ class OrderedStream(Generic[T]):
         return line(self.name, params, self._fingerprint)
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell the source which samples are going to be read: see `penstock.abc.SupportsPrefetch`."""
+        """Hint the source which samples will be read: see `penstock.abc.SupportsPrefetch`."""
         if (prefetch := prefetch_of(self.source)) is not None:
             prefetch(batches, whole=whole and self._whole_blocks)
 

@@ -1,4 +1,4 @@
-"""What only stores of Penstock itself can do, and its own formats ask of them: no plug-in makes these."""
+"""Protocols of Penstock's own stores, for its own formats; no plug-in implements them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CopyingStore(Protocol):
     """A remote store that keeps whole, checked local copies of its files.
 
     Laws: a copy is visible only when its size and hashes are right; a copy that is wrong raises `Corrupt` or
-    `Truncated` and is not kept; whoever holds a mapping keeps its bytes though the copy be evicted.
+    `Truncated` and is not kept; a mapping keeps its bytes after the copy is evicted.
     """
 
     def mapped_copy(
@@ -32,7 +32,7 @@ class CopyingStore(Protocol):
         ...
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
-        """Say what an index states of a file: whatever copy of it is used or made later is checked by it."""
+        """Set the hashes that an index states for a file: every copy of it, present or later, is checked by them."""
         ...
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
@@ -40,12 +40,12 @@ class CopyingStore(Protocol):
         ...
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Say what comes: path → requests that it would take, and bytes of all of them."""
+        """Hint what will be read: path → number of requests, and bytes of all of them."""
         ...
 
 
 class StagedFolder(Protocol):
-    """A folder of files that nobody sees until `commit`.
+    """A folder of files that is invisible until `commit`.
 
     Laws: as `Staged`, for the folder as a whole; where it replaces a folder, there is one or the other at any time.
     """
@@ -54,7 +54,7 @@ class StagedFolder(Protocol):
     """The final path."""
 
     def stage(self, name: str) -> Staged:
-        """Begin a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
+        """Start a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
         ...
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
@@ -82,7 +82,7 @@ class FolderStore(Protocol):
         beside: str | None = None,
         own: Callable[[str], Collection[str] | None] | None = None,
     ) -> StagedFolder:
-        """Begin a folder.
+        """Start a folder.
 
         Args:
             path: where it will be; an empty folder there counts as nothing.

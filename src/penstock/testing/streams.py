@@ -142,13 +142,13 @@ class StreamLaws:
         stream = self.make()
         if isinstance(stream, SupportsPrefetch):
             asked = np.random.default_rng(0).integers(0, 10**6, 64)
-            tickets = stream.resolve(asked)
-            assert tickets.dtype == np.int64
-            assert tickets.shape == asked.shape
+            resolved = stream.resolve(asked)
+            assert resolved.dtype == np.int64
+            assert resolved.shape == asked.shape
             for part in (slice(0, 64), slice(0, 1), slice(5, 40)):
-                assert batches_equal(stream.get_resolved(tickets[part]), stream.get_batch(asked[part]))
+                assert batches_equal(stream.get_resolved(resolved[part]), stream.get_batch(asked[part]))
 
-    def test_samples_by_ticket(self) -> None:
+    def test_samples_by_resolved_position(self) -> None:
         stream = self.make()
         if isinstance(stream, SupportsPrefetch):
             asked = np.random.default_rng(1).integers(0, 10**6, 20)

@@ -217,7 +217,7 @@ class ShardSource:
             raise
 
     def prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell a store that plans by it what is going to be read; see `penstock.abc.SupportsPrefetch`.
+        """Pass hints of what will be read to a store that uses them; see `penstock.abc.SupportsPrefetch`.
 
         Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
         """
