@@ -69,7 +69,7 @@ class Format(Protocol):
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """What would be mended, and mends it when `write` is true, keeping a backup."""
+        """List the repairs; make them when `write` is true, keeping a backup."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a conversion does with the EOS tokens in the data: nothing, unless it is told to."""
+"""What a conversion does with the EOS tokens in the data: nothing, unless it is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards written by somebody else's workers: one partition each, and one index over all afterwards.
+"""Shards written by workers of another framework: one partition each, and one index over all afterwards.
 
 With Spark, for a DataFrame `df` (nothing of Spark is imported here):
 

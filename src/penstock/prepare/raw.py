@@ -82,13 +82,13 @@ def build_index(
         validate: False looks for line ends only.
         overwrite: replace an index that is there.
         workers: processes, or threads without `validate`; by default one for each 256 MiB, but no more than cores.
-        progress: told the bytes done so far.
+        progress: called with the bytes done so far.
 
     Raises:
         NotFound: no such file.
         Corrupt: a faulty line; it names the line, from 1, and its place.
         ConfigError: the index exists, or an option can't be.
-        PrepareError: a process was killed, or somebody else writes this index.
+        PrepareError: a process was killed, or another writer holds this index.
     """
     store, root = resolve(path)
     require_flavor(root, flavor)
@@ -193,7 +193,7 @@ def _workers(count: int, *, threads: bool) -> Generator[Run]:
 def _map_ahead(
     pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
 ) -> Iterator[Lines]:
-    """Results in order, with at most so many tasks begun ahead."""
+    """Results in order, with at most so many tasks started ahead."""
     pending: deque[Future[Lines]] = deque()
     for task in tasks:
         pending.append(pool.submit(fn, task))

@@ -90,7 +90,7 @@ def filter(
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
         store: where all files are.
-        progress: told after each run.
+        progress: called after each run.
         options: what `penstock.open` takes for the source.
 
     Raises:

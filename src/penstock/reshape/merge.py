@@ -67,7 +67,7 @@ def merge(
         mix_tokenizers: take sources of different tokenizers or EOS ids.
         overwrite: replace the target.
         store: where all files are.
-        progress: told after each run.
+        progress: called after each run.
         options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:

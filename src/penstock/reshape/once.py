@@ -27,7 +27,7 @@ def once_dataset(
         format: its format.
         what: all that decides its bytes, as plain JSON.
         made_by: what its side file says of the work, where the format records that.
-        num_samples: how many it will have; None where nobody knows.
+        num_samples: how many it will have; None where that is not known.
         side_file: reads the side file that fits the data; by default that of the opened dataset.
     """
 

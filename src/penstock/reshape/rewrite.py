@@ -50,7 +50,7 @@ class Written:
 
     @classmethod
     def of(cls, place: Place, manifest: Manifest) -> Written:
-        """From what the writer tells."""
+        """From the counts of the writer."""
         return cls(place.path, manifest.format, manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
 
 
@@ -206,7 +206,7 @@ def append_rows(
         first: index of the first row.
         stop: index behind the last one.
         width: token width of the writer, in bytes.
-        advance: told the rows appended, after each run.
+        advance: called with the rows appended, after each run.
     """
     run = rows.token_run() if isinstance(rows, TokenRows) else None
     if run is None or rows.dtype.itemsize != width or not isinstance(writer, TokenParts):

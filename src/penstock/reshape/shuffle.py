@@ -46,7 +46,7 @@ def shuffle(
             influence on the output.
         overwrite: replace the target.
         store: where all files are.
-        progress: told after each run.
+        progress: called after each run.
         options: what `penstock.open` takes for the source; for tars, of which each split is shuffled for itself, see
             `penstock.reshape.tars.merge_tars`.
 
@@ -87,7 +87,7 @@ def write_in_order(
         output: what is to be made.
         made_by: command and options, for the side file.
         memory_bytes: for the rows held at once.
-        progress: told after each run.
+        progress: called after each run.
     """
     counter = Counter(len(rows), progress)
 

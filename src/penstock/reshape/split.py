@@ -67,7 +67,7 @@ def split(
     Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
     document, by largest remainder, and which document is where follows from seed, number of documents and shares. By
     content, equal documents share a part, also when documents are added later, and shares hold on average. Each part
-    becomes visible whole, one after another; killed in between, the same command goes on. Memory: some 50 MB, 64 MiB
+    becomes visible whole, one after another; killed in between, the same command resumes. Memory: some 50 MB, 64 MiB
     for each part, and 8 bytes a document.
 
     Args:
@@ -81,7 +81,7 @@ def split(
         format: format of the source; found by sniffing where it is None.
         overwrite: replace parts that are there.
         store: where all files are.
-        progress: told after each run.
+        progress: called after each run.
         options: what `penstock.open` takes for the source.
 
     Raises:

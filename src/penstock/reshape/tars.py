@@ -104,7 +104,7 @@ def merge_tars(
         target: folder to make.
         to: None or `"webdataset"`.
         overwrite: replace the target.
-        progress: told of samples.
+        progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
@@ -156,7 +156,7 @@ def split_tars(
 ) -> tuple[Written, ...]:
     """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
 
-    Killed in between, the same work goes on: parts that are visible stay.
+    Killed in between, the same work resumes: parts that are visible stay.
 
     Args:
         source: folder of tars.
@@ -164,7 +164,7 @@ def split_tars(
         part_of: number of samples → what tells for rows [first, stop) the parts, int64[stop - first].
         made_by: verb and options, by which the same work is known after a kill.
         overwrite: replace them.
-        progress: told of samples.
+        progress: called with the samples done.
         options: as of `merge_tars`.
 
     Raises:

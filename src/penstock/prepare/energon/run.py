@@ -70,7 +70,7 @@ from penstock.store.resolve import resolve_dataset
 from penstock.store.unfinished import Once
 
 Progress = Callable[[int, int], None]
-"""Told how many shards are done, and of how many."""
+"""Called with how many shards are done, and of how many."""
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
@@ -158,7 +158,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those that are there stay.
         executor: `"inline"` or `"processes"`.
         follow_links: read files through links that lead out of the dataset's folder.
-        progress: told of finished shards.
+        progress: called after each finished shard.
 
     Raises:
         NotFound: no such folder, or no shards in it.

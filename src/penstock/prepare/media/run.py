@@ -36,7 +36,7 @@ from penstock.store.resolve import resolve_dataset
 from penstock.store.side_file import file_binding
 
 Progress = Callable[[int, int], None]
-"""Told how many files are done, and of how many."""
+"""Called with how many files are done, and of how many."""
 
 _FILES_A_TASK = 500
 _WORTH_A_WORKER = 2000
@@ -98,14 +98,14 @@ def prepare_media(
         workers: processes; by default one for each 2,000 files, but no more than cores.
         exact: decode images and sound, and count, instead of believing headers.
         follow_links: read files through links that lead out of the dataset's folder.
-        progress: told what is done.
+        progress: called with what is done.
 
     Memory: about 500 bytes a file.
 
     Raises:
         NotFound: no such folder, or a WebDataset without an index of its samples.
         ConfigError: no file that the filter would choose, or a filter that can't be.
-        PrepareError: a worker was killed, or somebody else writes into this dataset.
+        PrepareError: a worker was killed, or another writer holds this dataset.
     """
     chosen = media_filter(by, patterns)
     store, given = resolve_dataset(path, follow_links=follow_links)

@@ -29,7 +29,7 @@ class Assembly:
         token_bytes: width of the tokens.
         skip: whether bad lines are left out.
         reference: compares what parts remember; None where it encoded them itself.
-        progress: told after each part.
+        progress: called after each part.
         documents: so far; `tokens`, `tasks`, `reused_tasks` and `num_dropped` too.
         dropped: the first lines that were left out.
     """

@@ -49,7 +49,7 @@ class Plan:
         options: command-line name of an option → its value, plain JSON.
         inputs: the files.
         task_bytes: size of the pieces.
-        engine: who encodes.
+        engine: what encodes.
         version: see `VERSION`.
     """
 

@@ -73,7 +73,7 @@ def pack(
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
-    """Tokenise JSONL, Parquet or plain text and pack it. Killed and called again with the same arguments, it goes on.
+    """Tokenise JSONL, Parquet or plain text and pack it. Killed and called again with the same arguments, it resumes.
 
     Every document ends in the EOS token. Memory: a few MiB, the engine and a few times the longest line in each
     worker; three pieces of a compressed input; 8 bytes a document. Disk: the output's size twice until it is complete.
@@ -87,11 +87,11 @@ def pack(
         field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
         join: text between several fields.
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
-        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells the first two apart.
+        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` distinguishes the first two.
         text_per: what of plain text is a document: a file, or a line that is not blank.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
-        pretokenizer: how a tiktoken file's text is split, where its name does not tell: `"gpt2"`, `"cl100k"`,
+        pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
             `"o200k"` or `"qwen2"`.
         workers: processes; by default one a core.
         executor: `"processes"`, or `"inline"` for none.

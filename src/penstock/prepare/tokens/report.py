@@ -1,4 +1,4 @@
-"""What a preparation tells: while it works, and at its end."""
+"""Reports of a preparation: its progress, and its result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PackReport:
         input_files: files read.
         input_bytes: their size.
         num_dropped: lines left out; `dropped` are the first 100.
-        engine: who encoded; `engine_note` says why not gigatoken.
+        engine: what encoded; `engine_note` says why not gigatoken.
         tasks: pieces of work; `reused_tasks` of them an earlier run had finished.
         seconds: stage → seconds.
         manifest: the content of the side file.

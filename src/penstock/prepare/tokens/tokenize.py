@@ -39,7 +39,7 @@ class Job:
 
     Attributes:
         spec: the tokenizer.
-        engine: who encodes.
+        engine: what encodes.
         field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
