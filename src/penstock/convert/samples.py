@@ -158,7 +158,7 @@ def rows_of(rows: Rows, maker: RowMaker, start: int, first: int, stop: int, step
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings that every worker gets."""
+    """What every worker is told."""
 
     source: Place | None
     source_path: str

@@ -99,7 +99,7 @@ def find_done(store: LocalStore, folder: str, number: int) -> Done | None:
 
 
 def remove_work(store: LocalStore, target: str) -> None:
-    """The output is complete, or nothing is to be kept; what can't be removed is hidden and harmless."""
+    """The output is complete, or nothing is to be kept; what can't be removed is hidden and harms nobody."""
     folder = work_folder(target)
     with contextlib.suppress(OSError, PenstockError):
         if is_real_folder(folder):

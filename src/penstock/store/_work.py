@@ -1,4 +1,4 @@
-"""Work folders, in which unfinished work keeps its files beside its output, under a lock.
+"""Work folders: what an unfinished piece of work keeps beside its output, under a lock.
 
 Such a folder is its own, never a link to another one, and nothing is removed from it but what work of its kind makes.
 """
@@ -29,7 +29,7 @@ def hold_work(folder: str) -> Generator[bool]:
     """Hold the lock of a work folder, which is made where missing.
 
     Yields:
-        Whether the lock was acquired.
+        Whether it was had.
 
     Raises:
         ConfigError: a link, or no folder, stands in its place, or no file in that of its lock.

@@ -253,7 +253,7 @@ class _Hf:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """Nothing of it can be rebuilt from the rest."""
+        """Nothing of it can be made anew from the rest."""
         return []
 
 

@@ -177,7 +177,7 @@ class _Parquet:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """Nothing of a Parquet file can be rebuilt from the rest."""
+        """Nothing of a Parquet file can be made anew from the rest."""
         return []
 
 

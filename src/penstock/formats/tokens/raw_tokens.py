@@ -246,7 +246,7 @@ class _RawTokens:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """There is nothing to repair from."""
+        """There is nothing to mend by."""
         return []
 
 

@@ -70,7 +70,7 @@ from penstock.store.resolve import resolve_dataset
 from penstock.store.unfinished import Once
 
 Progress = Callable[[int, int], None]
-"""Called with how many shards are done, and of how many."""
+"""Told how many shards are done, and of how many."""
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
@@ -158,7 +158,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those that are there stay.
         executor: `"inline"` or `"processes"`.
         follow_links: read files through links that lead out of the dataset's folder.
-        progress: called after each finished shard.
+        progress: told of finished shards.
 
     Raises:
         NotFound: no such folder, or no shards in it.
