@@ -123,7 +123,7 @@ def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> s
 
 
 def _size_bytes(store: Store, root: str, source: Source[Sample]) -> int:
-    size_bytes = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
-    if isinstance(size_bytes, int):
-        return size_bytes
+    told = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
+    if isinstance(told, int):
+        return told
     return sum(map(store.size, store.list(root))) if store.is_folder(root) else store.size(root)

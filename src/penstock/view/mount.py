@@ -111,7 +111,7 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
 
 
 class Files:
-    """The operations that FUSE calls; see `mfusepy.Operations`.
+    """What FUSE asks for; see `mfusepy.Operations`.
 
     Args:
         tree: of the files.
