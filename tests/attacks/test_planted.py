@@ -13,15 +13,15 @@ from tests.store.rivals import FORMATS, output_of, write
 import penstock as ps
 from penstock.convert import convert
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.energon.work import open_work as open_energon_work
-from penstock.prepare.tokens.journal import open_journal
-from penstock.prepare.tokens.journal import work_folder as pack_folder
 from penstock.reshape.merge import merge
 from penstock.store._leftovers import Kept
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
+from penstock.work.energon import open_work as open_energon_work
+from penstock.work.pack import open_journal
+from penstock.work.pack import work_folder as pack_folder
 
 DEEP = b'{"a":' * 200_000
 Plant = Callable[[Path], object]

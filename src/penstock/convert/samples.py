@@ -20,7 +20,14 @@ from penstock.convert.assemble import assemble
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, Column
 from penstock.convert.forms import Convert, converter
 from penstock.convert.rows import KEY, MemoryRows, Place, Rows, batches, sample_digest, shown_digest
-from penstock.convert.work import (
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.executors import make_executor
+from penstock.formats import files_at, get_format
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import sweep_killed
+from penstock.store.unfinished import has_mark, remove_mark, set_mark
+from penstock.types import Manifest, Sample
+from penstock.work.convert import (
     Done,
     find_done,
     group_path,
@@ -31,13 +38,6 @@ from penstock.convert.work import (
     sweep_work,
     work_folder,
 )
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
-from penstock.executors import make_executor
-from penstock.formats import files_at, get_format
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import sweep_killed
-from penstock.store.unfinished import has_mark, remove_mark, set_mark
-from penstock.types import Manifest, Sample
 
 GROUPED = ("mds", *TEXT_FORMATS)
 """Formats whose shards are written by many processes."""

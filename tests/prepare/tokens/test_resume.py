@@ -20,10 +20,11 @@ from tests.prepare.conftest import TEXTS, names_in, write_lines
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs, journal
-from penstock.prepare.tokens.journal import open_journal, work_folder
+from penstock.prepare.tokens import inputs
 from penstock.store.local import LocalStore
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
+from penstock.work import pack as work
+from penstock.work.pack import open_journal, work_folder
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 2500
@@ -149,7 +150,7 @@ class TestGoingOn:
     def test_a_run_killed_after_its_commit(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(journal.Journal, "clear", lambda self: None)
+        monkeypatch.setattr(work.Journal, "clear", lambda self: None)
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
         assert os.path.exists(work_folder(str(tmp_path / "out.pbin")))
@@ -168,7 +169,7 @@ class TestGoingOn:
     ) -> None:
         folder = tmp_path / "to"
         with monkeypatch.context() as patched:
-            patched.setattr(journal.Journal, "clear", lambda self: None)
+            patched.setattr(work.Journal, "clear", lambda self: None)
             made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
         assert os.path.exists(work_folder(str(folder / name)))
         before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}

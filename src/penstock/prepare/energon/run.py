@@ -54,20 +54,13 @@ from penstock.prepare.energon.plan import (
     plan_webdataset,
     require_random_access,
 )
-from penstock.prepare.energon.work import (
-    MediaReader,
-    ShardDone,
-    ShardTask,
-    Work,
-    forget_work,
-    open_work,
-    scan_task,
-)
+from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, scan_task
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.store.resolve import resolve_dataset
 from penstock.store.unfinished import Once
+from penstock.work.energon import Work, forget_work, open_work
 
 Progress = Callable[[int, int], None]
 """Told how many shards are done, and of how many."""

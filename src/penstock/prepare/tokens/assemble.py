@@ -11,11 +11,11 @@ from penstock.errors import PrepareError
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
-from penstock.prepare.tokens.parts import BadLine, PartMeta, read_part
 from penstock.prepare.tokens.report import Dropped, PackProgress
 from penstock.prepare.tokens.tasks import text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done
 from penstock.store.local import LocalStore
+from penstock.work.parts import BadLine, PartMeta, read_part
 
 
 @dataclass(slots=True)

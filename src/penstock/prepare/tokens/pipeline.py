@@ -23,7 +23,6 @@ from penstock.prepare.tokens.assemble import Assembly
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, changed_since, describe_inputs, find_paths, spooled
-from penstock.prepare.tokens.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.parquet import require_columns
@@ -38,6 +37,7 @@ from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import output_path, require_other, require_outside, sweep_killed
 from penstock.store.resolve import absolute, local_path
 from penstock.types import Manifest, OpenOptions
+from penstock.work.pack import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
 
 OnError = Literal["raise", "skip"]
 

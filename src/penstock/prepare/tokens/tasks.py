@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from penstock.prepare.tokens.decompress import cut_stream
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.journal import Journal, is_trusted
 from penstock.prepare.tokens.parquet import row_groups
-from penstock.prepare.tokens.parts import part_name, read_part
 from penstock.prepare.tokens.tokenize import Task
+from penstock.work.pack import Journal, Plan
+from penstock.work.parts import part_name, read_part
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26
@@ -39,7 +39,7 @@ def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, to
         token_bytes: width of the tokens in parts.
     """
     for file, one in enumerate(inputs):
-        trusted = is_trusted(journal.plan, one, file)
+        trusted = _is_trusted(journal.plan, one, file)
         if one.kind == "parquet":
             groups = row_groups(one.path)
             for piece, (start_bytes, stop_bytes) in enumerate(groups):
@@ -54,6 +54,13 @@ def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, to
         else:
             finished = _finished_pieces(journal, file, token_bytes) if trusted else 0
             yield from _pieces(journal, file, one, _ALL if one.kind == "whole" else task_bytes, trusted, finished)
+
+
+def _is_trusted(before: Plan | None, one: InputFile, file: int) -> bool:
+    """Whether the finished parts of an input need no further look: its digest, or its time of change, says so."""
+    if before is None:
+        return True
+    return one.digested_whole or before.inputs[file].mtime_ns == one.mtime_ns
 
 
 def _ranges(file: int, one: InputFile, task_bytes: int, trusted: bool) -> Iterator[Task]:

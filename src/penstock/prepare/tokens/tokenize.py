@@ -19,11 +19,11 @@ from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
 from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.parquet import row_lines
-from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.types import IntArray
+from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""

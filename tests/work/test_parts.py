@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from penstock.errors import Corrupt, NotFound
-from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.store.local import LocalStore
+from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
 STORE = LocalStore()
 META = PartMeta(5, 90, "ab" * 16, False, 4, 3, 10, 9, 1, (BadLine(2, 40, "a blank line"),), (Probe("é", [1, 2]),))

@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parts import SUFFIX
 from penstock.store._replaced import is_staged_name
-from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
+from penstock.work.folder import drop_work, empty_work, hold_work, is_real_folder, read_note
+from penstock.work.parts import SUFFIX
 
 VERSION = 1
 """Of the cut into tasks and of the parts: work of another version is not gone on with."""
@@ -150,13 +149,6 @@ def forget_finished_work(store: LocalStore, output: str) -> None:
     if is_real_folder(work_folder(output)):
         with open_journal(store, output, restart=True):
             pass
-
-
-def is_trusted(before: Plan | None, one: InputFile, file: int) -> bool:
-    """Whether the finished parts of an input need no further look: its digest, or its time of change, says so."""
-    if before is None:
-        return True
-    return one.digested_whole or before.inputs[file].mtime_ns == one.mtime_ns
 
 
 def _difference(before: Plan, plan: Plan) -> tuple[str, Any, Any] | None:

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from penstock.errors import NotFound, PenstockError, PrepareError
-from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
+from penstock.work.folder import drop_work, empty_work, hold_work, is_real_folder, read_note
 
 _PLAN = "plan.json"
 _GROUP = re.compile(r"^\.?g\d{7}")  # what a group's writer makes begins with its name

@@ -10,53 +10,35 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PrepareError
-from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
+from penstock.formats.samples.media_index import MediaRow, decode_metadata
 from penstock.formats.samples.webdataset.nvmeta import SQLITE
-from penstock.formats.samples.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
-from penstock.formats.samples.webdataset.sqlite_index import decode_table, encode_table, remove_if_there
-from penstock.prepare.media.rows import MediaProblem
-from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder
+from penstock.formats.samples.webdataset.sqlite_index import remove_if_there
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
+from penstock.work.folder import drop_work, empty_work, hold_work, is_real_folder
 
 WORK_FOLDER = ".nv-meta.work"
-_VERSION = 2
+VERSION = 2
 _SUFFIX = ".shard"
 _SHARD = re.compile(rf"^[0-9a-f]{{32}}{re.escape(_SUFFIX)}$")
 
 StoredRow = tuple[str, str, str]
 """Name of a file, kind of its metadata, and their JSON."""
 
-
-class MediaReader(Protocol):
-    """Reads metadata of the media in a shard; picklable."""
-
-    @property
-    def filter(self) -> MediaFilter:
-        """Which files it looks at."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether it decodes them; what headers say is another answer."""
-        ...
-
-    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow | MediaProblem]:
-        """Rows of the shard at `path`, by the full names of its parts, and what is wrong with its media."""
-        ...
+Stamp = tuple[int, int, str]
+"""Size in bytes, time of the last change in nanoseconds (0 where there is none), and binding of a shard."""
 
 
-class _Done(msgspec.Struct, array_like=True):
+class Done(msgspec.Struct, array_like=True):
     """A finished shard: what it was when it was read, its table, and the rows of its media by what was asked for."""
 
     version: int
@@ -67,73 +49,6 @@ class _Done(msgspec.Struct, array_like=True):
     table: bytes
     media: tuple[str, list[StoredRow]] | None
     problems: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTask:
-    """One shard to be scanned, and where its table goes."""
-
-    store: Store
-    root: str
-    shard: str
-    folder: str
-    media: MediaReader | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardDone:
-    """What is told of a finished shard: how much it holds, whether that was known, odd things and bad media in it."""
-
-    shard: str
-    num_samples: int
-    num_parts: int
-    size_bytes: int
-    reused: bool
-    unsafe_name: str | None = None
-    problems: tuple[str, ...] = ()
-
-
-def scan_task(task: ShardTask) -> ShardDone:
-    """Scan a shard and keep its table, unless that is there; runs in a worker.
-
-    Raises:
-        FormatError: the shard is damaged, empty, or has a key twice.
-    """
-    path = f"{task.root}/{task.shard}"
-    stamp = _stamp(task.store, path)
-    before = _read(task, stamp)
-    if before is not None:
-        table, media, problems = decode_table(before.table, path), before.media, before.problems
-    else:
-        table, media, problems = scan_shard(task.store, path), None, list[str]()
-        _require_good(table, path)
-    reused = before is not None
-    if task.media is not None and (media is None or media[0] != _key_of(task.media)):
-        found = list(task.media(task.store, path, table))
-        rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
-        problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
-        media, reused = (_key_of(task.media), rows), False
-    if not reused:
-        if _stamp(task.store, path) != stamp:
-            raise PrepareError("a shard changed while it was read", path=path, hint="Prepare it when it is complete")
-        _write(task, _Done(_VERSION, task.shard, *stamp, encode_table(table), media, problems))
-    unsafe = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
-    told = tuple(problems) if task.media is not None else ()
-    return ShardDone(task.shard, table.num_samples, len(table.part_names), stamp[0], before is not None, unsafe, told)
-
-
-def _key_of(media: MediaReader) -> str:
-    return f"{media.filter.strategy} {media.filter.patterns}" + (" exact" if media.exact else "")
-
-
-def _require_good(table: ShardTable, path: str) -> None:
-    if table.num_samples == 0:
-        raise Corrupt(
-            "a shard without samples", path=path, found="no member of the name <key>.<part>",
-            hint="Remove it, or leave it out with exclude (--exclude)",
-        )  # fmt: skip
-    require_distinct(table, path)
-    require_text(table, path)
 
 
 @dataclass(slots=True)
@@ -201,7 +116,8 @@ def forget_work(store: Store, root: str) -> None:
             work.clear()
 
 
-def _stamp(store: Store, path: str) -> tuple[int, int, str]:
+def stamp_of(store: Store, path: str) -> Stamp:
+    """By what a shard is known again."""
     mtime_ns = os.stat(path).st_mtime_ns if isinstance(store, LocalStore) else 0
     return store.size(path), mtime_ns, file_binding(store, path)
 
@@ -215,27 +131,25 @@ def _is_ours(name: str) -> bool:
     return _SHARD.match(name) is not None or name.startswith(SQLITE)
 
 
-def _local(task: ShardTask) -> LocalStore:
-    return task.store if isinstance(task.store, LocalStore) else LocalStore()
-
-
-def _read(task: ShardTask, stamp: tuple[int, int, str]) -> _Done | None:
-    done = _decode(_local(task), _file_of(task.folder, task.shard))
-    if done is None or (done.shard, done.size_bytes, done.mtime_ns, done.binding) != (task.shard, *stamp):
+def find_done(store: LocalStore, folder: str, shard: str, stamp: Stamp) -> Done | None:
+    """A finished shard, where it is what it was."""
+    done = _decode(store, _file_of(folder, shard))
+    if done is None or (done.shard, done.size_bytes, done.mtime_ns, done.binding) != (shard, *stamp):
         return None
     return done
 
 
-def _decode(store: LocalStore, path: str) -> _Done | None:
+def _decode(store: LocalStore, path: str) -> Done | None:
     try:
-        done = msgspec.msgpack.decode(store.get(path), type=_Done)
+        done = msgspec.msgpack.decode(store.get(path), type=Done)
     except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return done if done.version == _VERSION else None
+    return done if done.version == VERSION else None
 
 
-def _write(task: ShardTask, done: _Done) -> None:
-    staged = _local(task).stage(_file_of(task.folder, task.shard), overwrite=True)
+def save_done(store: LocalStore, folder: str, done: Done) -> None:
+    """Note durably that a shard is finished."""
+    staged = store.stage(_file_of(folder, done.shard), overwrite=True)
     try:
         staged.write(msgspec.msgpack.encode(done))
         staged.commit()
