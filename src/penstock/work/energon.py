@@ -7,6 +7,7 @@ made. A finished shard counts as long as its size, its time of change, and its f
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import re
@@ -15,16 +16,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats.samples.media_index import MediaRow, decode_metadata
 from penstock.formats.samples.webdataset.nvmeta import SQLITE
 from penstock.formats.samples.webdataset.sqlite_index import remove_if_there
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute
+from penstock.store.place import Place
 from penstock.store.side_file import file_binding
-from penstock.work.folder import drop_work, empty_work, hold_work, is_real_folder
+from penstock.work.folder import WorkFolder, local_store
 
 WORK_FOLDER = ".nv-meta.work"
 VERSION = 2
@@ -55,104 +55,94 @@ class Done(msgspec.Struct, array_like=True):
 class Work:
     """The work folder of a dataset, locked; see `open_work`."""
 
-    store: LocalStore
-    folder: str
+    folder: WorkFolder
 
     def read(self, shard: str) -> tuple[bytes, list[MediaRow]]:
         """The table of a finished shard, as `encode_table` gives it, and the rows of its media."""
-        path = _file_of(self.folder, shard)
-        done = _decode(self.store, path)
+        done = _decode(self.folder, shard)
         if done is None or done.shard != shard:
+            path = self.folder.file(_name(shard)).path
             raise Corrupt("the table of a finished shard is damaged", path=path, hint="Remove this folder, and go on")
         rows = [] if done.media is None else done.media[1]
         return done.table, [MediaRow(name, decode_metadata(kind, text)) for name, kind, text in rows]
 
-    def scratch(self, name: str) -> str:
-        """Path of a file in the folder that does not exist yet."""
-        path = os.path.join(self.folder, name)
-        remove_if_there(path)
-        return path
+    def scratch(self, name: str) -> Place:
+        """A file in the folder that does not exist yet."""
+        place = self.folder.file(name)
+        remove_if_there(place.path)
+        return place
 
     def clear(self) -> None:
         """Remove everything."""
-        empty_work(self.store, self.folder, _is_ours)
-        drop_work(self.store, self.folder)
+        self.folder.clear()
+        self.folder.drop()
 
 
-def work_folder(store: Store, root: str) -> str:
+def work_of(dataset: Place) -> WorkFolder:
     """Where the work on a dataset is kept: in its folder, for one that is not local in the cache folder."""
-    if isinstance(store, LocalStore):
-        return os.path.join(absolute(root), WORK_FOLDER)
-    return os.path.join(cache_folder(), "prepare", hashlib.blake2b(root.encode(), digest_size=16).hexdigest())
+    if dataset.is_local:
+        above, name = dataclasses.replace(dataset, path=dataset.absolute), WORK_FOLDER
+    else:
+        name = hashlib.blake2b(dataset.path.encode(), digest_size=16).hexdigest()
+        above = Place(LocalStore(), cache_folder()).child("prepare")
+    return WorkFolder(local_store(above), above.child(name).path, _is_ours)
 
 
 @contextlib.contextmanager
-def open_work(store: Store, root: str) -> Generator[Work]:
+def open_work(dataset: Place) -> Generator[Work]:
     """The locked work folder of a dataset. What is finished stays there until `Work.clear`.
 
     Raises:
         PrepareError: another run prepares this dataset.
     """
-    folder = work_folder(store, root)
-    local = store if isinstance(store, LocalStore) else LocalStore()
-    if local is store:
-        local.require_target(folder)
-    with hold_work(folder) as had:
-        if not had:
-            raise PrepareError("another run is preparing this dataset", path=root, hint="Wait for it")
-        work = Work(local, folder)
+    folder = work_of(dataset)
+    folder.store.require_target(folder.path)
+    with folder.held(PrepareError("another run is preparing this dataset", path=dataset.path, hint="Wait for it")):
         try:
-            yield work
+            yield Work(folder)
         finally:
             with contextlib.suppress(OSError):
-                if not any(map(_is_ours, os.listdir(folder))):
-                    drop_work(local, folder)
+                if not folder.has_ours():
+                    folder.drop()
 
 
-def forget_work(store: Store, root: str) -> None:
+def forget_work(dataset: Place) -> None:
     """Remove what a run left that was killed after the dataset was complete."""
-    if is_real_folder(work_folder(store, root)):
-        with open_work(store, root) as work:
+    if work_of(dataset).is_there():
+        with open_work(dataset) as work:
             work.clear()
 
 
-def stamp_of(store: Store, path: str) -> Stamp:
+def stamp_of(file: Place) -> Stamp:
     """By what a shard is known again."""
-    mtime_ns = os.stat(path).st_mtime_ns if isinstance(store, LocalStore) else 0
-    return store.size(path), mtime_ns, file_binding(store, path)
+    mtime_ns = os.stat(file.path).st_mtime_ns if file.is_local else 0
+    return file.store.size(file.path), mtime_ns, file_binding(file.store, file.path)
 
 
-def _file_of(folder: str, shard: str) -> str:
-    name = hashlib.blake2b(shard.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-    return os.path.join(folder, name + _SUFFIX)
+def find_done(folder: WorkFolder, shard: str, stamp: Stamp) -> Done | None:
+    """A finished shard, where it is what it was."""
+    done = _decode(folder, shard)
+    if done is None or (done.shard, done.size_bytes, done.mtime_ns, done.binding) != (shard, *stamp):
+        return None
+    return done
+
+
+def save_done(folder: WorkFolder, done: Done) -> None:
+    """Note durably that a shard is finished."""
+    folder.put(_name(done.shard), msgspec.msgpack.encode(done))
+
+
+def _name(shard: str) -> str:
+    return hashlib.blake2b(shard.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest() + _SUFFIX
 
 
 def _is_ours(name: str) -> bool:
     return _SHARD.match(name) is not None or name.startswith(SQLITE)
 
 
-def find_done(store: LocalStore, folder: str, shard: str, stamp: Stamp) -> Done | None:
-    """A finished shard, where it is what it was."""
-    done = _decode(store, _file_of(folder, shard))
-    if done is None or (done.shard, done.size_bytes, done.mtime_ns, done.binding) != (shard, *stamp):
-        return None
-    return done
-
-
-def _decode(store: LocalStore, path: str) -> Done | None:
+def _decode(folder: WorkFolder, shard: str) -> Done | None:
     try:
-        done = msgspec.msgpack.decode(store.get(path), type=Done)
+        done = msgspec.msgpack.decode(folder.store.get(folder.file(_name(shard)).path), type=Done)
     except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return done if done.version == VERSION else None
-
-
-def save_done(store: LocalStore, folder: str, done: Done) -> None:
-    """Note durably that a shard is finished."""
-    staged = store.stage(_file_of(folder, done.shard), overwrite=True)
-    try:
-        staged.write(msgspec.msgpack.encode(done))
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise

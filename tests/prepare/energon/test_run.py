@@ -26,7 +26,7 @@ from penstock.prepare.energon.run import (
     prepare_jsonl,
     prepare_webdataset,
 )
-from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 from penstock.types import ImageMetadata
 from penstock.work.energon import WORK_FOLDER, open_work
 
@@ -344,7 +344,7 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
 
 
 def test_two_runs_at_once(root: Path) -> None:
-    with open_work(LocalStore(), str(root)), pytest.raises(PrepareError, match="another run"):
+    with open_work(place_of(root)), pytest.raises(PrepareError, match="another run"):
         prepare_webdataset(root, split_ratio=(1, 0, 0))
     prepare_webdataset(root, split_ratio=(1, 0, 0))
 

@@ -12,8 +12,9 @@ from penstock.formats.samples.media_index import MediaFilter, MediaRow, encode_m
 from penstock.formats.samples.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
 from penstock.formats.samples.webdataset.sqlite_index import decode_table, encode_table
 from penstock.prepare.media.rows import MediaProblem
-from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.work.energon import VERSION, Done, find_done, save_done, stamp_of
+from penstock.work.folder import WorkFolder
 
 
 class MediaReader(Protocol):
@@ -38,10 +39,9 @@ class MediaReader(Protocol):
 class ShardTask:
     """One shard to be scanned, and where its table goes."""
 
-    store: Store
-    root: str
+    dataset: Place
     shard: str
-    folder: str
+    work: WorkFolder
     media: MediaReader | None = None
 
 
@@ -64,24 +64,24 @@ def scan_task(task: ShardTask) -> ShardDone:
     Raises:
         FormatError: the shard is damaged, empty, or has a key twice.
     """
-    path = f"{task.root}/{task.shard}"
-    stamp, local = stamp_of(task.store, path), _local(task)
-    before = find_done(local, task.folder, task.shard, stamp)
+    file = task.dataset.child(task.shard)
+    store, path, stamp = file.store, file.path, stamp_of(file)
+    before = find_done(task.work, task.shard, stamp)
     if before is not None:
         table, media, problems = decode_table(before.table, path), before.media, before.problems
     else:
-        table, media, problems = scan_shard(task.store, path), None, list[str]()
+        table, media, problems = scan_shard(store, path), None, list[str]()
         _require_good(table, path)
     reused = before is not None
     if task.media is not None and (media is None or media[0] != _key_of(task.media)):
-        found = list(task.media(task.store, path, table))
+        found = list(task.media(store, path, table))
         rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
         problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
         media, reused = (_key_of(task.media), rows), False
     if not reused:
-        if stamp_of(task.store, path) != stamp:
+        if stamp_of(file) != stamp:
             raise PrepareError("a shard changed while it was read", path=path, hint="Prepare it when it is complete")
-        save_done(local, task.folder, Done(VERSION, task.shard, *stamp, encode_table(table), media, problems))
+        save_done(task.work, Done(VERSION, task.shard, *stamp, encode_table(table), media, problems))
     unsafe = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
     told = tuple(problems) if task.media is not None else ()
     return ShardDone(task.shard, table.num_samples, len(table.part_names), stamp[0], before is not None, unsafe, told)
@@ -99,7 +99,3 @@ def _require_good(table: ShardTable, path: str) -> None:
         )  # fmt: skip
     require_distinct(table, path)
     require_text(table, path)
-
-
-def _local(task: ShardTask) -> LocalStore:
-    return task.store if isinstance(task.store, LocalStore) else LocalStore()

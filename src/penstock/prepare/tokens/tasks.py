@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from penstock.prepare.tokens.decompress import cut_stream
@@ -77,7 +76,7 @@ def _pieces(
         # All of the file is done: nothing needs to be decompressed.
         yield from (Task(file, piece, one.path, 0, 0, 0) for piece in range(finished))
         return
-    cut = cut_stream(journal.store, one.path, one.compression, task_bytes)
+    cut = cut_stream(journal.folder.store, one.path, one.compression, task_bytes)
     for piece, (start_bytes, data, last) in enumerate(cut):
         stop_bytes = start_bytes + len(data)
         lines: bytes | None = data
@@ -90,7 +89,7 @@ def _finished_pieces(journal: Journal, file: int, token_bytes: int) -> int:
     """How many pieces a compressed file has, where all of them are finished; else 0."""
     piece = 0
     while (file, piece) in journal.parts:
-        meta, _ = read_part(journal.store, os.path.join(journal.folder, part_name(file, piece)), token_bytes)
+        meta, _ = read_part(journal.folder.file(part_name(file, piece)), token_bytes)
         piece += 1
         if meta.last:
             return piece
