@@ -71,7 +71,7 @@ def scan_task(task: ShardTask) -> ShardDone:
         table, media, problems = decode_table(before.table, path), before.media, before.problems
     else:
         table, media, problems = scan_shard(store, path), None, list[str]()
-        _require_good(table, path)
+        _require_good(table, file)
     reused = before is not None
     if task.media is not None and (media is None or media[0] != _key_of(task.media)):
         found = list(task.media(store, path, table))
@@ -91,11 +91,11 @@ def _key_of(media: MediaReader) -> str:
     return f"{media.filter.strategy} {media.filter.patterns}" + (" exact" if media.exact else "")
 
 
-def _require_good(table: ShardTable, path: str) -> None:
+def _require_good(table: ShardTable, file: Place) -> None:
     if table.num_samples == 0:
         raise Corrupt(
-            "a shard without samples", path=path, found="no member of the name <key>.<part>",
+            "a shard without samples", path=file.path, found="no member of the name <key>.<part>",
             hint="Remove it, or leave it out with exclude (--exclude)",
         )  # fmt: skip
-    require_distinct(table, path)
-    require_text(table, path)
+    require_distinct(table, file.path)
+    require_text(table, file.path)
