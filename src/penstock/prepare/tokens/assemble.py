@@ -69,7 +69,7 @@ class Assembly:
         if done.meta is None:
             raise PrepareError("a task ended without a part", path=one.path)
         if self.reference is not None:
-            check_probes(self.reference, done.meta, one.path)
+            check_probes(self.reference, done.meta, one.place)
         _, lengths = read_part(done.part, self.token_bytes)
         if len(lengths):
             self.writer.write_part(done.part.path, 0, lengths, done.meta.max_token_id)
@@ -85,7 +85,7 @@ class Assembly:
         self.tasks += 1
         self.reused_tasks += reused
         self._lines += meta.lines
-        done_bytes = meta.stop_bytes * one.size_bytes // max(1, text_bytes(one.path, one.size_bytes))
+        done_bytes = meta.stop_bytes * one.size_bytes // max(1, text_bytes(one.place, one.size_bytes))
         here_bytes = one.size_bytes if meta.last else min(one.size_bytes, done_bytes)
         self.progress(PackProgress(self.documents, self.tokens, self._before_bytes + here_bytes, self._total_bytes))
 

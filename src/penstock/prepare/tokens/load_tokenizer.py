@@ -56,6 +56,12 @@ def load_tokenizer(
     return spec, make_reference(spec)
 
 
+def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
+    """The tokenizer's file, or those of its folder."""
+    named = os.fspath(given)
+    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
+
+
 def _is_json(data: bytes, file: str) -> bool:
     """Whether a file is to be read as a tokenizer.json; so is a damaged one, for its error."""
     return data.lstrip()[:1] == b"{" or not (file.endswith(_SUFFIXES) or is_rank_file(data))

@@ -20,7 +20,6 @@ from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.parquet import row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.types import IntArray
 from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
@@ -43,7 +42,6 @@ class Job:
         field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
-        store: of the inputs.
     """
 
     spec: TokenizerSpec
@@ -51,7 +49,6 @@ class Job:
     field: Selection | str
     skip: bool
     folder: Place
-    store: LocalStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class Task:
     Attributes:
         file: number of the input.
         piece: number of the piece in it.
-        path: the input.
+        place: the input.
         start_bytes: start of the range; lines that begin in it belong to the task.
         stop_bytes: end of the range.
         size_bytes: size of the (decompressed) file as far as it is known.
@@ -73,7 +70,7 @@ class Task:
 
     file: int
     piece: int
-    path: str
+    place: Place
     start_bytes: int
     stop_bytes: int
     size_bytes: int
@@ -119,7 +116,7 @@ def encode_task(job: Job, task: Task) -> Done:
         if not task.trusted and _input_digest(job, task, meta) != meta.digest:
             raise PrepareError(
                 "the input has changed since a part of it was finished",
-                path=task.path,
+                path=task.place.path,
                 offset_bytes=meta.start_bytes,
                 hint="Throw the finished work away: restart (--restart)",
             )
@@ -208,7 +205,7 @@ class _Tally:
         except BaseException as error:  # a panic in Rust is no Exception
             raise PrepareError(
                 f"{self.job.engine} failed: {error}",
-                path=self.task.path,
+                path=self.task.place.path,
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
 
@@ -282,15 +279,15 @@ def _blocks(job: Job, task: Task) -> Iterator[tuple[int, bytes]]:
     """`(offset, whole lines)` of a task, about 1 MiB at a time; all of a file that is one document."""
     if task.kind == "parquet":
         selection = Selection((job.field,)) if isinstance(job.field, str) else job.field
-        yield from row_lines(task.path, task.piece, task.start_bytes, selection)
+        yield from row_lines(task.place, task.piece, task.start_bytes, selection)
         return
     if task.kind == "whole":
-        data = job.store.get(task.path) if task.data is None else task.data
+        data = task.place.store.get(task.place.path) if task.data is None else task.data
         if data:
             yield 0, data
         return
     if task.data is None:
-        work = LineRange(job.store, task.path, task.start_bytes, task.stop_bytes, task.size_bytes)
+        work = LineRange(task.place.store, task.place.path, task.start_bytes, task.stop_bytes, task.size_bytes)
         yield from line_blocks(work)
         return
     offset_bytes = task.start_bytes
@@ -309,6 +306,7 @@ def _input_digest(job: Job, task: Task, meta: PartMeta) -> str:
     if task.data is not None:
         return xxhash.xxh3_128_hexdigest(task.data)
     hasher = xxhash.xxh3_128()
-    for place in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
-        hasher.update(job.store.get(task.path, place, min(1 << 20, meta.stop_bytes - place)))
+    source = task.place
+    for start in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
+        hasher.update(source.store.get(source.path, start, min(1 << 20, meta.stop_bytes - start)))
     return hasher.hexdigest()
