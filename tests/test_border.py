@@ -16,6 +16,7 @@ SRC = Path(__file__).parent.parent / "src" / "penstock"
 BORDERS: dict[str, set[str]] = {
     "reshape": {
         "reshape/chunk:chunk",
+        "reshape/filter:_chosen",
         "reshape/filter:filter",
         "reshape/merge:merge",
         "reshape/rows:open_rows",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
-from penstock.abc import Store, SupportsFolders
+from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats import get_format
 from penstock.formats.shards.upload import take_back
@@ -34,6 +34,7 @@ from penstock.reshape.rows import (
     total_units,
 )
 from penstock.store.place import Given, Place, place_of
+from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
@@ -100,26 +101,32 @@ def split(
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
         return split_tars(dataset, places, part_of, made_by, overwrite=overwrite, progress=progress, **options)
     rows = open_rows(dataset, format=format, **options)
-    is_tokens = isinstance(rows, TokenRows)
-    parts = (
-        _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, is_tokens=is_tokens)
-    )
+    by_content = _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+    parts = _by_position(len(rows), shares, seed) if by == "position" else by_content
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
+    manifests = _written(rows, parts, outputs, target, made_by, Counter(len(rows), progress))
+    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+
+
+def _written(
+    rows: AnyRows, parts: Parts, outputs: Sequence[Output], target: Place, made_by: dict[str, Any], counter: Counter
+) -> tuple[Manifest, ...]:
+    """The side files of all parts, which a run of the same work may have made, all or some, before it was killed."""
     known = [once_of(output, [rows], made_by) for output in outputs]
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
     once = once_parts(target.child(rows.place.name), what, known)
-    manifests = None if overwrite else once.made()
-    if manifests is None:
-        if once.is_begun():  # the same work was killed: parts that are there are its own
-            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
-        manifests = _deal(rows, parts, outputs, made_by, once, Counter(len(rows), progress))
-    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+    made = None if outputs[0].overwrite else once.made()
+    if made is not None:
+        return made
+    if once.is_begun():
+        outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
+    return _deal(rows, parts, outputs, made_by, once, counter)
 
 
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     """The same output, in the place of a part that this work made before."""
     own = part.published(None) is not None
-    if own and isinstance(rows, SampleRows) and not isinstance(part.store, SupportsFolders):
+    if own and isinstance(rows, SampleRows) and not isinstance(part.store, FolderStore):
         take_back(part.store, part.path)  # it can't be replaced in one step there
         return output
     return replace(output, overwrite=output.overwrite or own)
@@ -170,7 +177,7 @@ def _deal(
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-                write_rows(writers[part], some, some_lengths, rows.place)
+                write_rows(writers[part], rows, some, some_lengths)
             counter.add(stop - first)
         return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import SupportsTokenParts, Writer
+from penstock._kinds import TokenParts
+from penstock.abc import Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.formats import files_at, get_format
@@ -251,7 +252,7 @@ def _work(
     writer: Writer,
 ) -> Assembly:
     """Encode what is missing, and append every part in its turn."""
-    if not isinstance(writer, SupportsTokenParts):
+    if not isinstance(writer, TokenParts):
         raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output.path)
     spec = material.spec
     job = Job(spec, planned.engine, request.selection, request.skip, journal.folder.place)
