@@ -1,1 +1,1 @@
-"""Energon's metadata for a folder of tars: `run.py` over `scan.py`, after `plan.py` and `guess.py`."""
+"""Energon's metadata for a folder of tars: `request.py`, `plan.py` (and `guess.py`), `scan.py`, `run.py`."""

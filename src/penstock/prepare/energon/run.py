@@ -13,16 +13,14 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from penstock._digest import digest
-from penstock._secrets import redacted_repr
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import make_executor
 from penstock.formats.samples import media_index
@@ -54,6 +52,7 @@ from penstock.prepare.energon.plan import (
     plan_webdataset,
     require_random_access,
 )
+from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
 from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, scan_task
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.outputs import claimed_data
@@ -61,92 +60,11 @@ from penstock.store.place import Given, Place, dataset_at
 from penstock.store.unfinished import Once
 from penstock.work.energon import Work, forget_work, open_work
 
-Progress = Callable[[int, int], None]
-"""Told how many shards are done, and of how many."""
-
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
 _MOST_PROBLEMS = 100
 _KEPT_S = 60
 """What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
-
-
-@redacted_repr
-@dataclass(frozen=True, slots=True)
-class PrepareSummary:
-    """What a preparation did.
-
-    Attributes:
-        path: the dataset's folder.
-        shard_counts: shard → its samples.
-        num_samples: samples in all, and `num_parts` parts.
-        size_bytes: of all shards.
-        splits: split → its shards and its samples, where splits were made.
-        num_reused: shards that an earlier run had finished.
-        uuid: what stands in `index.uuid`.
-        wrote: files that are new or other than before, by their paths in the folder.
-        warnings: what is odd.
-    """
-
-    path: str
-    shard_counts: dict[str, int]
-    num_samples: int
-    num_parts: int
-    size_bytes: int
-    splits: dict[str, tuple[int, int]]
-    num_reused: int
-    uuid: str
-    wrote: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How the work is done, whatever it is."""
-
-    sqlite: bool
-    media: MediaReader | None
-    workers: int | None
-    executor: str | None
-    progress: Progress | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked of a new list of shards."""
-
-    split_ratio: Mapping[str, float] | Sequence[float] | None
-    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
-    exclude: str | None
-    dataset: DatasetOptions
-    shuffle_tars: bool
-    overwrite: bool
-
-    def recorded(self, how: _How) -> list[Any]:
-        """What decides the files."""
-        media = None if how.media is None else [how.media.filter, how.media.exact]
-        asked: list[Any] = [self.split_ratio, self.split_parts, self.exclude, self.shuffle_tars, self.dataset]
-        return [*asked, how.sqlite, media]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What one run is to do, all of it checked."""
-
-    plan: EnergonPlan
-    meta: MetaFiles
-    before: Info | None
-    how: _How
-    once: Once[PrepareSummary] | None
-
-    @property
-    def store(self) -> Store:
-        """Where the dataset is."""
-        return self.plan.dataset.store
-
-    def meta_file(self, name: str) -> Place:
-        """A file of `.nv-meta`."""
-        return Place(self.store, meta_path(self.plan.path, name))
 
 
 def prepare_webdataset(
@@ -194,20 +112,20 @@ def prepare_webdataset(
         PrepareError: another run is at work, or a process was killed.
     """
     folder = dataset_at(path, follow_links=follow_links).bare()
-    how = _How(sqlite, media, workers, executor, progress)
+    how = How(sqlite, media, workers, executor, progress)
     if not tar_index_only:
         options = dataset or DatasetOptions()
-        asked = _Asked(split_ratio, split_parts, exclude, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
+        asked = Asked(split_ratio, split_parts, exclude, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
         return _prepare_anew(folder, asked, how)
     if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
         raise ConfigError(
             "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
         )
     before = read_info(folder.store, folder.path)
-    return _prepare(_Request(_known_plan(folder, before), MetaFiles({}), before, how, None))
+    return _prepare(Request(_known_plan(folder, before), MetaFiles({}), before, how, None))
 
 
-def _prepare_anew(folder: Place, asked: _Asked, how: _How) -> PrepareSummary:
+def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
     plan = plan_in(folder, asked.exclude)
     once = _once(plan, msgspec.to_builtins(asked.recorded(how)))
     made = None if asked.overwrite else once.made()
@@ -222,7 +140,7 @@ def _prepare_anew(folder: Place, asked: _Asked, how: _How) -> PrepareSummary:
         shuffle_tars=asked.shuffle_tars,
         overwrite=asked.overwrite,
     )
-    return _prepare(_Request(plan, meta, None, how, once))
+    return _prepare(Request(plan, meta, None, how, once))
 
 
 def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
@@ -236,7 +154,7 @@ def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = 
     return build_index(path, flavor="energon", workers=workers, overwrite=overwrite)
 
 
-def _prepare(request: _Request) -> PrepareSummary:
+def _prepare(request: Request) -> PrepareSummary:
     dataset = request.plan.dataset
     with claimed_data(dataset.store, dataset.path):
         started_s = time.monotonic()
@@ -299,7 +217,7 @@ def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
 # --- the run -----------------------------------------------------------------------------------------------------
 
 
-def _run(request: _Request, work: Work) -> PrepareSummary:
+def _run(request: Request, work: Work) -> PrepareSummary:
     plan = request.plan
     done = list(_scan(request, work))
     counts = {one.shard: one.num_samples for one in done}
@@ -341,7 +259,7 @@ def _run(request: _Request, work: Work) -> PrepareSummary:
         raise
 
 
-def _scan(request: _Request, work: Work) -> Iterator[ShardDone]:
+def _scan(request: Request, work: Work) -> Iterator[ShardDone]:
     plan, how, workers = request.plan, request.how, request.how.workers
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
@@ -356,7 +274,7 @@ def _scan(request: _Request, work: Work) -> Iterator[ShardDone]:
             yield one
 
 
-def _make_index(request: _Request, work: Work, local_index: Place, wrote: list[str]) -> str:
+def _make_index(request: Request, work: Work, local_index: Place, wrote: list[str]) -> str:
     """Make `index.sqlite` at `local_index`, then the indexes of the shards; returns the uuid."""
     digest, media = IndexDigest(), request.how.media
     shards = [request.plan.dataset.child(name) for name in request.plan.shards]
@@ -383,7 +301,7 @@ def _make_index(request: _Request, work: Work, local_index: Place, wrote: list[s
     return digest.uuid()
 
 
-def _keep_media(request: _Request, builder: SqliteBuilder) -> None:
+def _keep_media(request: Request, builder: SqliteBuilder) -> None:
     """Media metadata that are there outlive a new index."""
     index = request.meta_file(SQLITE)
     store, path = index.store, index.path
@@ -401,7 +319,7 @@ def _keep_media(request: _Request, builder: SqliteBuilder) -> None:
         media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
 
 
-def _newest(request: _Request) -> str:
+def _newest(request: Request) -> str:
     """When the newest shard was changed, as sqlite writes it: the same for the same data."""
     if not request.plan.dataset.is_local:
         return "1970-01-01 00:00:00"
@@ -434,7 +352,7 @@ def _put(file: Place, content: bytes) -> bool:
 
 
 def _stage_meta(
-    request: _Request, counts: dict[str, int], uuid: str, local_index: Place, wrote: list[str]
+    request: Request, counts: dict[str, int], uuid: str, local_index: Place, wrote: list[str]
 ) -> Iterator[Staged]:
     """The files of `.nv-meta` in the order in which they become visible."""
     store = request.store
@@ -454,7 +372,7 @@ def _stage_meta(
         wrote.append(name)
 
 
-def _info_files(request: _Request, counts: dict[str, int]) -> dict[str, bytes]:
+def _info_files(request: Request, counts: dict[str, int]) -> dict[str, bytes]:
     if request.before is None:
         version: str | None = ENERGON_VERSION
     elif request.before.counts == counts and request.before.name == INFO_JSON:
@@ -472,7 +390,7 @@ def _split_sizes(meta: MetaFiles, counts: Mapping[str, int]) -> dict[str, tuple[
     return {split: (len(shards), sum(counts[name] for name in shards)) for split, shards in parts.items()}
 
 
-def _warnings(request: _Request, done: Sequence[ShardDone]) -> list[str]:
+def _warnings(request: Request, done: Sequence[ShardDone]) -> list[str]:
     found = [*request.plan.warnings, *request.meta.warnings]
     unsafe = [one for one in done if one.unsafe_name is not None]
     if unsafe:

@@ -287,8 +287,10 @@ def _create(request: Request, material: Material) -> Writer:
         options["vocab_size"] = spec.num_ids
     if request.to == "mds":
         options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
-    writer = get_format(request.to).create(request.store, request.output.path, options, overwrite=request.overwrite)
-    return ColumnParts(writer, spec.token_bytes) if request.to == "mds" else writer
+    chosen = get_format(request.to)
+    writer = chosen.create(request.store, request.output.path, options, overwrite=request.overwrite)
+    by_document = request.to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
+    return ColumnParts(writer, spec.token_bytes) if by_document else writer
 
 
 def _report(
