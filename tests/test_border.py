@@ -23,11 +23,69 @@ BORDERS: dict[str, set[str]] = {
         "reshape/shuffle:shuffle",
         "reshape/split:split",
     },
+    "prepare": {
+        "prepare/energon/plan:peek_webdataset",
+        "prepare/energon/plan:plan_webdataset",
+        "prepare/energon/run:prepare_jsonl",
+        "prepare/energon/run:prepare_webdataset",
+        "prepare/media/run:prepare_media",
+        "prepare/raw:build_index",
+        "prepare/tokens/decode:load_decoder",
+        "prepare/tokens/inputs:find_paths",
+        "prepare/tokens/load_tokenizer:load_tokenizer",
+        "prepare/tokens/load_tokenizer:tokenizer_files",
+        "prepare/tokens/pipeline:pack",
+        "prepare/tokens/tokenizer:load_spec",
+    },
+    "work": set(),
 }
 """Package → `module:function` of its border: these take what users give, and begin with `place_of` or `dataset_at`."""
 
+NAMED_IN_ERRORS = (
+    "sp_model:_load",
+    "sp_model:sentencepiece_spec",
+    "tiktoken_ranks:_added_tokens",
+    "tiktoken_ranks:_bad_line",
+    "tiktoken_ranks:_config_path",
+    "tiktoken_ranks:parse_ranks",
+    "tiktoken_ranks:tiktoken_spec",
+    "tokenizer:_apply_config",
+    "tokenizer:_find_eos",
+    "tokenizer_json:no_panics",
+    "tokenizer_json:parse_tokenizer",
+    "tokenizer_json:require_loadable",
+)
+"""Of the tokenizer's own file, whose name is part of what it says."""
+
 ALLOWED: dict[str, str] = {
     "reshape/rows:TokenRows.__init__": "the store says where the file of a run really is",
+    "prepare/energon/run:_newest": "asks when a local shard was changed",
+    "prepare/energon/run:_share": "gives the mode of a local shard to its index",
+    "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
+    "prepare/media/rows:ShardMedia.__call__": "is such a reader",
+    "prepare/media/run:_stamp": "asks when a local file was changed",
+    "prepare/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
+    "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
+    "prepare/tokens/inputs:_describe": "asks when a local input was changed",
+    "prepare/tokens/inputs:changed_since": "asks when a local input was changed",
+    "prepare/tokens/inputs:describe_inputs": "names inputs by their paths below the folder that all share",
+    "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
+    **dict.fromkeys(
+        (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),
+        "walks over local folders and patterns, where links and unreadable folders are looked at one by one",
+    ),
+    **dict.fromkeys(
+        (f"prepare/tokens/{one}" for one in ("load_tokenizer:_model_in", "tokenizer:_find_json")),
+        "finds the files of a local tokenizer",
+    ),
+    **dict.fromkeys(
+        (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
+        "gets the bytes of a tokenizer, and says in errors where they came from",
+    ),
+    "work/energon:stamp_of": "asks when a local shard was changed",
+    "work/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
+    "work/folder:_remove": "links in a local work folder are removed, not followed",
+    "work/folder:is_real_folder": "a link in the place of a local work folder is none",
 }
 """`package/module:function` that takes a path as text, or touches one, below the border → the reason."""
 

@@ -23,7 +23,7 @@ from penstock.codec.media_bytes import MediaBytes, media_bytes
 from penstock.codec.parts import DecodeOptions, decode_image, decode_part
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge
 from penstock.prepare.tokens.decompress import cut_stream
-from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 
 HOW = DecodeOptions()
 MIB = 1 << 20
@@ -124,11 +124,11 @@ def test_frames_of_compressed_lines_are_counted(compression: str, family: str, t
     path = tmp_path / "x"
     path.write_bytes(EMPTY[family] * 30_000)
     with pytest.raises(Corrupt, match="frames that hold 0 bytes"):
-        list(cut_stream(LocalStore(), str(path), compression, MIB))
+        list(cut_stream(place_of(path), compression, MIB))
     line = b'{"text": "' + b"x" * 64 + b'"}\n'
     packed = gzip.compress(line) if family == "gz" else zstandard.ZstdCompressor().compress(line)
     path.write_bytes(packed * 3000)
-    assert b"".join(data for _, data, _ in cut_stream(LocalStore(), str(path), compression, MIB)) == line * 3000
+    assert b"".join(data for _, data, _ in cut_stream(place_of(path), compression, MIB)) == line * 3000
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from penstock.formats.jsonl import build
 from penstock.prepare.raw import build_index
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.testing import FaultStore, count_operations
 
 LINES = [b'{"n": %d, "text": "%s"}' % (n, b"x" * (n % 50)) for n in range(2000)]
@@ -137,14 +138,14 @@ class TestOutput:
         assert path.read_bytes().count(b"\n") == 2000
 
     def test_a_full_disk_leaves_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(raw, "resolve", lambda url: (FaultStore(3, "enospc"), str(url)))
+        monkeypatch.setattr(raw, "place_of", lambda path: Place(FaultStore(3, "enospc"), str(path)))
         with pytest.raises(OSError, match="space"):
             build_index(path)
         assert os.listdir(path.parent) == ["a.jsonl"]
 
     def test_a_fault_anywhere_leaves_nothing_or_all(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stores: list[Any] = []
-        monkeypatch.setattr(raw, "resolve", lambda url: (stores[-1], str(url)))
+        monkeypatch.setattr(raw, "place_of", lambda path: Place(stores[-1], str(path)))
 
         def run(store: Any) -> None:
             stores.append(store)

@@ -20,24 +20,26 @@ from penstock.convert.assemble import assemble
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, Column
 from penstock.convert.forms import Convert, converter
 from penstock.convert.rows import KEY, MemoryRows, Place, Rows, batches, sample_digest, shown_digest
-from penstock.convert.work import (
-    Done,
-    find_done,
-    group_path,
-    is_begun,
-    open_work,
-    remove_work,
-    save_done,
-    sweep_work,
-    work_folder,
-)
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.executors import make_executor
 from penstock.formats import files_at, get_format
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import sweep_killed
+from penstock.store.place import Place as StorePlace
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import Manifest, Sample
+from penstock.work.convert import (
+    Done,
+    find_done,
+    group_at,
+    is_begun,
+    open_work,
+    remove_work,
+    save_done,
+    sweep_work,
+    work_of,
+)
+from penstock.work.folder import WorkFolder
 
 GROUPED = ("mds", *TEXT_FORMATS)
 """Formats whose shards are written by many processes."""
@@ -163,13 +165,12 @@ class Job:
     source: Place | None
     source_path: str
     target: Target
-    store: LocalStore
-    folder: str
+    work: WorkFolder
 
 
 def write_group(job: Job, group: Group) -> Done:
     """Write one group as a dataset of its own, or find it written."""
-    done = find_done(job.store, job.folder, group.number)
+    done = find_done(job.work, group.number)
     if done is not None and group.samples is None:
         return Done(done.number, done.samples, done.digest, done.size_bytes, reused=True)
     target = job.target
@@ -180,19 +181,19 @@ def write_group(job: Job, group: Group) -> Done:
         if str(sum(sample_digest(index, row) for index, row in found)) != done.digest:
             hint = "Give the same samples as before, or remove the work: it stands beside the output"
             raise ConfigError(
-                f"group {group.number} of the unfinished work holds other samples", path=job.folder, hint=hint
+                f"group {group.number} of the unfinished work holds other samples", path=job.work.path, hint=hint
             )
         return Done(done.number, done.samples, done.digest, done.size_bytes, reused=True)
-    path = group_path(job.folder, group.number)
+    place = group_at(job.work, group.number)
     total, count = 0, 0
-    with get_format(target.place.format).create(job.store, path, target.options, overwrite=True) as writer:
+    with get_format(target.place.format).create(place.store, place.path, target.options, overwrite=True) as writer:
         for index, row in found:
             _write(writer, row, index, job.source_path)
             total += sample_digest(index, row)
             count += 1
         manifest = writer.commit()
     done = Done(group.number, count, str(total), manifest.size_bytes)
-    save_done(job.store, job.folder, done)
+    save_done(job.work, done)
     return done
 
 
@@ -255,17 +256,17 @@ def write_in_groups(
         # Without its work it was found right, and the run was killed while it cleaned up: it is read once more.
         return _published(store, path) or write_at_once(given, target, advance)
     if not target.overwrite and store.exists(path) and not _is_empty(store, path):
-        sweep_work(store, path, what)
+        sweep_work(StorePlace(store, path), what)
         raise output_exists(path)
-    with open_work(store, path, what) as folder:
-        job = Job(given.place, given.path, target, store, folder)
+    with open_work(StorePlace(store, path), what) as work:
+        job = Job(given.place, given.path, target, work)
         alone = given.rows is not None and len(given.rows) <= target.group_rows
         dones: list[Done] = []
         with make_executor("inline" if alone or workers == 1 else executor, workers, _PRELOAD) as pool:
             for done in pool.map(functools.partial(write_group, job), given.groups(target.group_rows)):
                 dones.append(done)
                 advance(sum(one.samples for one in dones), "" if given.rows is None else f"of {len(given.rows):,}")
-        groups = [group_path(folder, number) for number in range(len(dones))]
+        groups = [group_at(work, number).path for number in range(len(dones))]
         if not groups:
             raise ConfigError("the source has no sample", path=given.path, hint="An index would have no columns")
         if given.rows is not None and sum(one.samples for one in dones) != len(given.rows):
@@ -354,9 +355,10 @@ def verify(target: Target, written: Written, workers: int, executor: str, advanc
 
 def _published(store: LocalStore, path: str) -> Written | None:
     """What an earlier run wrote and published, by its work folder; None where that is gone, or on its way."""
-    if not is_begun(store, work_folder(path)):
+    work = work_of(StorePlace(store, path))
+    if not is_begun(work):
         return None
-    numbered = (find_done(store, work_folder(path), number) for number in itertools.count())
+    numbered = (find_done(work, number) for number in itertools.count())
     dones = [done for done in itertools.takewhile(lambda done: done is not None, numbered) if done is not None]
     if not dones:
         return None
@@ -412,5 +414,5 @@ def count_workers(workers: int | None) -> int:
 
 def finish(store: LocalStore, path: str) -> None:
     """The target is checked: nothing of the work is needed."""
-    remove_work(store, path)
+    remove_work(StorePlace(store, path))
     remove_mark(store, path)  # last: until then the same command knows that this output is its own

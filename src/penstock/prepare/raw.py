@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from penstock._secrets import redact, redacted_repr
-from penstock.abc import Staged, Store
+from penstock._secrets import redacted_repr
+from penstock.abc import Staged
 from penstock.errors import ConfigError
 from penstock.executors.processes import ProcessExecutor
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
@@ -23,7 +23,7 @@ from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
-from penstock.store.resolve import absolute, resolve
+from penstock.store.place import Given, Place, place_of
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once
 
@@ -57,9 +57,32 @@ class IndexReport:
     dropped: tuple[DroppedLine, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What was asked for, all of it checked.
+
+    Attributes:
+        data: the JSONL file.
+        size_bytes: of it.
+        index: where the index goes.
+        is_beside: it goes where its flavor has it.
+    """
+
+    data: Place
+    size_bytes: int
+    index: Place
+    is_beside: bool
+    flavor: str
+    skip_faulty: bool
+    validate: bool
+    overwrite: bool
+    workers: int
+    progress: Callable[[int], None] | None
+
+
 def build_index(
-    path: str | os.PathLike[str],
-    index_path: str | os.PathLike[str] | None = None,
+    path: Given,
+    index_path: Given | None = None,
     *,
     flavor: str = "modalities",
     on_error: OnError = "raise",
@@ -90,63 +113,75 @@ def build_index(
         ConfigError: the index exists, or an option can't be.
         PrepareError: a process was killed, or another writer holds this index.
     """
-    store, root = resolve(path)
-    require_flavor(root, flavor)
-    default = energon_index_path if flavor == "energon" else index_path_for
-    target_store, target = (store, default(root)) if index_path is None else resolve(index_path)
-    if absolute(target) == absolute(root):
-        raise ConfigError("the index would replace its own file", path=root)
-    target = output_path(target_store, target)
-    require_file_or_none(target_store, target)
-    require_other([root], target)
+    data = place_of(path)
+    index = _index_of(data, None if index_path is None else place_of(index_path), flavor)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
-    size_bytes = store.size(root)
-    once = _once(store, root, target_store, target, {"flavor": flavor, "on_error": on_error, "validate": validate})
-    made = None if overwrite else once.made()
+    size_bytes = data.store.size(data.path)
+    if workers is None:
+        workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
+    skips, is_beside = on_error == "skip", index_path is None
+    return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, workers, progress))
+
+
+def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
+    """Where the index goes."""
+    require_flavor(data.path, flavor)
+    default = energon_index_path if flavor == "energon" else index_path_for
+    index = Place(data.store, default(data.path)) if named is None else named
+    if index.absolute == data.absolute:
+        raise ConfigError("the index would replace its own file", path=data.path)
+    index = Place(index.store, output_path(index.store, index.path))
+    require_file_or_none(index.store, index.path)
+    require_other([data.path], index.path)
+    return index
+
+
+def _build(request: _Request) -> IndexReport:
+    once = _once(request)
+    made = None if request.overwrite else once.made()
     if made is not None:
         return made
-    held = claim(target_store, target)
+    data, index, flavor = request.data, request.index, request.flavor
+    held = claim(index.store, index.path)
     try:
-        require_own_index(target_store, root if index_path is None else None, target, flavor, has_data=True)
-        if flavor == "energon":
-            return _index_for_energon(store, root, once, on_error, overwrite, progress)
-        if workers is None:
-            workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
-        with _workers(workers, threads=not validate) as run:
-            skip_faulty = on_error == "skip"
-            lines = IndexedLines(store, root, size_bytes, validate, skip_faulty, run, progress)
-            with _staged(target_store, target, overwrite=overwrite) as staged:
-                fill_index(lines, staged)
-                counts = (staged.tell(), lines.num_lines, lines.num_dropped)
-                return _commit(once, staged, IndexReport(root, target, size_bytes, *counts, tuple(lines.dropped)))
+        require_own_index(index.store, data.path if request.is_beside else None, index.path, flavor, has_data=True)
+        return _index_for_energon(request, once) if flavor == "energon" else _index_for_modalities(request, once)
     finally:
         held.release()
 
 
-def _index_for_energon(
-    store: Store,
-    root: str,
-    once: Once[IndexReport],
-    on_error: OnError,
-    overwrite: bool,
-    progress: Callable[[int], None] | None,
-) -> IndexReport:
-    if on_error == "skip":
-        raise ConfigError("Energon's index leaves no line out", path=root, hint="Mend the lines, or filter them out")
-    with _staged(once.store, once.path, overwrite=overwrite) as staged:
-        starts = scan_energon(store, root, progress)
+def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexReport:
+    data, size_bytes = request.data, request.size_bytes
+    with _workers(request.workers, threads=not request.validate) as run:
+        checks = (request.validate, request.skip_faulty)
+        lines = IndexedLines(data.store, data.path, size_bytes, *checks, run, request.progress)
+        with _staged(request) as staged:
+            fill_index(lines, staged)
+            counts = (staged.tell(), lines.num_lines, lines.num_dropped)
+            report = IndexReport(data.path, request.index.path, size_bytes, *counts, tuple(lines.dropped))
+            return _commit(once, staged, report)
+
+
+def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexReport:
+    data = request.data
+    if request.skip_faulty:
+        hint = "Mend the lines, or filter them out"
+        raise ConfigError("Energon's index leaves no line out", path=data.path, hint=hint)
+    with _staged(request) as staged:
+        starts = scan_energon(data.store, data.path, request.progress)
         staged.write(encode_energon_index(starts))
-        report = IndexReport(root, once.path, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
+        counts = (starts.nbytes, len(starts) - 1, 0)
+        report = IndexReport(data.path, request.index.path, data.store.size(data.path), *counts, ())
         return _commit(once, staged, report)
 
 
 @contextlib.contextmanager
-def _staged(store: Store, path: str, *, overwrite: bool) -> Generator[Staged]:
-    """A file that goes where it is not committed."""
-    staged = store.stage(path, overwrite=overwrite)
+def _staged(request: _Request) -> Generator[Staged]:
+    """The index, which goes where it is not committed."""
+    staged = request.index.store.stage(request.index.path, overwrite=request.overwrite)
     try:
         yield staged
     except BaseException:
@@ -154,19 +189,21 @@ def _staged(store: Store, path: str, *, overwrite: bool) -> Generator[Staged]:
         raise
 
 
-def _once(store: Store, root: str, target_store: Store, target: str, options: dict[str, Any]) -> Once[IndexReport]:
+def _once(request: _Request) -> Once[IndexReport]:
     """The work that makes an index, known again by the index and what the mark says of it."""
+    data, index = request.data, request.index
 
     def published(told: Any) -> IndexReport | None:
         with contextlib.suppress(msgspec.ValidationError):
             report = msgspec.convert(told, IndexReport)
-            if target_store.exists(target) and target_store.size(target) == report.index_bytes:
+            if index.exists() and index.store.size(index.path) == report.index_bytes:
                 return report
         return None
 
-    source = [redact(absolute(root)), store.size(root), file_binding(store, root)]
-    what = {"command": "index", **options, "source": source}
-    return Once(target_store, target, what, [target], published)
+    source = [data.shown, request.size_bytes, file_binding(data.store, data.path)]
+    options = {"on_error": "skip" if request.skip_faulty else "raise", "validate": request.validate}
+    what = {"command": "index", "flavor": request.flavor, **options, "source": source}
+    return Once(index.store, index.path, what, [index.path], published)
 
 
 def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> IndexReport:

@@ -18,6 +18,7 @@ import penstock as ps
 from penstock.errors import ConfigError, NotFound
 from penstock.prepare.media import run as module
 from penstock.prepare.media.run import MediaSummary, prepare_media
+from penstock.store.place import Place
 from penstock.testing.faults import FaultStore, count_operations
 from penstock.types import ImageMetadata
 
@@ -212,7 +213,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
     (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
 
     def run(store: Any) -> None:
-        monkeypatch.setattr(module, "resolve_dataset", lambda path, **_: (store, str(path)))
+        monkeypatch.setattr(module, "dataset_at", lambda path, **_: Place(store, str(path)))
         prepare_media(folder, workers=1)
 
     def restore() -> None:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.prepare.tokens import decompress
 from penstock.prepare.tokens.decompress import blocks_of, cut_stream
-from penstock.store.local import LocalStore
+from penstock.store.place import Place, place_of
 
-STORE = LocalStore()
 TEXT = b"".join(b"line %d %s\n" % (n, b"x" * (n % 90)) for n in range(4000))
 
 
@@ -27,10 +26,10 @@ def members(compression: str, *contents: bytes) -> bytes:
     return b"".join(zstandard.ZstdCompressor().compress(one) for one in contents)
 
 
-def written(tmp_path: Path, data: bytes) -> str:
+def written(tmp_path: Path, data: bytes) -> Place:
     path = tmp_path / "packed"
     path.write_bytes(data)
-    return str(path)
+    return place_of(path)
 
 
 both = pytest.mark.parametrize("compression", ["gzip", "zstd"])
@@ -49,7 +48,7 @@ def test_pieces_are_whole_lines_of_all_members(
     text = TEXT + end
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     data = members(compression, *(text[start:stop] for start, stop in itertools.pairwise(borders)))
-    pieces = list(cut_stream(STORE, written(tmp_path, data), compression, piece_bytes))
+    pieces = list(cut_stream(written(tmp_path, data), compression, piece_bytes))
     assert b"".join(piece for _, piece, _ in pieces) == text
     assert [last for _, _, last in pieces] == [False] * (len(pieces) - 1) + [True]
     assert all(text[offset : offset + len(piece)] == piece for offset, piece, _ in pieces)
@@ -59,12 +58,12 @@ def test_pieces_are_whole_lines_of_all_members(
 
 @both
 def test_an_empty_content(tmp_path: Path, compression: str) -> None:
-    assert list(cut_stream(STORE, written(tmp_path, members(compression, b"")), compression, 10)) == [(0, b"", True)]
+    assert list(cut_stream(written(tmp_path, members(compression, b"")), compression, 10)) == [(0, b"", True)]
 
 
 def test_zeros_after_a_gzip_member(tmp_path: Path) -> None:
     data = members("gzip", b"a\n") + bytes(5000) + members("gzip", b"b\n") + bytes(3_000_000)
-    assert list(cut_stream(STORE, written(tmp_path, data), "gzip", 10)) == [(0, b"a\nb\n", True)]
+    assert list(cut_stream(written(tmp_path, data), "gzip", 10)) == [(0, b"a\nb\n", True)]
 
 
 @both
@@ -72,7 +71,7 @@ def test_a_file_that_is_cut_off(tmp_path: Path, compression: str) -> None:
     data = members(compression, TEXT, TEXT)
     for cut in (len(data) - 1, len(data) - 9, len(data) // 2 + 5, len(data) // 3, 7):
         with pytest.raises(Truncated, match="cut off"):
-            list(cut_stream(STORE, written(tmp_path, data[:cut]), compression, 1 << 20))
+            list(cut_stream(written(tmp_path, data[:cut]), compression, 1 << 20))
 
 
 @both
@@ -80,14 +79,14 @@ def test_a_damaged_file(tmp_path: Path, compression: str) -> None:
     data = members(compression, TEXT)
     for damaged in (data + b"garbage that is no member", data[:6] + bytes([data[6] ^ 255]) * 40 + data[46:]):
         with pytest.raises((Corrupt, Truncated)):
-            list(cut_stream(STORE, written(tmp_path, damaged), compression, 1 << 20))
+            list(cut_stream(written(tmp_path, damaged), compression, 1 << 20))
 
 
 def test_gzip_checks_its_sum(tmp_path: Path) -> None:
     data = bytearray(members("gzip", TEXT))
     data[-6] ^= 1
     with pytest.raises(Corrupt, match="damaged"):
-        list(cut_stream(STORE, written(tmp_path, bytes(data)), "gzip", 1 << 20))
+        list(cut_stream(written(tmp_path, bytes(data)), "gzip", 1 << 20))
 
 
 @both
@@ -96,12 +95,12 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, compression: str, monk
     data = members(compression, bytes(1 << 24))
     assert len(data) < 1 << 16
     with pytest.raises(TooLarge, match="without a line end"):
-        list(cut_stream(STORE, written(tmp_path, data), compression, 1 << 16))
+        list(cut_stream(written(tmp_path, data), compression, 1 << 16))
 
 
 def test_a_gzip_member_of_raw_deflate_is_no_gzip(tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
-        list(cut_stream(STORE, written(tmp_path, b"\x1f\x8b" + zlib.compress(TEXT)), "gzip", 10))
+        list(cut_stream(written(tmp_path, b"\x1f\x8b" + zlib.compress(TEXT)), "gzip", 10))
 
 
 def test_blocks_are_whole_lines() -> None:

@@ -21,9 +21,10 @@ from penstock.prepare.tokens.engines import (
     try_gigatoken,
 )
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
-from penstock.prepare.tokens.parts import PartMeta, Probe
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of
+from penstock.work.parts import PartMeta, Probe
 
 STORE = LocalStore()
 
@@ -124,10 +125,10 @@ def test_a_panic_is_an_objection(bpe2: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_a_part_remembers_is_compared(bpe2: Path) -> None:
     reference = TokenizersEngine(spec_of(bpe2))
     ids = reference.encode([b"some text"])[0].tolist()
-    check_probes(reference, meta_with(Probe("some text", ids), Probe("", [])), "a.jsonl")
-    check_probes(reference, meta_with(), "a.jsonl")
+    check_probes(reference, meta_with(Probe("some text", ids), Probe("", [])), place_of("a.jsonl"))
+    check_probes(reference, meta_with(), place_of("a.jsonl"))
     with pytest.raises(PrepareError, match=r"disagree on a text of this input.*some text") as error:
-        check_probes(reference, meta_with(Probe("some text", [*ids, 5])), "a.jsonl")
+        check_probes(reference, meta_with(Probe("some text", [*ids, 5])), place_of("a.jsonl"))
     assert error.value.path == "a.jsonl"
 
 

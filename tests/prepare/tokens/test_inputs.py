@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokens import inputs as module
-from penstock.prepare.tokens.inputs import changed_since, describe_inputs, find_paths
-from penstock.store.local import LocalStore
+from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
+from penstock.store.place import place_of
 
-STORE = LocalStore()
+
+def described(paths: Iterable[str | Path]) -> list[InputFile]:
+    return describe_inputs([place_of(path) for path in paths])
 
 
 @pytest.fixture
@@ -55,38 +58,38 @@ def test_a_path_may_name_anything(tree: Path) -> None:
 
 
 def test_names_are_relative_to_what_is_shared(tree: Path) -> None:
-    assert [one.name for one in describe_inputs(find_paths([tree / "a.jsonl"]), STORE)] == ["a.jsonl"]
-    both = describe_inputs(find_paths([tree / "a/z.jsonl", tree / "b.jsonl"]), STORE)
+    assert [one.name for one in described(find_paths([tree / "a.jsonl"]))] == ["a.jsonl"]
+    both = described(find_paths([tree / "a/z.jsonl", tree / "b.jsonl"]))
     assert [one.name for one in both] == ["a/z.jsonl", "b.jsonl"]
 
 
 def test_compression_by_content(tree: Path) -> None:
-    found = describe_inputs(find_paths([tree]), STORE)
+    found = described(find_paths([tree]))
     assert [one.compression for one in found] == ["none", "zstd", "gzip", "none", "none"]
     (tree / "packed").write_bytes(b"\x1f\x8b\x08")
-    assert describe_inputs(find_paths([tree / "packed"]), STORE)[0].compression == "gzip"
+    assert described(find_paths([tree / "packed"]))[0].compression == "gzip"
 
 
 @pytest.mark.parametrize("content", [b"", b'{"text":"a"}\n'])
 def test_a_name_that_lies(tree: Path, content: bytes) -> None:
     (tree / "a/x.jsonl.gz").write_bytes(content)
     with pytest.raises(Corrupt, match="the name says gzip"):
-        describe_inputs(find_paths([tree]), STORE)
+        described(find_paths([tree]))
 
 
 def test_digests_are_of_the_content(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "copy.jsonl").write_bytes((tree / "a.jsonl").read_bytes())
-    one, other = describe_inputs([str(tree / "a.jsonl"), str(tmp_path / "copy.jsonl")], STORE)
+    one, other = described([tree / "a.jsonl", tmp_path / "copy.jsonl"])
     assert one.digest == other.digest
     assert one.digested_whole
     monkeypatch.setattr(module, "WHOLE_DIGEST_BYTES", 3)
-    one, other = describe_inputs([str(tree / "a.jsonl"), str(tmp_path / "copy.jsonl")], STORE)
+    one, other = described([tree / "a.jsonl", tmp_path / "copy.jsonl"])
     assert one.digest == other.digest
     assert not one.digested_whole
 
 
 def test_a_file_that_is_touched(tree: Path) -> None:
-    found = describe_inputs(find_paths([tree]), STORE)
+    found = described(find_paths([tree]))
     assert changed_since(found) is None
     os.utime(tree / "b.jsonl", (1, 1))
     changed = changed_since(found)

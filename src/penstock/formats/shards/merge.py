@@ -76,6 +76,12 @@ def merge_index(
         parse_index(data, where)
     except Corrupt as error:
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
+    _put(store, where, data, overwrite=overwrite)
+    return len(shards)
+
+
+def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
+    """Make the index at `where` hold `data`."""
     require_file_or_none(store, where)
     held = claim(store, where)
     try:
@@ -83,7 +89,7 @@ def merge_index(
             sweep_output(store, where)
             there = store.get(where)
             if there == data:
-                return len(shards)
+                return
             if not overwrite:
                 raise output_exists(where)
             if b'"shards"' not in there:
@@ -97,7 +103,6 @@ def merge_index(
             raise
     finally:
         held.release()
-    return len(shards)
 
 
 def _parts_below(store: Store, root: str) -> list[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats.samples.webdataset.find import PeekedSample, find_shards, peek
@@ -24,7 +22,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
-from penstock.store.resolve import resolve_dataset
+from penstock.store.place import Given, Place, dataset_at
 
 MOST_SHARDS = 10_000
 _TINY_BYTES = 16 << 20
@@ -38,7 +36,7 @@ class EnergonPlan:
     """What is there to prepare.
 
     Attributes:
-        path: the dataset's folder.
+        dataset: its folder.
         shards: by their paths in it, in the order of their numbers.
         sizes: of the shards, in bytes.
         is_prepared: whether it has a list of shards already.
@@ -46,13 +44,18 @@ class EnergonPlan:
         warnings: what is odd about the shards.
     """
 
-    path: str
+    dataset: Place
     shards: tuple[str, ...]
     sizes: tuple[int, ...]
     is_prepared: bool
     has_splits: bool
     has_dataset: bool
     warnings: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Path of the folder."""
+        return self.dataset.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,7 @@ class MetaFiles:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def plan_webdataset(
-    path: str | os.PathLike[str], *, exclude: str | None = None, follow_links: bool = False
-) -> EnergonPlan:
+def plan_webdataset(path: Given, *, exclude: str | None = None, follow_links: bool = False) -> EnergonPlan:
     """List the shards of a folder; none is opened.
 
     Args:
@@ -100,12 +101,12 @@ def plan_webdataset(
         Unsupported: a compressed shard.
         ConfigError: the expression is none.
     """
-    store, root = resolve_dataset(path, follow_links=follow_links)
-    return plan_in(store, root.rstrip("/") or root, exclude)
+    return plan_in(dataset_at(path, follow_links=follow_links).bare(), exclude)
 
 
-def plan_in(store: Store, root: str, exclude: str | None = None) -> EnergonPlan:
+def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     """See `plan_webdataset`."""
+    store, root = dataset.store, dataset.path
     shards = find_shards(store, root)
     if exclude is not None:
         try:
@@ -115,11 +116,11 @@ def plan_in(store: Store, root: str, exclude: str | None = None) -> EnergonPlan:
         shards = [name for name in shards if not left_out.search(name)]
     if not shards:
         raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar")
-    require_random_access(root, shards)
+    require_random_access(dataset, shards)
     sizes = tuple(store.size(f"{root}/{name}") for name in shards)
     there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
     return EnergonPlan(
-        root,
+        dataset,
         tuple(shards),
         sizes,
         there[INFO_JSON] or there[INFO_YAML],
@@ -129,12 +130,12 @@ def plan_in(store: Store, root: str, exclude: str | None = None) -> EnergonPlan:
     )
 
 
-def require_random_access(root: str, shards: Sequence[str]) -> None:
+def require_random_access(dataset: Place, shards: Sequence[str]) -> None:
     """Refuse compressed shards, of which no sample can be read alone; raises `Unsupported`."""
     compressed = [name for name in shards if not name.endswith(".tar")]
     if compressed:
         raise Unsupported(
-            "a compressed shard: its samples can't be read one by one", path=f"{root}/{compressed[0]}",
+            "a compressed shard: its samples can't be read one by one", path=dataset.child(compressed[0]).path,
             found=f"{len(compressed)} such shards", hint="Unpack it, or leave it out with exclude (--exclude)",
         )  # fmt: skip
 
@@ -151,7 +152,7 @@ def _oddities(sizes: Sequence[int]) -> list[str]:
 
 
 def peek_webdataset(
-    path: str | os.PathLike[str],
+    path: Given,
     shards: Sequence[str] | None = None,
     *,
     samples: int = 2,
@@ -168,15 +169,15 @@ def peek_webdataset(
     Raises:
         FormatError: a shard is damaged before that.
     """
-    store, root = resolve_dataset(path, follow_links=follow_links)
-    return peek(store, root, find_shards(store, root) if shards is None else shards, samples)
+    dataset = dataset_at(path, follow_links=follow_links)
+    found = find_shards(dataset.store, dataset.path) if shards is None else shards
+    return peek(dataset.store, dataset.path, found, samples)
 
 
 # --- the files that users edit -----------------------------------------------------------------------------------
 
 
 def plan_meta(
-    store: Store,
     plan: EnergonPlan,
     split_ratio: Mapping[str, float] | Sequence[float] | None,
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None,
@@ -203,11 +204,12 @@ def plan_meta(
     elif not plan.has_splits:
         raise ConfigError("how shall the shards be split?", path=plan.path, hint="Give split_ratio or split_parts")
     else:
-        _require_known(store, plan)
+        _require_known(plan)
     if assignment is not None:
         files[SPLIT_YAML] = encode_splits(assignment.parts)
         warnings += _split_warnings(plan, assignment)
-    files |= _dataset_files(store, plan.path, dataset)
+    files |= _dataset_files(plan.dataset, dataset)
+    store = plan.dataset.store
     for name, content in files.items():
         path = meta_path(plan.path, name)
         if not overwrite and store.exists(path) and store.get(path) != content:
@@ -218,8 +220,9 @@ def plan_meta(
     return MetaFiles(files, assignment, warnings)
 
 
-def _require_known(store: Store, plan: EnergonPlan) -> None:
+def _require_known(plan: EnergonPlan) -> None:
     """That the splits that are kept name no shard that is gone."""
+    store = plan.dataset.store
     splits = read_splits(store, plan.path)
     info = read_info(store, plan.path) if plan.is_prepared else None
     there = set(plan.shards)
@@ -250,7 +253,7 @@ def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
     return found + [f"the split {split!r} has no shard" for split in empty]
 
 
-def _dataset_files(store: Store, root: str, given: DatasetOptions) -> dict[str, bytes]:
+def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     value = None if given.value is None else dict(given.value)
     if value is None and given.sample_type is not None:
@@ -260,7 +263,7 @@ def _dataset_files(store: Store, root: str, given: DatasetOptions) -> dict[str, 
             raise ConfigError("a field map belongs to a sample type", hint="Give sample_type (--sample-type)")
         return files
     loader = "sample_loader.py"
-    if given.sample_loader is not None and not store.exists(meta_path(root, loader)):
+    if given.sample_loader is not None and not dataset.store.exists(meta_path(dataset.path, loader)):
         files[loader] = given.sample_loader.encode()
     if not given.name.endswith(".yaml") or "/" in given.name:
         raise ConfigError("no name for a dataset.yaml", found=given.name, expected="a name that ends in .yaml")

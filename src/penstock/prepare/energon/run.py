@@ -13,16 +13,14 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from penstock._digest import digest
-from penstock._secrets import redacted_repr
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import make_executor
 from penstock.formats.samples import media_index
@@ -54,23 +52,13 @@ from penstock.prepare.energon.plan import (
     plan_webdataset,
     require_random_access,
 )
-from penstock.prepare.energon.work import (
-    MediaReader,
-    ShardDone,
-    ShardTask,
-    Work,
-    forget_work,
-    open_work,
-    scan_task,
-)
+from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
+from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, scan_task
 from penstock.prepare.raw import IndexReport, build_index
-from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
-from penstock.store.resolve import resolve_dataset
+from penstock.store.place import Given, Place, dataset_at
 from penstock.store.unfinished import Once
-
-Progress = Callable[[int, int], None]
-"""Told how many shards are done, and of how many."""
+from penstock.work.energon import Work, forget_work, open_work
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
@@ -79,51 +67,8 @@ _KEPT_S = 60
 """What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
 
 
-@redacted_repr
-@dataclass(frozen=True, slots=True)
-class PrepareSummary:
-    """What a preparation did.
-
-    Attributes:
-        path: the dataset's folder.
-        shard_counts: shard → its samples.
-        num_samples: samples in all, and `num_parts` parts.
-        size_bytes: of all shards.
-        splits: split → its shards and its samples, where splits were made.
-        num_reused: shards that an earlier run had finished.
-        uuid: what stands in `index.uuid`.
-        wrote: files that are new or other than before, by their paths in the folder.
-        warnings: what is odd.
-    """
-
-    path: str
-    shard_counts: dict[str, int]
-    num_samples: int
-    num_parts: int
-    size_bytes: int
-    splits: dict[str, tuple[int, int]]
-    num_reused: int
-    uuid: str
-    wrote: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What one run is to do, all of it checked."""
-
-    store: Store
-    plan: EnergonPlan
-    meta: MetaFiles
-    before: Info | None
-    sqlite: bool
-    media: MediaReader | None
-    progress: Progress | None
-    once: Once[PrepareSummary] | None
-
-
 def prepare_webdataset(
-    path: str | os.PathLike[str],
+    path: Given,
     *,
     split_ratio: Mapping[str, float] | Sequence[float] | None = None,
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
@@ -166,32 +111,39 @@ def prepare_webdataset(
         FormatError: a shard is damaged, empty, or compressed, or has a key that comes twice.
         PrepareError: another run is at work, or a process was killed.
     """
-    store, root = resolve_dataset(path, follow_links=follow_links)
-    root = root.rstrip("/") or root
-    before: Info | None = None
-    if tar_index_only:
-        if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
-            raise ConfigError(
-                "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
-            )
-        before = read_info(store, root)
-        plan, meta, once = _known_plan(store, root, before), MetaFiles({}), None
-    else:
-        plan = plan_in(store, root, exclude)
+    folder = dataset_at(path, follow_links=follow_links).bare()
+    how = How(sqlite, media, workers, executor, progress)
+    if not tar_index_only:
         options = dataset or DatasetOptions()
-        asked: list[Any] = [split_ratio, split_parts, exclude, shuffle_tars, options, sqlite]
-        asked.append(None if media is None else [media.filter, media.exact])
-        once = _once(store, plan, msgspec.to_builtins(asked))
-        made = None if overwrite else once.made()
-        if made is not None:
-            return made
-        _require_new(store, plan, overwrite=overwrite)
-        meta = plan_meta(store, plan, split_ratio, split_parts, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
-    with claimed_data(store, root):
-        return _prepare(_Request(store, plan, meta, before, sqlite, media, progress, once), workers, executor)
+        asked = Asked(split_ratio, split_parts, exclude, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
+        return _prepare_anew(folder, asked, how)
+    if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
+        raise ConfigError(
+            "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
+        )
+    before = read_info(folder.store, folder.path)
+    return _prepare(Request(_known_plan(folder, before), MetaFiles({}), before, how, None))
 
 
-def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
+def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
+    plan = plan_in(folder, asked.exclude)
+    once = _once(plan, msgspec.to_builtins(asked.recorded(how)))
+    made = None if asked.overwrite else once.made()
+    if made is not None:
+        return made
+    _require_new(plan, overwrite=asked.overwrite)
+    meta = plan_meta(
+        plan,
+        asked.split_ratio,
+        asked.split_parts,
+        asked.dataset,
+        shuffle_tars=asked.shuffle_tars,
+        overwrite=asked.overwrite,
+    )
+    return _prepare(Request(plan, meta, None, how, once))
+
+
+def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
     """Prepare a JSONL file: its index `<path>.idx`, as Energon has it; see `penstock.prepare.raw.build_index`.
 
     Raises:
@@ -202,34 +154,37 @@ def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, o
     return build_index(path, flavor="energon", workers=workers, overwrite=overwrite)
 
 
-def _prepare(request: _Request, workers: int | None, executor: str | None) -> PrepareSummary:
-    started_s = time.monotonic()
-    with open_work(request.store, request.plan.path) as work:
-        try:
-            return _run(request, work, workers, executor)
-        except Exception:
-            if time.monotonic() - started_s < _KEPT_S:
-                work.clear()
-            raise
+def _prepare(request: Request) -> PrepareSummary:
+    dataset = request.plan.dataset
+    with claimed_data(dataset.store, dataset.path):
+        started_s = time.monotonic()
+        with open_work(dataset) as work:
+            try:
+                return _run(request, work)
+            except Exception:
+                if time.monotonic() - started_s < _KEPT_S:
+                    work.clear()
+                raise
 
 
-def _require_new(store: Store, plan: EnergonPlan, *, overwrite: bool) -> None:
+def _require_new(plan: EnergonPlan, *, overwrite: bool) -> None:
     """That a folder is not prepared, or shall be prepared again."""
     if plan.is_prepared and not overwrite:
-        _forget(store, plan.path)
+        _forget(plan.dataset)
         raise ConfigError(
             "this dataset is prepared already", path=plan.path, hint="Pass overwrite (--overwrite) to prepare it again"
         )
 
 
-def _forget(store: Store, root: str) -> None:
+def _forget(dataset: Place) -> None:
     """Remove what a killed run left of its own."""
-    with claimed_data(store, root):
-        forget_work(store, root)
+    with claimed_data(dataset.store, dataset.path):
+        forget_work(dataset)
 
 
-def _once(store: Store, plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
+def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
     """The work that prepares a folder, known again by its list of shards and the uuid of its index."""
+    store = plan.dataset.store
 
     def published(told: Any) -> PrepareSummary | None:
         try:
@@ -240,7 +195,7 @@ def _once(store: Store, plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
             return None
         if uuid != summary.uuid or list(counts) != list(plan.shards):
             return None
-        _forget(store, plan.path)
+        _forget(plan.dataset)
         return dataclasses.replace(summary, shard_counts=counts)
 
     what = {"command": "prepare", "asked": asked, "shards": digest(plan.shards, plan.sizes)}
@@ -248,22 +203,23 @@ def _once(store: Store, plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
     return Once(store, meta_path(plan.path, INFO_JSON), what, files, published)
 
 
-def _known_plan(store: Store, root: str, info: Info) -> EnergonPlan:
+def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
     """The plan for the shards that the list has."""
-    shards = tuple(info.counts)
-    require_random_access(root, shards)
-    for name in shards:
-        if not store.exists(f"{root}/{name}"):
-            raise NotFound("a shard of the list is not there", path=f"{root}/{name}", hint="Prepare the dataset again")
-    return EnergonPlan(root, shards, tuple(store.size(f"{root}/{name}") for name in shards), True, True, True)
+    require_random_access(dataset, list(info.counts))
+    files = [dataset.child(name) for name in info.counts]
+    for file in files:
+        if not file.exists():
+            raise NotFound("a shard of the list is not there", path=file.path, hint="Prepare the dataset again")
+    sizes = tuple(file.store.size(file.path) for file in files)
+    return EnergonPlan(dataset, tuple(info.counts), sizes, True, True, True)
 
 
 # --- the run -----------------------------------------------------------------------------------------------------
 
 
-def _run(request: _Request, work: Work, workers: int | None, executor: str | None) -> PrepareSummary:
+def _run(request: Request, work: Work) -> PrepareSummary:
     plan = request.plan
-    done = list(_scan(request, work, workers, executor))
+    done = list(_scan(request, work))
     counts = {one.shard: one.num_samples for one in done}
     staged: list[Staged] = []
     wrote: list[str] = []
@@ -271,8 +227,9 @@ def _run(request: _Request, work: Work, workers: int | None, executor: str | Non
         local_index = work.scratch(SQLITE)
         uuid = _make_index(request, work, local_index, wrote)
         staged += _stage_meta(request, counts, uuid, local_index, wrote)
-        if not request.sqlite and request.store.exists(meta_path(plan.path, SQLITE)):
-            request.store.delete(meta_path(plan.path, SQLITE))
+        index = request.meta_file(SQLITE)
+        if not request.how.sqlite and index.exists():
+            request.store.delete(index.path)
         summary = PrepareSummary(
             plan.path,
             counts,
@@ -302,83 +259,86 @@ def _run(request: _Request, work: Work, workers: int | None, executor: str | Non
         raise
 
 
-def _scan(request: _Request, work: Work, workers: int | None, executor: str | None) -> Iterator[ShardDone]:
-    plan = request.plan
+def _scan(request: Request, work: Work) -> Iterator[ShardDone]:
+    plan, how, workers = request.plan, request.how, request.how.workers
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
-        if sum(plan.sizes) < _INLINE_BYTES and request.media is None:
+        if sum(plan.sizes) < _INLINE_BYTES and how.media is None:
             workers = 1
-    kind = executor or ("inline" if workers == 1 else "processes")
-    tasks = [ShardTask(request.store, plan.path, name, work.folder, request.media) for name in plan.shards]
+    kind = how.executor or ("inline" if workers == 1 else "processes")
+    tasks = [ShardTask(plan.dataset, name, work.folder, how.media) for name in plan.shards]
     with make_executor(kind, workers, preload=[scan_task.__module__]) as pool:
         for number, one in enumerate(pool.map(scan_task, tasks), 1):
-            if request.progress is not None:
-                request.progress(number, len(tasks))
+            if how.progress is not None:
+                how.progress(number, len(tasks))
             yield one
 
 
-def _make_index(request: _Request, work: Work, local_index: str, wrote: list[str]) -> str:
+def _make_index(request: Request, work: Work, local_index: Place, wrote: list[str]) -> str:
     """Make `index.sqlite` at `local_index`, then the indexes of the shards; returns the uuid."""
-    digest = IndexDigest()
-    shards = [f"{request.plan.path}/{name}" for name in request.plan.shards]
-    if request.sqlite:
-        with SqliteBuilder(local_index) as builder:
+    digest, media = IndexDigest(), request.how.media
+    shards = [request.plan.dataset.child(name) for name in request.plan.shards]
+    if request.how.sqlite:
+        with SqliteBuilder(local_index.path) as builder:
             for number, name in enumerate(request.plan.shards):
                 data, rows = work.read(name)
                 builder.add(number, decode_table(data, name))
-                if request.media is not None:
+                if media is not None:
                     media_index.create_tables(builder.connection)
                     media_index.put_rows(builder.connection, rows)
-            if request.media is not None:
-                media_index.add_filters(builder.connection, [(request.media.filter, _newest(request))])
+            if media is not None:
+                media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
             else:
                 _keep_media(request, builder)
-            builder.finish(shards)
+            builder.finish([shard.path for shard in shards])
     for name, shard in zip(request.plan.shards, shards, strict=True):
         data, _ = work.read(name)
         digest.add(name, data)
-        if _put(request.store, index_path(shard), encode_index(decode_table(data, name).offsets)):
+        index = Place(shard.store, index_path(shard.path))
+        if _put(index, encode_index(decode_table(data, name).offsets)):
             wrote.append(index_path(name))
-        _share(request.store, index_path(shard), shard)
+        _share(index, shard)
     return digest.uuid()
 
 
-def _keep_media(request: _Request, builder: SqliteBuilder) -> None:
+def _keep_media(request: Request, builder: SqliteBuilder) -> None:
     """Media metadata that are there outlive a new index."""
-    path = meta_path(request.plan.path, SQLITE)
-    if not request.store.exists(path):
+    index = request.meta_file(SQLITE)
+    store, path = index.store, index.path
+    if not index.exists():
         return
     try:
-        with system_errors(path), closing(connect(request.store, path)) as before:
+        with system_errors(path), closing(connect(store, path)) as before:
             if not media_index.has_table(before, media_index.METADATA):
                 return
     except sqlite3.DatabaseError:
         return  # what is there is no database: nothing to keep
-    with closing(connect(request.store, path)) as before:
+    with closing(connect(store, path)) as before:
         media_index.create_tables(builder.connection)
         media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))
         media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
 
 
-def _newest(request: _Request) -> str:
+def _newest(request: Request) -> str:
     """When the newest shard was changed, as sqlite writes it: the same for the same data."""
-    if not isinstance(request.store, LocalStore):
+    if not request.plan.dataset.is_local:
         return "1970-01-01 00:00:00"
-    newest_s = max(os.stat(f"{request.plan.path}/{name}").st_mtime for name in request.plan.shards)
+    newest_s = max(os.stat(request.plan.dataset.child(name).path).st_mtime for name in request.plan.shards)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_s))
 
 
-def _share(store: Store, path: str, shard: str) -> None:
+def _share(index: Place, shard: Place) -> None:
     """Who may read a shard may read its index."""
-    if not isinstance(store, LocalStore):
+    if not shard.is_local:
         return
-    mode = stat.S_IMODE(os.stat(shard).st_mode) | 0o600
-    if stat.S_IMODE(os.stat(path).st_mode) != mode:
-        os.chmod(path, mode)
+    mode = stat.S_IMODE(os.stat(shard.path).st_mode) | 0o600
+    if stat.S_IMODE(os.stat(index.path).st_mode) != mode:
+        os.chmod(index.path, mode)
 
 
-def _put(store: Store, path: str, content: bytes) -> bool:
+def _put(file: Place, content: bytes) -> bool:
     """Make a file hold `content`; whether it did not."""
+    store, path = file.store, file.path
     if store.exists(path) and store.size(path) == len(content) and store.get(path) == content:
         return False
     staged = store.stage(path, overwrite=True)
@@ -392,18 +352,18 @@ def _put(store: Store, path: str, content: bytes) -> bool:
 
 
 def _stage_meta(
-    request: _Request, counts: dict[str, int], uuid: str, local_index: str, wrote: list[str]
+    request: Request, counts: dict[str, int], uuid: str, local_index: Place, wrote: list[str]
 ) -> Iterator[Staged]:
     """The files of `.nv-meta` in the order in which they become visible."""
-    store, root = request.store, request.plan.path
-    if request.sqlite:
-        staged = store.stage(meta_path(root, SQLITE), overwrite=True)
+    store = request.store
+    if request.how.sqlite:
+        staged = store.stage(request.meta_file(SQLITE).path, overwrite=True)
         yield staged
-        staged.append_file(local_index)
+        staged.append_file(local_index.path)
         wrote.append(SQLITE)
     files: dict[str, bytes] = {UUID: uuid.encode(), **request.meta.files, **_info_files(request, counts)}
     for name, content in files.items():
-        path = meta_path(root, name)
+        path = request.meta_file(name).path
         if name != INFO_JSON and store.exists(path) and store.get(path) == content:
             continue
         staged = store.stage(path, overwrite=True)
@@ -412,8 +372,7 @@ def _stage_meta(
         wrote.append(name)
 
 
-def _info_files(request: _Request, counts: dict[str, int]) -> dict[str, bytes]:
-    store, root = request.store, request.plan.path
+def _info_files(request: Request, counts: dict[str, int]) -> dict[str, bytes]:
     if request.before is None:
         version: str | None = ENERGON_VERSION
     elif request.before.counts == counts and request.before.name == INFO_JSON:
@@ -421,7 +380,7 @@ def _info_files(request: _Request, counts: dict[str, int]) -> dict[str, bytes]:
     else:
         version = request.before.version
     files = {INFO_JSON: encode_info(counts, version)}
-    if store.exists(meta_path(root, INFO_YAML)):
+    if request.meta_file(INFO_YAML).exists():
         files = {INFO_YAML: encode_info_yaml(counts, version), **files}
     return files
 
@@ -431,7 +390,7 @@ def _split_sizes(meta: MetaFiles, counts: Mapping[str, int]) -> dict[str, tuple[
     return {split: (len(shards), sum(counts[name] for name in shards)) for split, shards in parts.items()}
 
 
-def _warnings(request: _Request, done: Sequence[ShardDone]) -> list[str]:
+def _warnings(request: Request, done: Sequence[ShardDone]) -> list[str]:
     found = [*request.plan.warnings, *request.meta.warnings]
     unsafe = [one for one in done if one.unsafe_name is not None]
     if unsafe:

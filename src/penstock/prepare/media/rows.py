@@ -24,6 +24,7 @@ from penstock.codec.parts import DecodeOptions, decode_image
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.store.place import Place
 from penstock.types import ImageMetadata, MediaMetadata
 
 _IMAGES = "bmp gif ico j2k jp2 jpx jpeg jpg png tif tiff webp"
@@ -108,7 +109,7 @@ def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
 
 
 def read_rows(
-    store: Store, path: str, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, exact: bool
+    place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, exact: bool
 ) -> Iterator[MediaRow | MediaProblem]:
     """Rows of the media among ranges of one file, and what is wrong with others.
 
@@ -118,12 +119,12 @@ def read_rows(
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]
         try:
-            found = iter(store.get_ranges(path, [part for file in some for part in _edges(file)]))
+            found = iter(place.store.get_ranges(place.path, [part for file in some for part in _edges(file)]))
         except (PenstockError, PermissionError) as error:
             yield from (MediaProblem(file.name, str(error)) for file in some)
             continue
         for file in some:
-            media = _with_edges(store, path, file, next(found), next(found))
+            media = _with_edges(place, file, next(found), next(found))
             yield from read_media(file.name, media, filters, exact=exact)
 
 
@@ -134,13 +135,13 @@ def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
     return (start, head_stop), (max(head_stop, stop - _TAIL_BYTES), stop)
 
 
-def _with_edges(store: Store, path: str, file: MediaFile, head: bytes, tail: bytes) -> MediaBytes:
+def _with_edges(place: Place, file: MediaFile, head: bytes, tail: bytes) -> MediaBytes:
     tail_start = file.size_bytes - len(tail)
 
     def more(start_bytes: int, length_bytes: int) -> bytes:
         if start_bytes >= tail_start:
             return tail[start_bytes - tail_start :][:length_bytes]
-        return store.get(path, file.start_bytes + start_bytes, length_bytes)
+        return place.store.get(place.path, file.start_bytes + start_bytes, length_bytes)
 
     return MediaBytes(file.size_bytes, head, more)
 
@@ -185,7 +186,7 @@ class ShardMedia:
     def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow | MediaProblem]:
         """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
         rows: dict[str, MediaRow] = {}
-        for found in read_rows(store, path, list(_members(table)), [self.filter], exact=self.exact):
+        for found in read_rows(Place(store, path), list(_members(table)), [self.filter], exact=self.exact):
             if isinstance(found, MediaRow):
                 rows[found.name] = found
             else:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import make_executor
 from penstock.formats.samples import media_index
@@ -32,7 +31,7 @@ from penstock.prepare.media.seen import Seen, Stamp, open_seen, seen_path, write
 from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
-from penstock.store.resolve import resolve_dataset
+from penstock.store.place import Given, Place, dataset_at
 from penstock.store.side_file import file_binding
 
 Progress = Callable[[int, int], None]
@@ -67,10 +66,9 @@ class MediaSummary:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Ranges of one or several files: `(path, its members)`."""
+    """Ranges of one or several files: `(file, its members)`."""
 
-    store: Store
-    files: tuple[tuple[str, tuple[MediaFile, ...]], ...]
+    files: tuple[tuple[Place, tuple[MediaFile, ...]], ...]
     filters: tuple[MediaFilter, ...]
     exact: bool
 
@@ -80,7 +78,7 @@ class _Task:
 
 
 def prepare_media(
-    path: str | os.PathLike[str],
+    path: Given,
     *,
     by: str = "extension",
     patterns: str | Iterable[str] | None = None,
@@ -108,20 +106,19 @@ def prepare_media(
         PrepareError: a worker was killed, or another writer holds this dataset.
     """
     chosen = media_filter(by, patterns)
-    store, given = resolve_dataset(path, follow_links=follow_links)
-    root = given.rstrip("/") or given
-    if not store.is_folder(root):
-        raise NotFound("no such folder", path=root, hint="Check the path")
-    is_tars = any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML))
-    index = f"{root}/{INDEX}"
-    if is_tars and not store.exists(index):
-        raise NotFound("no index of the samples", path=index, hint=f"Make it: `penstock prepare {root}`")
-    with claimed_data(store, root), tempfile.TemporaryDirectory() as scratch:
-        run = _Run(store, root, index, scratch, chosen, exact)
+    root = dataset_at(path, follow_links=follow_links).bare()
+    if not root.is_folder():
+        raise NotFound("no such folder", path=root.path, hint="Check the path")
+    is_tars = any(root.store.exists(meta_path(root.path, name)) for name in (INFO_JSON, INFO_YAML))
+    index = root.child(INDEX)
+    if is_tars and not index.exists():
+        raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
+    with claimed_data(root.store, root.path), tempfile.TemporaryDirectory() as scratch:
+        run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
         filters = (*(one for one, _ in run.filters), chosen)
         units = run.tar_units() if is_tars else run.folder_units()
         known = run.unchanged(units, filters)
-        tasks = list(_tasks(store, [unit for unit in units if unit.name not in known], filters, exact))
+        tasks = list(_tasks([unit for unit in units if unit.name not in known], filters, exact))
         done = _results(tasks, workers, progress)
         return run.finish(units, known, filters, done, is_tars=is_tars)
 
@@ -131,22 +128,22 @@ class _Unit:
     """What changes as a whole: a file of a folder, or a tar. `files` are looked at in it."""
 
     name: str
-    path: str
+    place: Place
     stamp: Stamp
     files: tuple[MediaFile, ...]
 
 
 class _Run:
-    """One run: the old index and what is known of its files, and the new one in `scratch`."""
+    """One run: the old index and what is known of its files, and the `new` one, elsewhere."""
 
-    def __init__(self, store: Store, root: str, index: str, scratch: str, chosen: MediaFilter, exact: bool) -> None:
-        self._store, self._root, self._index, self._exact = store, root, index, exact
+    def __init__(self, root: Place, new: Place, chosen: MediaFilter, exact: bool) -> None:
+        self._root, self._index, self._new, self._exact = root, root.child(INDEX), new, exact
         self._chosen = chosen
-        self._new = os.path.join(scratch, "index.sqlite")
-        self._has_old = store.exists(index)
+        self._has_old = self._index.exists()
         self.filters: list[tuple[MediaFilter, str]] = []
         self._seen: Seen = Seen({}, (), False)
         if self._has_old:
+            store, index = self._index.store, self._index.path
             with closing(media_index.connect_media(store, index)) as old:
                 self.filters = media_index.read_filters(old, path=index)
             self._seen = open_seen(store, index, file_binding(store, index))
@@ -154,16 +151,17 @@ class _Run:
     def folder_units(self) -> list[_Unit]:
         """Each file of the folder as one."""
         units: list[_Unit] = []
-        for name in list_files(self._store, self._root):
+        for name in list_files(self._root.store, self._root.path):
             if is_text(name):
-                path = f"{self._root}/{name}"
-                stamp = _stamp(self._store, path)
-                units.append(_Unit(name, path, stamp, (MediaFile(name, 0, stamp[0]),)))
+                place = self._root.child(name)
+                stamp = _stamp(place)
+                units.append(_Unit(name, place, stamp, (MediaFile(name, 0, stamp[0]),)))
         return units
 
     def tar_units(self) -> list[_Unit]:
         """Each tar as one, with its members by the index of its samples."""
-        names = list(read_info(self._store, self._root).counts)
+        index = self._index
+        names = list(read_info(self._root.store, self._root.path).counts)
         query = (
             "SELECT p.tar_file_id, s.sample_key || '.' || p.part_name, p.content_byte_offset, p.content_byte_size "
             "FROM sample_parts p JOIN samples s ON s.tar_file_id = p.tar_file_id AND s.sample_index = p.sample_index "
@@ -171,18 +169,18 @@ class _Run:
         )
         members: list[list[MediaFile]] = [[] for _ in names]
         try:
-            with system_errors(self._index), closing(connect(self._store, self._index)) as old:
+            with system_errors(index.path), closing(connect(index.store, index.path)) as old:
                 for number, name, start_bytes, size_bytes in old.execute(query):
                     members[number].append(MediaFile(name, start_bytes, size_bytes))
         except (sqlite3.Error, IndexError, TypeError) as error:
-            hint = f"Make it again: `penstock prepare --tar-index-only {self._root}`"
-            raise NotFound("no index of the samples' parts", path=self._index, found=str(error), hint=hint) from None
+            hint = f"Make it again: `penstock prepare --tar-index-only {self._root.path}`"
+            raise NotFound("no index of the samples' parts", path=index.path, found=str(error), hint=hint) from None
         units: list[_Unit] = []
         for name, files in zip(names, members, strict=True):
-            path = f"{self._root}/{name}"
-            stamp = _stamp(self._store, path)
+            place = self._root.child(name)
+            stamp = _stamp(place)
             inside = (file for file in files if file.start_bytes + file.size_bytes <= stamp[0])
-            units.append(_Unit(name, path, stamp, tuple(inside)))
+            units.append(_Unit(name, place, stamp, tuple(inside)))
         return units
 
     def unchanged(self, units: Sequence[_Unit], filters: Sequence[MediaFilter]) -> frozenset[str]:
@@ -206,12 +204,12 @@ class _Run:
         if not sum(counts.values()):
             hint = "Choose others: by header, or by glob with patterns"
             raise ConfigError(
-                "no file that could be media", path=self._root, found=f"{len(units)} looked at", hint=hint
+                "no file that could be media", path=self._root.path, found=f"{len(units)} looked at", hint=hint
             )
         problems: list[MediaProblem] = []
         if is_tars:
-            _copy(self._store, self._index, self._new)
-        with system_errors(self._new), closing(connect_to_write(self._new)) as new:
+            _copy(self._index, self._new)
+        with system_errors(self._new.path), closing(connect_to_write(self._new.path)) as new:
             # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
             for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
                 new.execute(f"PRAGMA {pragma}").fetchall()
@@ -227,7 +225,7 @@ class _Run:
             new.execute("COMMIT")
         self._publish(Seen({unit.name: unit.stamp for unit in units}, tuple(filters), self._exact))
         num_read = sum(count for name, count in counts.items() if name not in known)
-        return MediaSummary(self._root, sum(counts.values()), num_read, num_rows, tuple(problems))
+        return MediaSummary(self._root.path, sum(counts.values()), num_read, num_rows, tuple(problems))
 
     def _put_known(self, new: sqlite3.Connection, kept: set[str], is_tars: bool) -> None:
         """Rows of files that were not read again; all others go."""
@@ -236,19 +234,20 @@ class _Run:
             gone = [row for row in rows if row[0] not in kept]
             new.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
         elif self._has_old:
-            with closing(media_index.connect_media(self._store, self._index)) as old:
-                rows_of_old = media_index.read_rows(old, path=self._index)
+            with closing(media_index.connect_media(self._index.store, self._index.path)) as old:
+                rows_of_old = media_index.read_rows(old, path=self._index.path)
                 media_index.put_rows(new, (row for row in rows_of_old if row.name in kept))
 
     def _publish(self, seen: Seen) -> None:
-        index = self._store.stage(self._index, overwrite=True)
+        store, path = self._index.store, self._index.path
+        index = store.stage(path, overwrite=True)
         side = None
         try:
-            index.append_file(self._new)
-            side = self._store.stage(seen_path(self._index), overwrite=True)
-            side.write(write_seen(seen, file_binding(LocalStore(), self._new)))
+            index.append_file(self._new.path)
+            side = store.stage(seen_path(path), overwrite=True)
+            side.write(write_seen(seen, file_binding(self._new.store, self._new.path)))
             # The index first: without its side file the next run only reads more than it had to.
-            self._store.commit([index, side])
+            store.commit([index, side])
         except BaseException:
             index.abort()
             if side is not None:
@@ -259,30 +258,26 @@ class _Run:
 # --- work ----------------------------------------------------------------------------------------------------------
 
 
-def _tasks(store: Store, units: Iterable[_Unit], filters: Sequence[MediaFilter], exact: bool) -> Iterator[_Task]:
+def _tasks(units: Iterable[_Unit], filters: Sequence[MediaFilter], exact: bool) -> Iterator[_Task]:
     """Runs of about 500 files."""
-    waiting: list[tuple[str, tuple[MediaFile, ...]]] = []
+    waiting: list[tuple[Place, tuple[MediaFile, ...]]] = []
     count = 0
     for unit in units:
         files = [file for file in unit.files if may_hold(filters, file.name)]
         for first in range(0, len(files), _FILES_A_TASK):
             some = tuple(files[first : first + _FILES_A_TASK])
-            waiting.append((unit.path, some))
+            waiting.append((unit.place, some))
             count += len(some)
             if count >= _FILES_A_TASK:
-                yield _Task(store, tuple(waiting), tuple(filters), exact)
+                yield _Task(tuple(waiting), tuple(filters), exact)
                 waiting, count = [], 0
     if waiting:
-        yield _Task(store, tuple(waiting), tuple(filters), exact)
+        yield _Task(tuple(waiting), tuple(filters), exact)
 
 
 def _work(task: _Task) -> list[MediaRow | MediaProblem]:
     """The rows of one task; runs in a worker."""
-    return [
-        found
-        for path, files in task.files
-        for found in read_rows(task.store, path, files, task.filters, exact=task.exact)
-    ]
+    return [found for place, files in task.files for found in read_rows(place, files, task.filters, exact=task.exact)]
 
 
 def _results(
@@ -303,12 +298,12 @@ def _results(
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def _stamp(store: Store, path: str) -> Stamp:
+def _stamp(file: Place) -> Stamp:
     """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
-    if isinstance(store, LocalStore):
-        status = os.stat(store.real_path(path))
+    if isinstance(file.store, LocalStore):
+        status = os.stat(file.store.real_path(file.path))
         return status.st_size, status.st_mtime_ns
-    return store.size(path), -1
+    return file.store.size(file.path), -1
 
 
 def _newest(units: Sequence[_Unit]) -> str:
@@ -317,13 +312,14 @@ def _newest(units: Sequence[_Unit]) -> str:
     return _EPOCH if newest_ns < 0 else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_ns // 10**9))
 
 
-def _copy(store: Store, path: str, local: str) -> None:
+def _copy(index: Place, new: Place) -> None:
+    store = index.store
     try:
-        with open(local, "wb") as file:
+        with open(new.path, "wb") as file:
             if isinstance(store, LocalStore):
-                with open_regular(store.real_path(path)) as source:
+                with open_regular(store.real_path(index.path)) as source:
                     shutil.copyfileobj(source, file, _BLOCK_BYTES)
             else:
-                file.write(store.get(path))
+                file.write(store.get(index.path))
     except OSError as error:
-        raise named(error, local) from None
+        raise named(error, new.path) from None

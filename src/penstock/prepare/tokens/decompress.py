@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Iterator
 
 from penstock._optional import require
-from penstock.abc import Store
 from penstock.codec.compress import FrameCount
 from penstock.errors import Corrupt, TooLarge, Truncated
+from penstock.store.place import Place
 
 BLOCK_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 30
@@ -27,7 +27,7 @@ def blocks_of(data: bytes) -> Iterator[bytes]:
         start = stop
 
 
-def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> Iterator[tuple[int, bytes, bool]]:
+def cut_stream(file: Place, compression: str, piece_bytes: int) -> Iterator[tuple[int, bytes, bool]]:
     """`(offset, whole lines, last)` of a compressed file's content, pieces of at least `piece_bytes` but the last.
 
     The content is decompressed once, as it is asked for. Memory: three pieces and a line, and 128 MiB for a stream
@@ -40,7 +40,7 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
     """
     offset_bytes, held, held_bytes, wanted_bytes = 0, list[bytes](), 0, piece_bytes
     ready: tuple[int, bytes] | None = None
-    for data in _gunzip(store, path) if compression == "gzip" else _unzstd(store, path):
+    for data in _gunzip(file) if compression == "gzip" else _unzstd(file):
         held.append(data)
         held_bytes += len(data)
         if held_bytes < wanted_bytes:
@@ -56,7 +56,7 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
         if held_bytes >= piece_bytes:
             # The line goes on: looked at again when there is twice as much of what is over.
             if held_bytes >= LINE_LIMIT_BYTES:
-                raise _too_long(path, offset_bytes)
+                raise _too_long(file, offset_bytes)
             wanted_bytes = 2 * held_bytes - piece_bytes + 1
     rest = b"".join(held)
     if ready is not None:
@@ -65,12 +65,12 @@ def cut_stream(store: Store, path: str, compression: str, piece_bytes: int) -> I
         yield offset_bytes, rest, True
 
 
-def _gunzip(store: Store, path: str) -> Iterator[bytes]:
+def _gunzip(file: Place) -> Iterator[bytes]:
     offset_bytes, data, member, begun = 0, b"", zlib.decompressobj(31), False
     frames, held_bytes = FrameCount(), 0
     while True:
         if not data:
-            data = store.get(path, offset_bytes, BLOCK_BYTES)
+            data = file.store.get(file.path, offset_bytes, BLOCK_BYTES)
             offset_bytes += len(data)
             if not data:
                 break
@@ -82,22 +82,22 @@ def _gunzip(store: Store, path: str) -> Iterator[bytes]:
             piece = member.decompress(data, BLOCK_BYTES)
             yield piece
         except zlib.error as error:
-            raise _damaged(path, offset_bytes - len(data), error) from error
+            raise _damaged(file, offset_bytes - len(data), error) from error
         held_bytes += len(piece)
         begun, data = not member.eof, member.unconsumed_tail
         if member.eof:
-            _count(frames, held_bytes, path, offset_bytes)
+            _count(frames, held_bytes, file, offset_bytes)
             data, member = member.unused_data, zlib.decompressobj(31)
     if begun:
-        raise _cut_off(path, offset_bytes)
+        raise _cut_off(file, offset_bytes)
 
 
-def _unzstd(store: Store, path: str) -> Iterator[bytes]:
+def _unzstd(file: Place) -> Iterator[bytes]:
     zstandard = require("zstandard", extra="tokenize")
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     offset_bytes, frame, begun = 0, decompressor.decompressobj(), False
     frames, held_bytes = FrameCount(), 0
-    while block := store.get(path, offset_bytes, BLOCK_BYTES):
+    while block := file.store.get(file.path, offset_bytes, BLOCK_BYTES):
         for start in range(0, len(block), _FEED_BYTES):
             data = block[start : start + _FEED_BYTES]
             while data:
@@ -105,38 +105,38 @@ def _unzstd(store: Store, path: str) -> Iterator[bytes]:
                     piece = frame.decompress(data)
                     yield piece
                 except zstandard.ZstdError as error:
-                    raise _damaged(path, offset_bytes + start, error) from error
+                    raise _damaged(file, offset_bytes + start, error) from error
                 held_bytes += len(piece)
                 begun, data = not frame.eof, frame.unused_data
                 if frame.eof:
-                    _count(frames, held_bytes, path, offset_bytes + start)
+                    _count(frames, held_bytes, file, offset_bytes + start)
                     frame = decompressor.decompressobj()
         offset_bytes += len(block)
     if begun:
-        raise _cut_off(path, offset_bytes)
+        raise _cut_off(file, offset_bytes)
 
 
-def _count(frames: FrameCount, held_bytes: int, path: str, offset_bytes: int) -> None:
+def _count(frames: FrameCount, held_bytes: int, file: Place, offset_bytes: int) -> None:
     try:
         frames.begin(held_bytes, offset_bytes)
     except Corrupt as error:
-        error.path = path
+        error.path = file.path
         raise
 
 
-def _too_long(path: str, offset_bytes: int) -> TooLarge:
+def _too_long(file: Place, offset_bytes: int) -> TooLarge:
     return TooLarge(
         "a line of the decompressed file is too long",
-        path=path,
+        path=file.path,
         offset_bytes=offset_bytes,
         found=f"more than {LINE_LIMIT_BYTES} bytes without a line end",
         expected="JSONL: one document a line",
     )
 
 
-def _cut_off(path: str, offset_bytes: int) -> Truncated:
-    return Truncated("the compressed file is cut off", path=path, offset_bytes=offset_bytes, hint="Copy it again")
+def _cut_off(file: Place, offset_bytes: int) -> Truncated:
+    return Truncated("the compressed file is cut off", path=file.path, offset_bytes=offset_bytes, hint="Copy it again")
 
 
-def _damaged(path: str, offset_bytes: int, error: Exception) -> Corrupt:
-    return Corrupt("the compressed file is damaged", path=path, offset_bytes=offset_bytes, found=str(error))
+def _damaged(file: Place, offset_bytes: int, error: Exception) -> Corrupt:
+    return Corrupt("the compressed file is damaged", path=file.path, offset_bytes=offset_bytes, found=str(error))

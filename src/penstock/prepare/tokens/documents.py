@@ -24,7 +24,7 @@ _REFUSALS = (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, Ty
 _SEPARATOR = re.compile(r"(?<!\\)\.")
 _MOST_KEYS = 16
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The way to a value: keys of objects and indexes of lists."""
 
 KINDS: dict[type, str] = {
@@ -66,7 +66,7 @@ class TextReader:
         paths: ways to the texts, instead of fields.
     """
 
-    def __init__(self, *fields: str, join: str = "", paths: tuple[Path, ...] = ()) -> None:
+    def __init__(self, *fields: str, join: str = "", paths: tuple[KeyPath, ...] = ()) -> None:
         self._paths = paths or tuple(map(parse_field, fields))
         self._join = join
         self._extract = _extractor(self._paths, join)
@@ -133,7 +133,7 @@ def encode_text(text: str, what: str) -> bytes | str:
         return f"{what} has a lone surrogate, {text[error.start]!a}, which UTF-8 can't hold"
 
 
-def _text_at(line: Any, path: Path) -> bytes | str:
+def _text_at(line: Any, path: KeyPath) -> bytes | str:
     """The text at the end of a path as UTF-8, or why there is none."""
     value: Any = line
     for depth, step in enumerate(path):
@@ -150,7 +150,7 @@ def _text_at(line: Any, path: Path) -> bytes | str:
     return encode_text(value, f"field {_shown(path)!r}")
 
 
-def _shown(path: Path) -> str:
+def _shown(path: KeyPath) -> str:
     return ".".join(str(step).replace(".", "\\.") if isinstance(step, str) else f"[{step}]" for step in path)
 
 
@@ -172,7 +172,7 @@ def parse_field(field: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _extractor(paths: tuple[Path, ...], join: str) -> Callable[[bytes], str]:
+def _extractor(paths: tuple[KeyPath, ...], join: str) -> Callable[[bytes], str]:
     """Line → text. A line is decoded once for each path, which is quick: all else in it is skipped."""
     extractors = [_one_extractor(path) for path in paths]
     if len(extractors) == 1:
@@ -180,7 +180,7 @@ def _extractor(paths: tuple[Path, ...], join: str) -> Callable[[bytes], str]:
     return lambda line: join.join([extract(line) for extract in extractors])
 
 
-def _one_extractor(path: Path) -> Callable[[bytes], str]:
+def _one_extractor(path: KeyPath) -> Callable[[bytes], str]:
     keys = tuple(step for step in path if isinstance(step, str))
     if len(keys) == len(path):
         decode, pick = _typed_decoder(keys)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Literal
 
@@ -26,7 +27,7 @@ from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
 from penstock.store._named import named
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -60,7 +61,7 @@ class InputFile:
 
     Attributes:
         name: path relative to the folder that all inputs share.
-        path: where it is.
+        place: where it is.
         size_bytes: its size.
         mtime_ns: time of its last change.
         compression: how it is compressed.
@@ -69,12 +70,17 @@ class InputFile:
     """
 
     name: str
-    path: str
+    place: Place
     size_bytes: int
     mtime_ns: int
     compression: Compression
     digest: str
     kind: Kind = "lines"
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        return self.place.path
 
     @property
     def digested_whole(self) -> bool:
@@ -83,13 +89,13 @@ class InputFile:
 
 
 @contextlib.contextmanager
-def spooled(given: Sequence[str | os.PathLike[str]]) -> Generator[Sequence[str | os.PathLike[str]]]:
+def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
     """The same inputs, with standard input as a file `stdin` in the temporary folder (`TMPDIR`), for as long.
 
     Raises:
         ConfigError: standard input is named beside others.
     """
-    if STDIN not in [os.fspath(one) for one in given]:
+    if STDIN not in given:
         yield given
         return
     if len(given) > 1:
@@ -131,25 +137,24 @@ def find_paths(
 
 
 def describe_inputs(
-    paths: Sequence[str], store: LocalStore, input_format: InputFormat = "auto", *, whole_files: bool = False
+    files: Sequence[Place], input_format: InputFormat = "auto", *, whole_files: bool = False
 ) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
     Args:
-        paths: the files.
-        store: where they are.
+        files: they, by absolute paths.
         input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
         whole_files: whether a file is one document.
 
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    whole = sum(store.size(path) for path in paths) <= WHOLE_DIGEST_BYTES
+    root = os.path.commonpath([os.path.dirname(file.path) for file in files])
+    whole = sum(file.store.size(file.path) for file in files) <= WHOLE_DIGEST_BYTES
     kind: Kind = "whole" if whole_files else "lines"
     return [
-        _describe(store, path, os.path.relpath(path, root), _kind(store, path, input_format, kind), whole=whole)
-        for path in paths
+        _describe(file, os.path.relpath(file.path, root), _kind(file, input_format, kind), whole=whole)
+        for file in files
     ]
 
 
@@ -242,51 +247,52 @@ def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard:
             yield from _walk(entry.path, (*above, real), suffixes, guard)
 
 
-def _kind(store: LocalStore, path: str, input_format: InputFormat, otherwise: Kind) -> Kind:
+def _kind(file: Place, input_format: InputFormat, otherwise: Kind) -> Kind:
     if input_format not in ("auto", "parquet"):
         return otherwise
-    head = store.get(path, 0, len(_PARQUET_MAGIC))
+    head = file.store.get(file.path, 0, len(_PARQUET_MAGIC))
     if head == _PARQUET_MAGIC:
         return "parquet"
-    if input_format == "auto" and not path.endswith(SUFFIXES_OF["parquet"]):
+    if input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
         return otherwise
     raise Corrupt(
         "this is no Parquet file",
-        path=path,
+        path=file.path,
         offset_bytes=0,
         found=head.hex(" ") or "an empty file",
         expected=_PARQUET_MAGIC.hex(" "),
     )
 
 
-def _describe(store: LocalStore, path: str, name: str, kind: Kind, *, whole: bool) -> InputFile:
-    status = os.stat(path)
-    compression = "none" if kind == "parquet" else _compression(store.get(path, 0, 4), path)
-    digest = _whole_digest(store, path) if whole else "sample:" + sample_fingerprint(store, "input", b"", [("", path)])
-    return InputFile(name, path, status.st_size, status.st_mtime_ns, compression, digest, kind)
+def _describe(file: Place, name: str, kind: Kind, *, whole: bool) -> InputFile:
+    store, status = file.store, os.stat(file.path)
+    compression = "none" if kind == "parquet" else _compression(store.get(file.path, 0, 4), file)
+    sampled = "" if whole else sample_fingerprint(store, "input", b"", [("", file.path)])
+    digest = _whole_digest(file) if whole else f"sample:{sampled}"
+    return InputFile(name, file, status.st_size, status.st_mtime_ns, compression, digest, kind)
 
 
-def _compression(head: bytes, path: str) -> Compression:
+def _compression(head: bytes, file: Place) -> Compression:
     # No JSON begins with these bytes, so they are trusted more than the name.
     for compression, magic in _MAGIC.items():
         if head.startswith(magic):
             return compression
-    says = _SUFFIX_SAYS.get(os.path.splitext(path)[1])
+    says = _SUFFIX_SAYS.get(PurePosixPath(file.name).suffix)
     if says is None:
         return "none"
     raise Corrupt(
         f"the name says {says}, the content does not",
-        path=path,
+        path=file.path,
         offset_bytes=0,
         found=head.hex(" ") or "an empty file",
         expected=_MAGIC[says].hex(" "),
     )
 
 
-def _whole_digest(store: LocalStore, path: str) -> str:
+def _whole_digest(file: Place) -> str:
     hasher = xxhash.xxh3_128()
     offset_bytes = 0
-    while data := store.get(path, offset_bytes, _READ_BYTES):
+    while data := file.store.get(file.path, offset_bytes, _READ_BYTES):
         hasher.update(data)
         offset_bytes += len(data)
     return f"xxh3:{hasher.hexdigest()}"

@@ -10,6 +10,7 @@ from penstock.prepare.tokens.sp_model import sentencepiece_spec
 from penstock.prepare.tokens.tiktoken_ranks import is_rank_file, tiktoken_spec
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec, read_config
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
@@ -49,11 +50,17 @@ def load_tokenizer(
         spec, tokenizer = load_spec(given, store, eos=eos, special_tokens=special_tokens)
         return spec, make_reference(spec, tokenizer)
     if is_ranks:
-        config = read_config(store, os.path.join(os.path.dirname(file), "tokenizer_config.json"))
+        config = read_config(Place(store, file).folder().child("tokenizer_config.json"))
         spec = tiktoken_spec(data, file, eos=eos, pretokenizer=pretokenizer, config=config)
     else:
         spec = sentencepiece_spec(data, file, eos=eos)
     return spec, make_reference(spec)
+
+
+def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
+    """The tokenizer's file, or those of its folder."""
+    named = os.fspath(given)
+    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
 
 
 def _is_json(data: bytes, file: str) -> bool:

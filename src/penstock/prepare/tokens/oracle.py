@@ -19,8 +19,9 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
-from penstock.prepare.tokens.parts import PartMeta
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.place import Place
+from penstock.work.parts import PartMeta
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 
@@ -64,7 +65,7 @@ def choose_engine(
     return spec.kind, reason
 
 
-def check_probes(reference: Reference, meta: PartMeta, path: str) -> None:
+def check_probes(reference: Reference, meta: PartMeta, source: Place) -> None:
     """Raise `PrepareError` where the reference gives the texts that a part remembers other ids."""
     if not meta.probes:
         return
@@ -75,7 +76,7 @@ def check_probes(reference: Reference, meta: PartMeta, path: str) -> None:
     if difference is not None:
         raise PrepareError(
             f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
-            path=path,
+            path=source.path,
             hint="Encode all of it with the reference: --engine tokenizers --restart",
         )
 

@@ -15,6 +15,7 @@ import msgspec
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.tokens.select import Selection
+from penstock.store.place import Place
 
 MAGIC = b"PAR1"
 
@@ -22,19 +23,19 @@ _BATCH_ROWS = 512
 _SHOWN = 12
 
 
-def row_groups(path: str) -> list[tuple[int, int]]:
+def row_groups(source: Place) -> list[tuple[int, int]]:
     """`(start, stop)` in bytes of each row group, as if they lay one after another; only the sizes are certain.
 
     Raises:
         Corrupt: the file is damaged.
     """
-    with _opened(path) as file:
+    with _opened(source) as file:
         metadata = file.metadata
         sizes = [_size_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
     return list(itertools.pairwise(itertools.accumulate(sizes, initial=0)))
 
 
-def require_columns(path: str, selection: Selection) -> None:
+def require_columns(source: Place, selection: Selection) -> None:
     """Raise `ConfigError` where a column that is asked for is not there, or can't hold text.
 
     Raises:
@@ -44,25 +45,28 @@ def require_columns(path: str, selection: Selection) -> None:
     keys = selection.top_keys()
     if keys is None:
         return
-    with _opened(path) as file:
+    with _opened(source) as file:
         schema = file.schema_arrow
         for key in keys:
             if key not in schema.names:
                 names = ", ".join(schema.names[:_SHOWN]) + (", …" if len(schema.names) > _SHOWN else "")
                 raise ConfigError(
-                    f"no column {key!r}", path=path, expected=names, hint="Name one with field= (--field)"
+                    f"no column {key!r}", path=source.path, expected=names, hint="Name one with field= (--field)"
                 )
             if "binary" in str(schema.field(key).type):
                 raise ConfigError(
-                    f"the column {key!r} is not text", path=path, found=str(schema.field(key).type), expected="string"
+                    f"the column {key!r} is not text",
+                    path=source.path,
+                    found=str(schema.field(key).type),
+                    expected="string",
                 )
 
 
-def row_lines(path: str, group: int, start_bytes: int, selection: Selection) -> Iterator[tuple[int, bytes]]:
+def row_lines(source: Place, group: int, start_bytes: int, selection: Selection) -> Iterator[tuple[int, bytes]]:
     """`(offset, lines)` of a row group: 512 rows at a time, as JSON. Memory: a few times these, and a column's page.
 
     Args:
-        path: the file.
+        source: the file.
         group: number of the row group.
         start_bytes: where its lines are said to begin.
         selection: tells the columns; all but binary ones where it may look at any.
@@ -70,7 +74,7 @@ def row_lines(path: str, group: int, start_bytes: int, selection: Selection) -> 
     Raises:
         Corrupt: the file is damaged.
     """
-    with _opened(path) as file:
+    with _opened(source) as file:
         keys = selection.top_keys()
         if keys is None:
             keys = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
@@ -87,20 +91,21 @@ def _size_bytes(group: Any) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Generator[Any]:
+def _opened(source: Place) -> Generator[Any]:
     """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
     pyarrow = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(source.path) as file:
             yield file
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(source, error) from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise _damaged(path, error) from error
+        raise _damaged(source, error) from error
 
 
-def _damaged(path: str, error: Exception) -> Corrupt:
-    return Corrupt("the Parquet file is damaged", path=path, found=str(error).partition("\n")[0], hint="Copy it again")
+def _damaged(source: Place, error: Exception) -> Corrupt:
+    found = str(error).partition("\n")[0]
+    return Corrupt("the Parquet file is damaged", path=source.path, found=found, hint="Copy it again")

@@ -1,4 +1,4 @@
-"""From JSONL to packed tokens: plan, encode in parts, assemble in order.
+"""From JSONL to packed tokens: understand, plan, work, commit.
 
 The output's bytes follow from inputs, tokenizer and options alone: not from workers, the size of tasks, kills or
 restarts. Parts are appended in input order while later ones are encoded, and nothing is visible before the commit.
@@ -16,40 +16,45 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock._kinds import TokenParts
-from penstock.abc import Format, Writer
+from penstock.abc import Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import InlineExecutor, ProcessExecutor, make_executor
-from penstock.formats import BUILT_IN, files_at, format_names, get_format
+from penstock.formats import files_at, get_format
 from penstock.prepare.tokens.assemble import Assembly
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
-from penstock.prepare.tokens.engines import EngineName, Reference
-from penstock.prepare.tokens.inputs import InputFile, InputFormat, changed_since, describe_inputs, find_paths, spooled
-from penstock.prepare.tokens.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
+from penstock.prepare.tokens.engines import EngineName
+from penstock.prepare.tokens.inputs import InputFormat, changed_since, spooled
 from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
-from penstock.prepare.tokens.parquet import require_columns
 from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
-from penstock.prepare.tokens.select import DEFAULT_JOIN, Selection, select
+from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenize import Job, encode_task
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.understand import (
+    Material,
+    Request,
+    find_inputs,
+    format_of,
+    material_of,
+    named_inputs,
+    recorded_of,
+    understand,
+)
 from penstock.store._named import named
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import output_path, require_other, require_outside, sweep_killed
-from penstock.store.resolve import absolute, local_path
+from penstock.store.outputs import output_path, sweep_killed
+from penstock.store.place import Given, Place, local_place
 from penstock.types import Manifest, OpenOptions
+from penstock.work.pack import Journal, Plan, PlannedInput, open_journal, require_same, work_of
 
 OnError = Literal["raise", "skip"]
 
 _PRELOAD = ("penstock.prepare.tokens.tokenize", "gigatoken")
-_FOLDERS = ("flat-tokens", "mds")
-"""Formats whose datasets are folders, so that one may stand where another comes."""
 
 
 def pack(
     inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: Given,
     *,
     tokenizer: str | os.PathLike[str],
     to: str | None = None,
@@ -123,14 +128,16 @@ def pack(
     selection = select(field, join, jq, text_per if input_format == "text" else "json")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
-    path = output_path(store or LocalStore(), absolute(local_path(output, "what pack writes")))
-    request = _Request(
-        given=[inputs] if isinstance(inputs, str | os.PathLike) else list(inputs),
-        output=path,
-        to=to or _format_of(path),
+    store = store or LocalStore()
+    place = local_place(output, "what pack writes", store)
+    place = Place(store, output_path(store, place.absolute))
+    request = Request(
+        given=[os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)],
+        output=place,
+        to=to or format_of(place),
         selection=selection,
         input_format=input_format,
-        tokenizer=tokenizer,
+        tokenizer=os.fspath(tokenizer),
         eos=eos,
         special_tokens=special_tokens,
         pretokenizer=pretokenizer,
@@ -143,143 +150,71 @@ def pack(
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
-        store=store or LocalStore(),
         progress=progress or _silent,
     )
     with spooled(request.given) as given:
-        return _pack(dataclasses.replace(request, given=given))
+        return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """The arguments of `pack`, checked one by one."""
+class _Planned:
+    """What is to be done: the plan in the journal, and why its engine was chosen."""
 
-    given: Sequence[str | os.PathLike[str]]
-    output: str
-    to: str
-    selection: Selection
-    input_format: InputFormat
-    tokenizer: str | os.PathLike[str]
-    eos: str | None
-    special_tokens: str
-    pretokenizer: str | None
-    engine: EngineChoice
-    workers: int
-    executor: str
-    skip: bool
-    overwrite: bool
-    restart: bool
-    task_bytes: int | None
-    oracle_bytes: int
-    follow_links: bool
-    store: LocalStore
-    progress: Callable[[PackProgress], None]
+    plan: Plan
+    engine: EngineName
+    note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
-    """What a request turned out to mean."""
-
-    inputs: list[InputFile]
-    spec: TokenizerSpec
-    reference: Reference
-
-
-def _pack(request: _Request) -> PackReport:
-    started = time.perf_counter()
+def _pack(request: Request) -> PackReport:
     if not request.overwrite:
-        published = _published(request)
-        if published is not None and not request.restart:
-            with _plain_errors(request.output):
-                return _complete(request, published, started)
-        if request.store.exists(request.output):
-            sweep_killed(request.store, files_at(request.to, request.output))
-            raise output_exists(request.output)
-    if request.store.is_folder(request.output) and request.to not in _FOLDERS:
-        raise ConfigError("the output is a folder", path=request.output, hint="Name a file")
-    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
-    require_other([*paths, *_tokenizer_files(request)], request.output, *files_at(request.to, request.output))
-    require_outside([os.fspath(one) for one in request.given], request.output)
-    with _plain_errors(request.output), _workers_for(request, paths) as executor:
-        material = _material(request, paths)
-        for one in material.inputs:
-            if one.kind == "parquet":
-                require_columns(one.path, request.selection)
+        done = _complete(request)
+        if done is not None:
+            return done
+    files = find_inputs(request)
+    with _plain_errors(request.output), _workers_for(request, files) as executor:
+        material = understand(request, files)
         # Workers end before the journal does: nothing more comes into its folder then.
-        with open_journal(request.store, request.output, restart=request.restart) as journal, executor:
-            engine, note = _begin(request, material, journal, executor)
+        with open_journal(request.output, restart=request.restart) as journal, executor:
+            planned = _plan(request, material, journal, executor)
             times = [time.perf_counter()]
-            assembly, manifest = _write(request, material, journal, engine, executor, times)
+            with _create(request, material) as writer:
+                assembly = _work(request, material, planned, journal, executor, writer)
+                times.append(time.perf_counter())
+                manifest = writer.commit()
             with contextlib.suppress(OSError, PenstockError):
                 journal.clear()  # the output is complete: what can't be removed now is removed by the next run
-    stages = zip(("start", "encode", "commit"), [started, *times], [*times, time.perf_counter()], strict=True)
-    return PackReport(
-        output=request.output,
-        documents=assembly.documents,
-        tokens=assembly.tokens,
-        input_files=len(material.inputs),
-        input_bytes=sum(one.size_bytes for one in material.inputs),
-        num_dropped=assembly.num_dropped,
-        dropped=tuple(assembly.dropped),
-        engine=engine,
-        engine_note=note,
-        tasks=assembly.tasks,
-        reused_tasks=assembly.reused_tasks,
-        seconds={stage: after - before for stage, before, after in stages},
-        manifest=manifest,
-    )
+    return _report(request, material, planned, assembly, manifest, times)
 
 
-def _material(request: _Request, paths: Sequence[str]) -> _Material:
-    spec, reference = load_tokenizer(
-        request.tokenizer,
-        request.store,
-        eos=request.eos,
-        special_tokens=request.special_tokens == "default",
-        pretokenizer=request.pretokenizer,
-    )
-    whole_files = request.selection.unit == "file"
-    return _Material(
-        describe_inputs(paths, request.store, request.input_format, whole_files=whole_files), spec, reference
-    )
+# --- plan ------------------------------------------------------------------------------------------------------------
 
 
-# --- the steps -----------------------------------------------------------------------------------------------------
-
-
-def _workers_for(request: _Request, paths: Sequence[str]) -> InlineExecutor | ProcessExecutor:
-    """Workers start first: their imports then take no time of their own."""
-    sizes = [text_bytes(path, os.path.getsize(path)) for path in paths]
-    task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
-    n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    alone = n_tasks <= 1 and request.executor == "processes" and request.workers >= 1
-    return make_executor("inline" if alone else request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD)
-
-
-def _begin(
-    request: _Request, material: _Material, journal: Journal, executor: InlineExecutor | ProcessExecutor
-) -> tuple[EngineName, str | None]:
-    """Compare the plan with the one in the journal, choose the engine, and make the plan durable."""
-    plan = _plan(request, material, journal)
-    require_same(plan, journal, request.output)
+def _plan(
+    request: Request, material: Material, journal: Journal, executor: InlineExecutor | ProcessExecutor
+) -> _Planned:
+    """Compare what is asked for with the journal, choose the engine, and make the plan durable."""
     before = journal.plan
-    asked: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
-    texts = sample_texts(request.store, material.inputs, request.selection, request.oracle_bytes)
-    engine, note = choose_engine(asked, material.spec, material.reference, texts, executor)
+    asked = _asked(request, material, before)
+    require_same(asked, journal, request.output)
+    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
+    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
+    engine, note = choose_engine(wanted, material.spec, material.reference, texts, executor)
+    plan = dataclasses.replace(asked, engine=engine)
     if before is None:
-        journal.save(_plan(request, material, journal, engine))
+        journal.save(plan)
     elif engine != before.engine:
         raise PrepareError(
             f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
-            path=request.output,
+            path=request.output.path,
             hint="Throw the finished work away: restart (--restart)",
         )
-    return engine, note
+    return _Planned(plan, engine, note)
 
 
-def _plan(request: _Request, material: _Material, journal: Journal, engine: str = "") -> Plan:
-    total_bytes = sum(text_bytes(one.path, one.size_bytes) for one in material.inputs)
-    kept = journal.plan.task_bytes if journal.plan is not None else default_task_bytes(total_bytes)
+def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
+    """The plan, but for its engine."""
+    total_bytes = sum(text_bytes(one.place, one.size_bytes) for one in material.inputs)
+    kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
     return Plan(
         options={
             "--to": request.to,
@@ -292,106 +227,142 @@ def _plan(request: _Request, material: _Material, journal: Journal, engine: str 
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
         task_bytes=request.task_bytes or kept,
-        engine=engine,
+        engine="",
     )
 
 
-def _write(
-    request: _Request,
-    material: _Material,
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+def _workers_for(request: Request, files: Sequence[Place]) -> InlineExecutor | ProcessExecutor:
+    """Workers start first: their imports then take no time of their own."""
+    sizes = [text_bytes(file, request.store.size(file.path)) for file in files]
+    task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
+    n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
+    alone = n_tasks <= 1 and request.executor == "processes" and request.workers >= 1
+    return make_executor("inline" if alone else request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD)
+
+
+def _work(
+    request: Request,
+    material: Material,
+    planned: _Planned,
     journal: Journal,
-    engine: EngineName,
     executor: InlineExecutor | ProcessExecutor,
-    times: list[float],
-) -> tuple[Assembly, Manifest]:
-    """Encode what is missing, append every part in its turn, and commit. Notes the time before the commit."""
+    writer: Writer,
+) -> Assembly:
+    """Encode what is missing, and append every part in its turn."""
+    if not isinstance(writer, TokenParts):
+        raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output.path)
     spec = material.spec
-    job = Job(spec, engine, request.selection, request.skip, journal.folder, request.store)
-    plan = _plan(request, material, journal)
-    tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
-    reference = material.reference if engine == "gigatoken" else None
-    with _create(request, material) as writer:
-        if not isinstance(writer, TokenParts):
-            raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output)
-        assembly = Assembly(
-            writer, request.store, material.inputs, spec.token_bytes, request.skip, reference, request.progress
+    job = Job(spec, planned.engine, request.selection, request.skip, journal.folder.place)
+    reference = material.reference if planned.engine == "gigatoken" else None
+    assembly = Assembly(writer, material.inputs, spec.token_bytes, request.skip, reference, request.progress)
+    tasks = cut_tasks(journal, material.inputs, planned.plan.task_bytes, spec.token_bytes)
+    for done in executor.map(functools.partial(encode_task, job), tasks):
+        assembly.add(done)
+    if not assembly.documents:
+        journal.clear()  # whoever mends the inputs begins anew
+        found = f"{assembly.num_dropped} lines left out" if assembly.num_dropped else "no line"
+        raise PrepareError("the inputs hold no document", path=request.output.path, found=found)
+    changed = changed_since(material.inputs)
+    if changed is not None:
+        raise PrepareError(
+            "the input changed while it was read",
+            path=changed.path,
+            hint="Leave it alone, and throw the finished work away: restart (--restart)",
         )
-        for done in executor.map(functools.partial(encode_task, job), tasks):
-            assembly.add(done)
-        if not assembly.documents:
-            journal.clear()  # whoever mends the inputs begins anew
-            found = f"{assembly.num_dropped} lines left out" if assembly.num_dropped else "no line"
-            raise PrepareError("the inputs hold no document", path=request.output, found=found)
-        changed = changed_since(material.inputs)
-        if changed is not None:
-            raise PrepareError(
-                "the input changed while it was read",
-                path=changed.path,
-                hint="Leave it alone, and throw the finished work away: restart (--restart)",
-            )
-        times.append(time.perf_counter())
-        return assembly, writer.commit()
+    return assembly
 
 
-def _create(request: _Request, material: _Material) -> Writer:
+# --- commit ----------------------------------------------------------------------------------------------------------
+
+
+def _create(request: Request, material: Material) -> Writer:
     spec = material.spec
     options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
-    options |= _recorded(request, material)
+    options |= recorded_of(request, material)
     if request.to == "megatron":
         # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
         options["vocab_size"] = spec.num_ids
     if request.to == "mds":
         options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
     chosen = get_format(request.to)
-    writer = chosen.create(request.store, request.output, options, overwrite=request.overwrite)
+    writer = chosen.create(request.store, request.output.path, options, overwrite=request.overwrite)
     by_document = request.to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
     return ColumnParts(writer, spec.token_bytes) if by_document else writer
 
 
-def _recorded(request: _Request, material: _Material) -> dict[str, Any]:
-    """What the side file says of what was asked for: by this an output is known again."""
-    return {
-        "tokenizer_digest": material.spec.digest,
-        "inputs": {one.name: one.digest for one in material.inputs},
-        "options": {
-            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
-            "eos": material.spec.eos,
-            "special_tokens": request.special_tokens,
-        },
-    }
+def _report(
+    request: Request,
+    material: Material,
+    planned: _Planned,
+    assembly: Assembly,
+    manifest: Manifest,
+    times: Sequence[float],
+) -> PackReport:
+    stages = zip(("start", "encode", "commit"), [request.started, *times], [*times, time.perf_counter()], strict=True)
+    return PackReport(
+        output=request.output.path,
+        documents=assembly.documents,
+        tokens=assembly.tokens,
+        input_files=len(material.inputs),
+        input_bytes=sum(one.size_bytes for one in material.inputs),
+        num_dropped=assembly.num_dropped,
+        dropped=tuple(assembly.dropped),
+        engine=planned.engine,
+        engine_note=planned.note,
+        tasks=assembly.tasks,
+        reused_tasks=assembly.reused_tasks,
+        seconds={stage: after - before for stage, before, after in stages},
+        manifest=manifest,
+    )
 
 
 # --- after a kill ---------------------------------------------------------------------------------------------------
 
 
-def _published(request: _Request) -> Manifest | None:
+def _complete(request: Request) -> PackReport | None:
+    """What there is to say where a killed run had made the output; raises `ConfigError` where it is another."""
+    output = request.output
+    published = _published(request)
+    if published is not None and not request.restart:
+        with _plain_errors(output):
+            return _known_again(request, published)
+    if output.exists():
+        sweep_killed(output.store, files_at(request.to, output.path))
+        raise output_exists(output.path)
+    return None
+
+
+def _published(request: Request) -> Manifest | None:
     """The side file of the output that a run left which was killed between its commit and its end."""
-    if not os.path.isdir(work_folder(request.output)):
+    if not work_of(request.output).place.is_folder():
         return None
     try:
-        source = get_format(request.to).open(request.store, request.output, OpenOptions())
+        source = get_format(request.to).open(request.store, request.output.path, OpenOptions())
         manifest = getattr(source, "manifest", None)
     except (PenstockError, OSError):
         return None
     return manifest if isinstance(manifest, Manifest) else None
 
 
-def _complete(request: _Request, manifest: Manifest, started: float) -> PackReport:
+def _known_again(request: Request, manifest: Manifest) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
-    sweep_killed(request.store, files_at(request.to, request.output))
-    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
-    material = _material(request, paths)
-    recorded = _recorded(request, material)
+    output = request.output
+    sweep_killed(output.store, files_at(request.to, output.path))
+    material = material_of(request, named_inputs(request))
+    recorded = recorded_of(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}
     asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
     if asked != recorded:
-        _forget_complete_work(request, manifest)
-        raise output_exists(request.output)
-    with open_journal(request.store, request.output, restart=False) as journal:
+        _forget_complete_work(output, manifest)
+        raise output_exists(output.path)
+    with open_journal(output, restart=False) as journal:
         engine = "" if journal.plan is None else journal.plan.engine
         journal.clear()
     return PackReport(
-        output=request.output,
+        output=output.path,
         documents=manifest.num_samples,
         tokens=manifest.num_tokens,
         input_files=len(material.inputs),
@@ -402,7 +373,7 @@ def _complete(request: _Request, manifest: Manifest, started: float) -> PackRepo
         engine_note=None,
         tasks=0,
         reused_tasks=0,
-        seconds={"start": time.perf_counter() - started},
+        seconds={"start": time.perf_counter() - request.started},
         manifest=manifest,
         was_complete=True,
     )
@@ -416,38 +387,15 @@ def _require(option: str, found: str, allowed: Sequence[str]) -> None:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
 
 
-def _tokenizer_files(request: _Request) -> list[str]:
-    """The tokenizer's file, or those of its folder."""
-    named = os.fspath(request.tokenizer)
-    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
-
-
 def _silent(progress: PackProgress) -> None:
     """No progress."""
 
 
-def _format_of(output: str) -> str:
-    """The token format whose suffix an output has."""
-    packed: list[Format] = []
-    for names in (BUILT_IN, format_names):  # plug-ins are looked for last: that takes time
-        for one in map(get_format, names() if callable(names) else names):
-            if one.traits.tokens and one.traits.write:
-                packed.append(one)
-                if output.endswith(one.traits.suffixes or ("\0",)):
-                    return one.name
-    raise ConfigError(
-        "the output's name does not tell its format",
-        path=output,
-        expected=", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes})),
-        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed} | {"mds"})),
-    )
-
-
-def _forget_complete_work(request: _Request, manifest: Manifest) -> None:
+def _forget_complete_work(output: Place, manifest: Manifest) -> None:
     """Remove what a run that asked for another output left, if it is the one that is there."""
     with (
         contextlib.suppress(PenstockError, OSError),
-        open_journal(request.store, request.output, restart=False) as journal,
+        open_journal(output, restart=False) as journal,
     ):
         plan = journal.plan
         if plan is None:
@@ -460,19 +408,19 @@ def _forget_complete_work(request: _Request, manifest: Manifest) -> None:
 
 
 @contextlib.contextmanager
-def _plain_errors(output: str) -> Generator[None]:
+def _plain_errors(output: Place) -> Generator[None]:
     """Refusals of the system name a file; these and every `PrepareError` say what is kept."""
     kept = "What is finished is kept, and the same command goes on"
     try:
         yield
     except PrepareError as error:
-        if os.path.isdir(work_folder(output)):
+        if work_of(output).place.is_folder():
             error.hint = f"{error.hint}. {kept}" if error.hint else kept
         raise
     except PenstockError:
         raise
     except OSError as error:
-        told = named(error, output)
-        if told.errno is not None and os.path.isdir(work_folder(output)):
+        told = named(error, output.path)
+        if told.errno is not None and work_of(output).place.is_folder():
             told.strerror = f"{told.strerror}. {kept}"
         raise told from None

@@ -8,16 +8,13 @@ from penstock.prepare.tokens.decompress import cut_stream
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.parquet import row_groups, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
-from penstock.store.local import LocalStore
 
 _PLACES = 64
 _WINDOW_BYTES = 1 << 16
 _MOST_STREAMS = 8
 
 
-def sample_texts(
-    store: LocalStore, inputs: Sequence[InputFile], field: Selection | str, sample_bytes: int
-) -> list[bytes]:
+def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_bytes: int) -> list[bytes]:
     """UTF-8 texts of at most `sample_bytes` in all, from places spread evenly over plain files.
 
     Of compressed files and of Parquet files the beginnings of at most 8 are taken. Where no whole line lies in 64 KiB,
@@ -25,8 +22,8 @@ def sample_texts(
     """
     selection = Selection((field,)) if isinstance(field, str) else field
     windows = [
-        *_plain_windows(store, inputs),
-        *_stream_windows(store, inputs),
+        *_plain_windows(inputs),
+        *_stream_windows(inputs),
         *_parquet_windows(inputs, selection),
     ]
     if not windows:
@@ -35,7 +32,7 @@ def sample_texts(
     return [text for window in windows for text in _texts(reader, window, share_bytes)]
 
 
-def _plain_windows(store: LocalStore, inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
+def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
     """`(begins at a line, bytes)` at each place."""
     plain = [one for one in inputs if one.compression == "none" and one.size_bytes and one.kind != "parquet"]
     total_bytes = sum(one.size_bytes for one in plain)
@@ -45,22 +42,22 @@ def _plain_windows(store: LocalStore, inputs: Sequence[InputFile]) -> Iterator[t
         for place in places:
             start_bytes = place - before_bytes
             if 0 <= start_bytes < one.size_bytes:
-                yield start_bytes == 0, store.get(one.path, start_bytes, _WINDOW_BYTES)
+                yield start_bytes == 0, one.place.store.get(one.path, start_bytes, _WINDOW_BYTES)
         before_bytes += one.size_bytes
 
 
-def _stream_windows(store: LocalStore, inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
+def _stream_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
     packed = [one for one in inputs if one.compression != "none"]
     for one in packed[:: max(1, len(packed) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        _, data, _ = next(cut_stream(store, one.path, one.compression, _WINDOW_BYTES))
+        _, data, _ = next(cut_stream(one.place, one.compression, _WINDOW_BYTES))
         yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
 
 
 def _parquet_windows(inputs: Sequence[InputFile], selection: Selection) -> Iterator[tuple[bool, bytes]]:
     files = [one for one in inputs if one.kind == "parquet"]
     for one in files[:: max(1, len(files) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        for group in range(min(1, len(row_groups(one.path)))):
-            for _, data in row_lines(one.path, group, 0, selection):
+        for group in range(min(1, len(row_groups(one.place)))):
+            for _, data in row_lines(one.place, group, 0, selection):
                 yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
                 break
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from penstock._optional import require
 from penstock.errors import ConfigError
-from penstock.prepare.tokens.documents import KINDS, Path, TextReader, Texts, encode_text, json_fault, parse_field
+from penstock.prepare.tokens.documents import KINDS, KeyPath, TextReader, Texts, encode_text, json_fault, parse_field
 
 Unit = Literal["json", "line", "file"]
 
@@ -114,7 +114,7 @@ def make_reader(selection: Selection | str) -> Reader:
     return JqReader(selection.jq) if path is None else TextReader(paths=(path,))
 
 
-def compile_path(pattern: str) -> Path | None:
+def compile_path(pattern: str) -> KeyPath | None:
     """The steps of a jq pattern that is a plain path: keys and list indexes; None for any other.
 
     `.a["b c"][0]` → `("a", "b c", 0)`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,11 +18,11 @@ from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
 from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.parquet import row_lines
-from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.types import IntArray
+from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -43,15 +42,13 @@ class Job:
         field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
-        store: the store of inputs and parts.
     """
 
     spec: TokenizerSpec
     engine: EngineName
     field: Selection | str
     skip: bool
-    folder: str
-    store: LocalStore
+    folder: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class Task:
     Attributes:
         file: number of the input.
         piece: number of the piece in it.
-        path: the input.
+        place: the input.
         start_bytes: start of the range; lines that begin in it belong to the task.
         stop_bytes: end of the range.
         size_bytes: size of the (decompressed) file as far as it is known.
@@ -73,7 +70,7 @@ class Task:
 
     file: int
     piece: int
-    path: str
+    place: Place
     start_bytes: int
     stop_bytes: int
     size_bytes: int
@@ -89,14 +86,14 @@ class Done:
 
     Attributes:
         file: number of the input.
-        path: the part.
+        part: where its tokens are.
         meta: what the part holds; None where a bad line ended the task.
         bad: that line.
         reused: whether an earlier run had finished it.
     """
 
     file: int
-    path: str
+    part: Place
     meta: PartMeta | None
     bad: BadLine | None = None
     reused: bool = False
@@ -113,31 +110,31 @@ def encode_task(job: Job, task: Task) -> Done:
         FormatError: the input is damaged.
         OSError: the system refused.
     """
-    path = os.path.join(job.folder, part_name(task.file, task.piece))
-    if job.store.exists(path):
-        meta, _ = read_part(job.store, path, job.spec.token_bytes)
+    part = job.folder.child(part_name(task.file, task.piece))
+    if part.exists():
+        meta, _ = read_part(part, job.spec.token_bytes)
         if not task.trusted and _input_digest(job, task, meta) != meta.digest:
             raise PrepareError(
                 "the input has changed since a part of it was finished",
-                path=task.path,
+                path=task.place.path,
                 offset_bytes=meta.start_bytes,
                 hint="Throw the finished work away: restart (--restart)",
             )
-        return Done(task.file, path, meta, reused=True)
-    staged = job.store.stage(path)
+        return Done(task.file, part, meta, reused=True)
+    staged = part.store.stage(part.path)
     try:
         tally = _Tally(job, task)
         for offset_bytes, block in _blocks(job, task):
             tally.add(offset_bytes, block, staged)
             if tally.bad is not None:
                 staged.abort()
-                return Done(task.file, path, None, tally.bad)
+                return Done(task.file, part, None, tally.bad)
         meta = tally.meta()
         finish_part(staged, tally.lengths(), meta)
     except BaseException:
         staged.abort()
         raise
-    return Done(task.file, path, meta)
+    return Done(task.file, part, meta)
 
 
 @dataclass(slots=True)
@@ -208,7 +205,7 @@ class _Tally:
         except BaseException as error:  # a panic in Rust is no Exception
             raise PrepareError(
                 f"{self.job.engine} failed: {error}",
-                path=self.task.path,
+                path=self.task.place.path,
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
 
@@ -282,15 +279,15 @@ def _blocks(job: Job, task: Task) -> Iterator[tuple[int, bytes]]:
     """`(offset, whole lines)` of a task, about 1 MiB at a time; all of a file that is one document."""
     if task.kind == "parquet":
         selection = Selection((job.field,)) if isinstance(job.field, str) else job.field
-        yield from row_lines(task.path, task.piece, task.start_bytes, selection)
+        yield from row_lines(task.place, task.piece, task.start_bytes, selection)
         return
     if task.kind == "whole":
-        data = job.store.get(task.path) if task.data is None else task.data
+        data = task.place.store.get(task.place.path) if task.data is None else task.data
         if data:
             yield 0, data
         return
     if task.data is None:
-        work = LineRange(job.store, task.path, task.start_bytes, task.stop_bytes, task.size_bytes)
+        work = LineRange(task.place.store, task.place.path, task.start_bytes, task.stop_bytes, task.size_bytes)
         yield from line_blocks(work)
         return
     offset_bytes = task.start_bytes
@@ -309,6 +306,7 @@ def _input_digest(job: Job, task: Task, meta: PartMeta) -> str:
     if task.data is not None:
         return xxhash.xxh3_128_hexdigest(task.data)
     hasher = xxhash.xxh3_128()
-    for place in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
-        hasher.update(job.store.get(task.path, place, min(1 << 20, meta.stop_bytes - place)))
+    source = task.place
+    for start in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
+        hasher.update(source.store.get(source.path, start, min(1 << 20, meta.stop_bytes - start)))
     return hasher.hexdigest()

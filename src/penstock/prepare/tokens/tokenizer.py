@@ -23,6 +23,7 @@ from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -106,9 +107,7 @@ def load_spec(
     path, file, is_folder = _find_json(given, store)
     data, tokenizer = _loaded(store, file)
     config, named = (
-        read_config(store, os.path.join(os.path.dirname(file), name))
-        if os.path.basename(file) == "tokenizer.json"
-        else {}
+        read_config(Place(store, file).folder().child(name)) if os.path.basename(file) == "tokenizer.json" else {}
         for name in ("tokenizer_config.json", "special_tokens_map.json")
     )
     split_special_tokens = False
@@ -189,16 +188,16 @@ def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return (prefix, suffix) if fits else None
 
 
-def read_config(store: LocalStore, path: str) -> dict[str, Any]:
+def read_config(file: Place) -> dict[str, Any]:
     """A JSON object of a tokenizer's folder; empty where there is no such file."""
-    if not store.exists(path):
+    if not file.exists():
         return {}
     try:
-        found = json.loads(store.get(path))
+        found = json.loads(file.store.get(file.path))
     except ValueError as error:
-        raise Corrupt("this file of the tokenizer is not JSON", path=path, found=str(error)) from error
+        raise Corrupt("this file of the tokenizer is not JSON", path=file.path, found=str(error)) from error
     if not isinstance(found, dict):
-        raise Corrupt("this file of the tokenizer is no JSON object", path=path, found=type(found).__name__)
+        raise Corrupt("this file of the tokenizer is no JSON object", path=file.path, found=type(found).__name__)
     return found
 
 

@@ -1,0 +1,96 @@
+"""What a preparation is asked for, and what it says that it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._secrets import redacted_repr
+from penstock.abc import Store
+from penstock.formats.samples.webdataset.nvmeta import Info, meta_path
+from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
+from penstock.prepare.energon.scan import MediaReader
+from penstock.store.place import Place
+from penstock.store.unfinished import Once
+
+Progress = Callable[[int, int], None]
+"""Told how many shards are done, and of how many."""
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class PrepareSummary:
+    """What a preparation did.
+
+    Attributes:
+        path: the dataset's folder.
+        shard_counts: shard → its samples.
+        num_samples: samples in all, and `num_parts` parts.
+        size_bytes: of all shards.
+        splits: split → its shards and its samples, where splits were made.
+        num_reused: shards that an earlier run had finished.
+        uuid: what stands in `index.uuid`.
+        wrote: files that are new or other than before, by their paths in the folder.
+        warnings: what is odd.
+    """
+
+    path: str
+    shard_counts: dict[str, int]
+    num_samples: int
+    num_parts: int
+    size_bytes: int
+    splits: dict[str, tuple[int, int]]
+    num_reused: int
+    uuid: str
+    wrote: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How the work is done, whatever it is."""
+
+    sqlite: bool
+    media: MediaReader | None
+    workers: int | None
+    executor: str | None
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked of a new list of shards."""
+
+    split_ratio: Mapping[str, float] | Sequence[float] | None
+    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
+    exclude: str | None
+    dataset: DatasetOptions
+    shuffle_tars: bool
+    overwrite: bool
+
+    def recorded(self, how: How) -> list[Any]:
+        """What decides the files."""
+        media = None if how.media is None else [how.media.filter, how.media.exact]
+        asked: list[Any] = [self.split_ratio, self.split_parts, self.exclude, self.shuffle_tars, self.dataset]
+        return [*asked, how.sqlite, media]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one run is to do, all of it checked."""
+
+    plan: EnergonPlan
+    meta: MetaFiles
+    before: Info | None
+    how: How
+    once: Once[PrepareSummary] | None
+
+    @property
+    def store(self) -> Store:
+        """Where the dataset is."""
+        return self.plan.dataset.store
+
+    def meta_file(self, name: str) -> Place:
+        """A file of `.nv-meta`."""
+        return Place(self.store, meta_path(self.plan.path, name))

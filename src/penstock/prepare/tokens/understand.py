@@ -1,0 +1,135 @@
+"""What a request for packing means: its inputs, its tokenizer, and its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.abc import Format
+from penstock.errors import ConfigError
+from penstock.formats import BUILT_IN, files_at, format_names, get_format
+from penstock.prepare.tokens.engines import Reference
+from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_paths
+from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
+from penstock.prepare.tokens.oracle import EngineChoice
+from penstock.prepare.tokens.parquet import require_columns
+from penstock.prepare.tokens.report import PackProgress
+from penstock.prepare.tokens.select import Selection
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.local import LocalStore
+from penstock.store.outputs import require_other, require_outside
+from penstock.store.place import Place
+from penstock.work.folder import local_store
+
+_FOLDERS = ("flat-tokens", "mds")
+"""Formats whose datasets are folders, so that one may stand where another comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of `pack`, checked one by one."""
+
+    given: Sequence[str]
+    output: Place
+    to: str
+    selection: Selection
+    input_format: InputFormat
+    tokenizer: str
+    eos: str | None
+    special_tokens: str
+    pretokenizer: str | None
+    engine: EngineChoice
+    workers: int
+    executor: str
+    skip: bool
+    overwrite: bool
+    restart: bool
+    task_bytes: int | None
+    oracle_bytes: int
+    follow_links: bool
+    progress: Callable[[PackProgress], None]
+    started: float = 0.0
+
+    @property
+    def store(self) -> LocalStore:
+        """Where all files are."""
+        return local_store(self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a request turned out to mean."""
+
+    inputs: list[InputFile]
+    spec: TokenizerSpec
+    reference: Reference
+
+
+def find_inputs(request: Request) -> list[Place]:
+    """The inputs, none of which is the output."""
+    if request.output.is_folder() and request.to not in _FOLDERS:
+        raise ConfigError("the output is a folder", path=request.output.path, hint="Name a file")
+    files = named_inputs(request)
+    output, paths = request.output.path, [file.path for file in files]
+    require_other([*paths, *tokenizer_files(request.tokenizer)], output, *files_at(request.to, output))
+    require_outside(request.given, output)
+    return files
+
+
+def named_inputs(request: Request) -> list[Place]:
+    """The inputs in their order."""
+    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
+    return [Place(request.store, path) for path in paths]
+
+
+def understand(request: Request, files: Sequence[Place]) -> Material:
+    """The tokenizer, and what there is to know about the inputs."""
+    material = material_of(request, files)
+    for one in material.inputs:
+        if one.kind == "parquet":
+            require_columns(one.place, request.selection)
+    return material
+
+
+def material_of(request: Request, files: Sequence[Place]) -> Material:
+    """The same, without a look into Parquet files."""
+    spec, reference = load_tokenizer(
+        request.tokenizer,
+        request.store,
+        eos=request.eos,
+        special_tokens=request.special_tokens == "default",
+        pretokenizer=request.pretokenizer,
+    )
+    whole_files = request.selection.unit == "file"
+    return Material(describe_inputs(files, request.input_format, whole_files=whole_files), spec, reference)
+
+
+def recorded_of(request: Request, material: Material) -> dict[str, Any]:
+    """What the side file says of what was asked for: by this an output is known again."""
+    return {
+        "tokenizer_digest": material.spec.digest,
+        "inputs": {one.name: one.digest for one in material.inputs},
+        "options": {
+            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
+            "eos": material.spec.eos,
+            "special_tokens": request.special_tokens,
+        },
+    }
+
+
+def format_of(output: Place) -> str:
+    """The token format whose suffix an output has."""
+    packed: list[Format] = []
+    for names in (BUILT_IN, format_names):  # plug-ins are looked for last: that takes time
+        for one in map(get_format, names() if callable(names) else names):
+            if one.traits.tokens and one.traits.write:
+                packed.append(one)
+                if output.path.endswith(one.traits.suffixes or ("\0",)):
+                    return one.name
+    raise ConfigError(
+        "the output's name does not tell its format",
+        path=output.path,
+        expected=", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes})),
+        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed} | {"mds"})),
+    )
