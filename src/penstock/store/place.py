@@ -53,12 +53,16 @@ class Place:
         return replace(self, path=os.path.dirname(self.absolute))
 
     def child(self, name: str) -> Place:
-        """What lies in it under this name, which may be several joined by slashes."""
-        return replace(self, path=os.path.join(self.path, name) if self.is_local else f"{self.path.rstrip('/')}/{name}")
+        """What lies in it under this name, which may be several joined by slashes; one that begins with a slash too."""
+        return replace(self, path=f"{self.path.rstrip('/')}/{name}" if self.path else name)
+
+    def bare(self) -> Place:
+        """The same, without slashes at the end of its path."""
+        return replace(self, path=self.path.rstrip("/") or self.path)
 
     def beside(self, suffix: str) -> Place:
         """What is called like it, with `suffix` behind."""
-        return replace(self, path=(self.path.rstrip("/") or self.path) + suffix)
+        return replace(self, path=self.bare().path + suffix)
 
     def exists(self) -> bool:
         """Whether something is there."""
