@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from penstock.codec.fields import mds_field, text_field
-from penstock.convert.forms import converter, kind_of, stored_class, suffix_of
+from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
 from penstock.convert.rows import KEY, STORED
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.types import Sample
 
 TEXT_FORMATS = ("csv", "tsv", "xsv", "json-shards")
 PART_FORMATS = ("webdataset", "folder")
+GROUPED = ("mds", *TEXT_FORMATS)
+"""Formats whose shards are written by many processes."""
+
 
 _PARTS = {
     "text": "txt",
@@ -185,7 +188,7 @@ def _file_kind(data: bytes) -> str:
 
 
 def choose_columns(
-    to: str, found: Sequence[Found], wanted: Mapping[str, str] | None, path: str
+    to: str, found: Sequence[Found], wanted: Mapping[str, str] | None, shown: str
 ) -> tuple[list[Column], list[str]]:
     """The columns of the target, and what gets lost.
 
@@ -193,7 +196,7 @@ def choose_columns(
         to: format of the target.
         found: columns of the source.
         wanted: name → encoding (for tars and folders: the part), instead of what follows from the source.
-        path: of the source, for errors.
+        shown: the source as errors name it.
 
     Raises:
         Unsupported: the target can't hold a column.
@@ -204,13 +207,13 @@ def choose_columns(
         names = {one.name: one for one in found}
         for name in wanted:
             if name not in names:
-                raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(names))
+                raise ConfigError(f"no column {name!r}", path=shown, expected=", ".join(names))
         lost = [f"column {one.name!r}" for one in found if one.name not in wanted and one.name != KEY]
         key = [one for one in found if one.name == KEY and to in PART_FORMATS and KEY not in wanted]
         found = [*key, *(names[name] for name in wanted)]
     columns: list[Column] = []
     for one in found:
-        column = _column(to, one, (wanted or {}).get(one.name), path)
+        column = _column(to, one, (wanted or {}).get(one.name), shown)
         if column.missing == "null":
             lost.append(f"difference between null and nothing in {one.name!r}")
         if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
@@ -220,11 +223,11 @@ def choose_columns(
     if len(set(names)) != len(names):
         columns = [Column(one.source, one.source, one.read, one.write, one.missing) for one in columns]
     if not [one for one in columns if one.name != KEY or to not in PART_FORMATS]:
-        raise Unsupported("no column to write", path=path)
+        raise Unsupported("no column to write", path=shown)
     return columns, lost
 
 
-def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
+def _column(to: str, one: Found, wanted: str | None, shown: str) -> Column:
     name, write = one.name, ""
     missing = "error"
     if one.name == KEY and to in PART_FORMATS:
@@ -248,9 +251,9 @@ def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
         write = f"text:{encoding}"
         refused = not encoding or one.missing
     if wanted:
-        _require_encoding(to, name, wanted, path)
+        _require_encoding(to, name, wanted, shown)
     if refused or converter(one.form, write) is None:
-        raise _cannot(to, one, path)
+        raise _cannot(to, one, shown)
     return Column(one.name, name, one.form, write, missing)
 
 
@@ -287,7 +290,7 @@ def _mds_encoding(one: Found) -> str:
     return _MDS.get(one.kind, "")
 
 
-def _require_encoding(to: str, name: str, wanted: str, path: str) -> None:
+def _require_encoding(to: str, name: str, wanted: str, shown: str) -> None:
     try:
         if to == "mds":
             mds_field(wanted)
@@ -297,12 +300,49 @@ def _require_encoding(to: str, name: str, wanted: str, path: str) -> None:
             raise ConfigError("no name for a part", found=repr(wanted), expected="such as txt, jpg, label.cls")
     except PenstockError as error:
         error.what = f"column {name!r}: {error.what}"
-        error.path = path
+        error.path = shown
         raise
 
 
-def _cannot(to: str, one: Found, path: str) -> Unsupported:
+def _cannot(to: str, one: Found, shown: str) -> Unsupported:
     what = f"{to} can't hold the column {one.name!r}"
     found = f"{one.kind} values" + (", some of them missing or null" if one.missing else "")
     hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"
-    return Unsupported(what, path=path, found=found, hint=hint)
+    return Unsupported(what, path=shown, found=found, hint=hint)
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+class RowMaker:
+    """Rows of the source → rows of the target."""
+
+    def __init__(self, columns: Sequence[Column], to: str, shown: str) -> None:
+        self._ways: list[tuple[Column, Convert]] = []
+        for column in columns:
+            way = converter(column.read, column.write)
+            if way is None:
+                raise ConfigError(f"no way from {column.read} to {column.write}", path=shown, found=column.source)
+            self._ways.append((column, way))
+        self._shown = shown
+        self._keyed = to in PART_FORMATS and not any(column.name == KEY for column in columns)
+
+    def __call__(self, sample: Sample, index: int) -> Sample:
+        """One row; raises what its columns raise, with the number of the sample."""
+        row: Sample = {KEY: f"{index:09d}"} if self._keyed else {}
+        for column, way in self._ways:
+            value = sample.get(column.source)
+            if value is None and column.missing != "null":
+                if column.missing == "error":
+                    hint = "Name an encoding that holds null, json, or leave the column out (--columns)"
+                    what = f"sample {index} lacks the column {column.source!r}, or it is null"
+                    raise ConfigError(what, path=self._shown, hint=hint)
+                if column.source not in sample or column.write != "json":
+                    continue
+            try:
+                row[column.name] = way(value)
+            except PenstockError as error:
+                error.what = f"sample {index}, column {column.source!r}: {error.what}"
+                error.path = error.path or self._shown
+                raise
+        return row

@@ -48,6 +48,11 @@ class Place:
         """The absolute path as it may be recorded: without secrets."""
         return redact(self.absolute)
 
+    @property
+    def shown_name(self) -> str:
+        """The last part of it: the name as it may be recorded."""
+        return os.path.basename(self.shown)
+
     def folder(self) -> Place:
         """The folder that it lies in."""
         return replace(self, path=os.path.dirname(self.absolute))
@@ -67,6 +72,10 @@ class Place:
     def exists(self) -> bool:
         """Whether something is there."""
         return self.store.exists(self.path)
+
+    def is_file(self) -> bool:
+        """Whether a file is there; on this machine a regular one."""
+        return os.path.isfile(self.path) if self.is_local else self.exists() and not self.is_folder()
 
     def is_folder(self) -> bool:
         """Whether a folder is there."""
