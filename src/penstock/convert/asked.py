@@ -18,7 +18,7 @@ from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
 from penstock.types import Sample
 
-Given = Source[Sample] | Iterable[Sample]
+Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read")
@@ -44,7 +44,7 @@ class Asked:
         kept: what is found again of the files of a killed writer.
     """
 
-    source: Place | Given
+    source: Place | Samples
     source_format: str
     target: Place
     to: Format
@@ -60,7 +60,7 @@ class Asked:
 
 
 def understand(
-    source: Place | Given,
+    source: Place | Samples,
     target: Place,
     *,
     to: str | None,
@@ -125,7 +125,7 @@ def _count_workers(workers: int | None) -> int:
     return workers
 
 
-def _source(source: Place | Given, format: str | None, *, tables: bool) -> tuple[Place | Given, str]:
+def _source(source: Place | Samples, format: str | None, *, tables: bool) -> tuple[Place | Samples, str]:
     """What is read, and its format; a file of comma- or tab-separated values is no dataset of ours."""
     if not isinstance(source, Place):
         return source, ""

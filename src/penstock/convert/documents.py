@@ -20,10 +20,10 @@ from penstock.types import IntArray, Manifest
 RUN_TOKENS = 1 << 22
 
 
-def token_digest(source: TokenSource, rule: EosRule | None = None, shown: str = "") -> str:
+def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
     """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
     digest = DocumentDigest()
-    for tokens, doc_lengths in _runs(source, rule or EosRule(), shown):
+    for tokens, doc_lengths in _runs(source, rule or EosRule(), path):
         digest.update(tokens, doc_lengths)
     return digest.hexdigest()
 

@@ -15,7 +15,7 @@ from penstock.convert.rows import Dataset
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
 from penstock.store.local import Kept, LocalStore
-from penstock.store.place import Place
+from penstock.store.place import Place, distinct_names
 from penstock.types import Manifest, OpenOptions
 
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
@@ -86,7 +86,7 @@ def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str,
         "eos_id": rule.known_after(source.eos_id),
         "tokenizer": None if manifest is None else manifest.tokenizer,
         "tokenizer_digest": None if manifest is None else manifest.tokenizer_digest,
-        "inputs": {place.shown_name: source.fingerprint},
+        "inputs": {distinct_names([place])[0]: source.fingerprint},
         # A format of one width for all ids remembers the source's, so that the way back leads to the same bytes.
         "options": {"command": "convert", "token_bytes": token_bytes, **how},
     }

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.abc import Source, is_token_source
 from penstock.convert.asked import Asked
-from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, Column, RowMaker, choose_columns, find_columns
+from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
 from penstock.convert.output import Output
-from penstock.convert.rows import STORED, TABLE, Dataset, FolderRows, Opened, Rows
+from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
@@ -32,52 +32,12 @@ _MOST_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Rows `[start, stop)` of the source; those of an iterable come along."""
-
-    number: int
-    start: int
-    stop: int
-    samples: list[Sample] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What is read: rows with their fingerprint and count, or samples that come once.
-
-    Attributes:
-        shown: the source as errors name it.
-        dataset: where the rows are; None for an iterable.
-        rows: opened; None for an iterable.
-        samples: of the iterable, the first ones included.
-    """
-
-    shown: str
-    dataset: Dataset | Opened | None
-    rows: Rows | None
-    samples: Iterable[Sample] = ()
-
-    def groups(self, group_rows: int) -> Iterator[Group]:
-        """The cut: by position alone."""
-        if self.rows is not None:
-            for number, start in enumerate(range(0, len(self.rows), group_rows)):
-                yield Group(number, start, min(len(self.rows), start + group_rows))
-            return
-        run = iter(self.samples)
-        for number in itertools.count():
-            found = list(itertools.islice(run, group_rows))
-            if not found:
-                return
-            yield Group(number, number * group_rows, number * group_rows + len(found), found)
-
-
-@dataclass(frozen=True, slots=True)
 class SamplePlan:
     """A conversion of samples that makes sense.
 
     Attributes:
         given: what is read.
-        columns: of the rows that are written.
+        maker: of the rows that are written.
         mean_bytes: of a row, about.
         group_rows: rows of a group.
         output: what is written.
@@ -88,7 +48,7 @@ class SamplePlan:
     """
 
     given: Input
-    columns: tuple[Column, ...]
+    maker: RowMaker
     mean_bytes: int
     group_rows: int
     output: Output
@@ -121,17 +81,10 @@ def plan_samples(asked: Asked) -> SamplePlan:
     given, first = _input(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
-    found = find_columns(format, encodings, first)
-    wanted, names = _wanted(asked.columns)
-    if names is not None:
-        found = [one for one in found if one.name in names]
-        missing = sorted(set(names) - {one.name for one in found})
-        if missing:
-            raise ConfigError(f"no column {missing[0]!r}", path=given.shown)
-    columns, lost = choose_columns(to, found, wanted, given.shown)
+    columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
         lost.append(f"{given.rows.left_out} files without an extension, or hidden")
-    maker = RowMaker(columns, to, given.shown)
+    maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown)
     mean_bytes = _mean_bytes([maker(sample, index) for index, sample in enumerate(first)])
     options = dict(asked.of_target)
     if to in GROUPED:
@@ -151,7 +104,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
     output = Output(dataset, options, asked.overwrite, what if is_known else None)
     recorded = _recorded(given.rows, group_rows)
     workers, executor = asked.workers, asked.executor
-    return SamplePlan(given, tuple(columns), mean_bytes, group_rows, output, recorded, tuple(lost), workers, executor)
+    return SamplePlan(given, maker, mean_bytes, group_rows, output, recorded, tuple(lost), workers, executor)
 
 
 def _require_sense(asked: Asked) -> None:
@@ -215,14 +168,6 @@ def _encodings(given: Input) -> dict[str, str]:
         return {}
     layout = common_layout(source.shards, given.shown)
     return dict(zip(layout.column_names, layout.column_encodings, strict=True))
-
-
-def _wanted(columns: Any) -> tuple[dict[str, str] | None, list[str] | None]:
-    if columns is None:
-        return None, None
-    if isinstance(columns, Mapping):
-        return {str(name): str(one) for name, one in cast(Mapping[Any, Any], columns).items()}, None
-    return None, [str(one) for one in columns]
 
 
 # --- the target ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import xxhash
 from penstock._digest import digest
 from penstock._regular import require_regular_path
 from penstock.abc import Source
-from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.store.place import Place
@@ -213,6 +213,55 @@ def batches(rows: Rows, start: int, stop: int, step: int) -> Iterator[list[Sampl
         return
     for at in range(start, stop, step):
         yield rows.read(at, min(stop, at + step))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows `[start, stop)` of the source; those of an iterable come along."""
+
+    number: int
+    start: int
+    stop: int
+    samples: list[Sample] | None = None
+
+    def read(self, rows: Rows | None, step: int) -> Iterator[tuple[int, Sample]]:
+        """`(number, sample)` of its samples, from `rows` or its own, `step` of them read at a time."""
+        first = self.start if self.samples is None else 0
+        held = rows if self.samples is None else MemoryRows(self.samples)
+        if held is None:
+            raise ConfigError("a group without samples", found=self.number)
+        found = itertools.chain.from_iterable(batches(held, first, first + self.stop - self.start, step))
+        return enumerate(found, self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is read: rows with their fingerprint and count, or samples that come once.
+
+    Attributes:
+        shown: the source as errors name it.
+        dataset: where the rows are; None for an iterable.
+        rows: opened; None for an iterable.
+        samples: of the iterable, the first ones included.
+    """
+
+    shown: str
+    dataset: Dataset | Opened | None
+    rows: Rows | None
+    samples: Iterable[Sample] = ()
+
+    def groups(self, group_rows: int) -> Iterator[Group]:
+        """The cut: by position alone."""
+        if self.rows is not None:
+            for number, start in enumerate(range(0, len(self.rows), group_rows)):
+                yield Group(number, start, min(len(self.rows), start + group_rows))
+            return
+        run = iter(self.samples)
+        for number in itertools.count():
+            found = list(itertools.islice(run, group_rows))
+            if not found:
+                return
+            yield Group(number, number * group_rows, number * group_rows + len(found), found)
 
 
 def sample_digest(index: int, row: Mapping[str, Any]) -> int:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from penstock.abc import Writer
 from penstock.convert.assemble import assemble
-from penstock.convert.columns import Column, RowMaker
+from penstock.convert.columns import RowMaker
 from penstock.convert.output import Advance, Output, ReadBack, Written
-from penstock.convert.plan_samples import Group, SamplePlan
-from penstock.convert.rows import Dataset, MemoryRows, Opened, Rows, batches, sample_digest, shown_digest
+from penstock.convert.plan_samples import SamplePlan
+from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
 from penstock.convert.work import Done, find_done, group_path, is_begun, open_work, save_done, sweep_work, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import make_executor
@@ -85,45 +85,41 @@ def _numbered(format: str, index: int) -> int:
 
 def _write_at_once(plan: SamplePlan, output: Output, advance: Advance, *, made: bool) -> Written:
     """Write with the format's one writer; only read, where a run that was killed had made the output visible."""
-    given, format = plan.given, output.dataset.format
-    maker = RowMaker(plan.columns, format, given.shown)
-    total, count = 0, 0
+    groups = plan.given.groups(plan.group_rows)
+    samples = itertools.chain.from_iterable(group.read(plan.given.rows, plan.batch_rows) for group in groups)
+
+    def told(count: int) -> None:
+        if count % plan.batch_rows == 0:
+            advance(count, "")
+
     with nullcontext() if made else output.create() as writer:
-        for group in given.groups(plan.group_rows):
-            rows, first = _rows_of_group(given.rows, group, given.shown)
-            for index, row in _made(rows, maker, group, first, plan.batch_rows):
-                if writer is not None:
-                    _write(writer, row, index)
-                total += sample_digest(_numbered(format, index), row)
-                count += 1
-                if count % plan.batch_rows == 0:
-                    advance(count, "")
+        count, total = _write(samples, plan.maker, writer, output.dataset.format, told)
         manifest = None if writer is None else output.publish(writer.commit)
     return Written(shown_digest(total), manifest, count)
 
 
-def _rows_of_group(rows: Rows | None, group: Group, shown: str) -> tuple[Rows, int]:
-    """The rows that hold a group, and the number of its first one there."""
-    if group.samples is not None:
-        return MemoryRows(group.samples), 0
-    if rows is None:
-        raise ConfigError("a group without samples", path=shown)
-    return rows, group.start
-
-
-def _made(rows: Rows, maker: RowMaker, group: Group, first: int, step: int) -> Iterator[tuple[int, Sample]]:
-    """`(number, row)` of a group that begins in `rows` at `first`, `step` of them read at a time."""
-    found = itertools.chain.from_iterable(batches(rows, first, first + group.stop - group.start, step))
-    for index, sample in enumerate(found, group.start):
-        yield index, maker(sample, index)
-
-
-def _write(writer: Writer, row: Sample, index: int) -> None:
-    try:
-        writer.write(row)
-    except PenstockError as error:
-        error.what = f"sample {index}: {error.what}"
-        raise
+def _write(
+    samples: Iterable[tuple[int, Sample]],
+    maker: RowMaker,
+    writer: Writer | None,
+    format: str,
+    told: Callable[[int], None] | None = None,
+) -> tuple[int, int]:
+    """Write rows that are made of samples, or only look at them; how many, and the sum of their digests."""
+    count, total = 0, 0
+    for index, sample in samples:
+        row = maker(sample, index)
+        if writer is not None:
+            try:
+                writer.write(row)
+            except PenstockError as error:
+                error.what = f"sample {index}: {error.what}"
+                raise
+        total += sample_digest(_numbered(format, index), row)
+        count += 1
+        if told is not None:
+            told(count)
+    return count, total
 
 
 # --- in groups -----------------------------------------------------------------------------------------------------
@@ -135,8 +131,7 @@ class Job:
 
     Attributes:
         source: where the rows are; None where they come along.
-        shown: the source as errors name it.
-        columns: of the rows that are written.
+        maker: of the rows that are written.
         format: of the output.
         options: of its writer.
         batch_rows: rows that are read at once.
@@ -145,8 +140,7 @@ class Job:
     """
 
     source: Dataset | Opened | None
-    shown: str
-    columns: tuple[Column, ...]
+    maker: RowMaker
     format: str
     options: Mapping[str, Any]
     batch_rows: int
@@ -160,21 +154,16 @@ def write_group(job: Job, group: Group) -> Done:
     if done is not None and group.samples is None:
         return replace(done, reused=True)
     rows = job.source.rows() if job.source is not None and group.samples is None else None
-    rows, first = _rows_of_group(rows, group, job.shown)
-    found = _made(rows, RowMaker(job.columns, job.format, job.shown), group, first, job.batch_rows)
+    samples = group.read(rows, job.batch_rows)
     if done is not None:
-        if str(sum(sample_digest(index, row) for index, row in found)) != done.digest:
+        if str(_write(samples, job.maker, None, job.format)[1]) != done.digest:
             hint = "Give the same samples as before, or remove the work: it stands beside the output"
             what = f"group {group.number} of the unfinished work holds other samples"
             raise ConfigError(what, path=job.work.path, hint=hint)
         return replace(done, reused=True)
-    total, count = 0, 0
     path = group_path(job.work.path, group.number)
     with get_format(job.format).create(job.store, path, job.options, overwrite=True) as writer:
-        for index, row in found:
-            _write(writer, row, index)
-            total += sample_digest(index, row)
-            count += 1
+        count, total = _write(samples, job.maker, writer, job.format)
         manifest = writer.commit()
     done = Done(group.number, count, str(total), manifest.size_bytes)
     save_done(job.store, job.work.path, done)
@@ -191,7 +180,7 @@ def _write_in_groups(plan: SamplePlan, output: Output, advance: Advance) -> Writ
     format, n_rows = output.dataset.format, None if given.rows is None else len(given.rows)
     with open_work(store, place.path, what) as folder:
         work = Place(store, folder)
-        job = Job(given.dataset, given.shown, plan.columns, format, output.options, plan.batch_rows, store, work)
+        job = Job(given.dataset, plan.maker, format, output.options, plan.batch_rows, store, work)
         alone = plan.workers == 1 or (n_rows is not None and n_rows <= plan.group_rows)
         dones: list[Done] = []
         with make_executor("inline" if alone else plan.executor, plan.workers, _PRELOAD) as pool:

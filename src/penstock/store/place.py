@@ -49,11 +49,6 @@ class Place:
         """The absolute path as it may be recorded: without secrets."""
         return redact(self.absolute)
 
-    @property
-    def shown_name(self) -> str:
-        """The last part of it: the name as it may be recorded."""
-        return os.path.basename(self.shown)
-
     def folder(self) -> Place:
         """The folder that it lies in."""
         return replace(self, path=os.path.dirname(self.absolute))
