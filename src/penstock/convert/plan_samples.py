@@ -81,6 +81,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
     given, first = _input(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
+    recorded, dataset = _recorded(given.rows), _target(asked)
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
         lost.append(f"{given.rows.left_out} files without an extension, or hidden")
@@ -98,11 +99,10 @@ def plan_samples(asked: Asked) -> SamplePlan:
         "group_rows": group_rows,
         "version": 1,
     }
-    dataset = Dataset(asked.target, to, _read_back(to, options))
     # Samples that come once can't be known again, but for the groups of them that are written.
     is_known = asked.target.is_local and (to in GROUPED or given.rows is not None)
     output = Output(dataset, options, asked.overwrite, what if is_known else None)
-    recorded = _recorded(given.rows, group_rows)
+    recorded["options"] = {"command": "convert", "group_rows": group_rows}
     workers, executor = asked.workers, asked.executor
     return SamplePlan(given, maker, mean_bytes, group_rows, output, recorded, tuple(lost), workers, executor)
 
@@ -173,14 +173,16 @@ def _encodings(given: Input) -> dict[str, str]:
 # --- the target ----------------------------------------------------------------------------------------------------
 
 
-def _read_back(to: str, options: Mapping[str, Any]) -> OpenOptions:
-    split = options.get("split") if to == "webdataset" else None
-    return OpenOptions(split=split, raw=to in STORED, read="pread")
+def _target(asked: Asked) -> Dataset:
+    """The target, with the options for reading back what was stored."""
+    to = asked.to.name
+    split = asked.of_target.get("split") if to == "webdataset" else None
+    return Dataset(asked.target, to, OpenOptions(split=split, raw=to in STORED, read="pread"))
 
 
-def _recorded(rows: Rows | None, group_rows: int) -> dict[str, Any]:
-    """What the side file says of the source; of tokens what the way back needs."""
-    found: dict[str, Any] = {"options": {"command": "convert", "group_rows": group_rows}}
+def _recorded(rows: Rows | None) -> dict[str, Any]:
+    """What the side file says of the source: of tokens what the way back needs."""
+    found: dict[str, Any] = {}
     source = getattr(rows, "source", None)
     if is_token_source(source):
         manifest = getattr(source, "manifest", None)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
-from penstock.convert.asked import understand
+from penstock.convert.asked import Asked, understand
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.output import Advance
 from penstock.convert.plan import TokenPlan, plan_tokens
@@ -102,20 +102,15 @@ def convert(
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
     follow_links = bool(options.get("follow_links"))
+    place = dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source
     asked = understand(
-        dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source,
-        place_of(target),
-        to=to,
-        format=format,
-        eos=eos,
-        columns=columns,
-        group_rows=group_rows,
-        workers=workers,
-        executor=executor,
-        overwrite=overwrite,
-        options=options,
-    )
-    advance = progress or _ignore
+        place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
+        workers=workers, executor=executor, overwrite=overwrite, options=options,
+    )  # fmt: skip
+    return _convert(asked, progress or _ignore)
+
+
+def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
     with plan.output.held() as output:
         started = time.monotonic()
