@@ -28,6 +28,7 @@ BORDERS: dict[str, set[str]] = {
     },
     "reshape": {
         "reshape/chunk:chunk",
+        "reshape/filter:_chosen",
         "reshape/filter:filter",
         "reshape/merge:merge",
         "reshape/rows:open_rows",

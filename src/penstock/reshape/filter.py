@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,22 +99,18 @@ def filter(
         FormatError: the source is damaged.
     """
     rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store)
-    file = local_place(indices, "the file of indices") if isinstance(indices, str | os.PathLike | Place) else None
+    chosen = None if indices is None else _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
-    what: dict[str, Any] = {**given, "field": field}
     conditions: list[Keep] = []
     if min_tokens is not None or max_tokens is not None:
         conditions.append(_by_length(rows, min_tokens, max_tokens))
     if match is not None or where is not None:
         conditions.append(_by_content(rows, match, field, where))
-    if indices is not None:
-        chosen = np.asarray(indices) if file is None else _read_indices(file)
-        conditions.append(_by_index(rows, chosen, file))
-        what |= {"indices": hex_digest("xxh3_128", chosen.astype(np.int64))}
+    conditions += [] if chosen is None else [_by_index(rows, chosen)]
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
     made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
-    output = Output(place, to, overwrite, token_bytes, reads=() if file is None else (file,), what=what)
+    output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
     return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
 
@@ -243,11 +239,34 @@ def _holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int)
         ) from None
 
 
-def _by_index(rows: AnyRows, chosen: NDArray[Any], file: Place | None) -> Keep:
-    where = None if file is None else file.path
-    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
-        raise ConfigError("not a list of indices", path=where, found=f"{chosen.dtype} of shape {list(chosen.shape)}")
-    wrong = chosen[(chosen < 0) | (chosen >= len(rows))]
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Indices of samples to keep, and the file that they stand in."""
+
+    indices: NDArray[Any]
+    file: Place | None
+
+
+def _chosen(given: Sequence[int] | IntArray | Given) -> _Chosen:
+    if not isinstance(given, str | os.PathLike | Place):
+        return _Chosen(np.asarray(given), None)
+    file = local_place(given, "the file of indices")
+    return _Chosen(_read_indices(file), file)
+
+
+def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> Output:
+    """The output with what decides its rows, and the file that is read for that."""
+    if chosen is None:
+        return replace(output, what=what)
+    digest = hex_digest("xxh3_128", chosen.indices.astype(np.int64))
+    return replace(output, reads=[chosen.file] if chosen.file else [], what=what | {"indices": digest})
+
+
+def _by_index(rows: AnyRows, chosen: _Chosen) -> Keep:
+    indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
+    if indices.ndim != 1 or (indices.dtype.kind not in "iu" and indices.size):
+        raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
+    wrong = indices[(indices < 0) | (indices >= len(rows))]
     if len(wrong):
         raise ConfigError(
             "no such document or line",
@@ -256,7 +275,7 @@ def _by_index(rows: AnyRows, chosen: NDArray[Any], file: Place | None) -> Keep:
             expected=f"0 to {len(rows) - 1}",
         )
     wanted = np.zeros(len(rows), np.bool_)
-    wanted[chosen.astype(np.int64)] = True
+    wanted[indices.astype(np.int64)] = True
     return lambda first, stop, data, lengths: wanted[first:stop]
 
 

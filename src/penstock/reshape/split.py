@@ -100,20 +100,26 @@ def split(
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
         return split_tars(dataset, places, part_of, made_by, overwrite=overwrite, progress=progress, **options)
     rows = open_rows(dataset, format=format, **options)
-    is_tokens = isinstance(rows, TokenRows)
-    parts = (
-        _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, is_tokens=is_tokens)
-    )
+    by_content = _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+    parts = _by_position(len(rows), shares, seed) if by == "position" else by_content
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
+    manifests = _written(rows, parts, outputs, target, made_by, Counter(len(rows), progress))
+    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+
+
+def _written(
+    rows: AnyRows, parts: Parts, outputs: Sequence[Output], target: Place, made_by: dict[str, Any], counter: Counter
+) -> tuple[Manifest, ...]:
+    """The side files of all parts, which a run of the same work may have made, all or some, before it was killed."""
     known = [once_of(output, [rows], made_by) for output in outputs]
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
     once = once_parts(target.child(rows.place.name), what, known)
-    manifests = None if overwrite else once.made()
-    if manifests is None:
-        if once.is_begun():  # the same work was killed: parts that are there are its own
-            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
-        manifests = _deal(rows, parts, outputs, made_by, once, Counter(len(rows), progress))
-    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+    made = None if outputs[0].overwrite else once.made()
+    if made is not None:
+        return made
+    if once.is_begun():
+        outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
+    return _deal(rows, parts, outputs, made_by, once, counter)
 
 
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:

@@ -173,15 +173,10 @@ def split_tars(
     given = _known(options)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
     dataset, splits = _splits_of(source, split, follow_links)
-    filled = {name: one for name, one in splits.items() if len(one)}
-    if len(filled) > 1:
-        raise ConfigError(
-            "which split shall be dealt?", path=dataset.path, found=", ".join(filled), hint="Name it with --split"
-        )
-    samples = next(iter(filled.values()), _joined([]))
+    samples = _one_split(dataset, splits)
     for place in places:
         require_other([dataset.path], place.path)
-    typing = _typing(dataset)
+    writer_options = given | _typing(dataset)
     parts = part_of(len(samples), samples)
     rows = [np.flatnonzero(parts == number) for number in range(len(places))]
     shards = [[one.path, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
@@ -196,16 +191,33 @@ def split_tars(
         with contextlib.ExitStack() as stack:
             # All writers begin first: a part that exists is refused before anything is written.
             writers = [
-                found or stack.enter_context(_writer(place, given | typing, overwrite))
+                found or stack.enter_context(_writer(place, writer_options, overwrite))
                 for place, found in zip(places, own, strict=True)
             ]
-            for writer, some in zip(writers, rows, strict=True):
-                if isinstance(writer, WebdatasetWriter):
-                    for sample in samples.at(some):
-                        writer.write(sample)
-                counter.add(len(some))
+            _fill(writers, samples, rows, counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
     return tuple(map(Written.of, places, manifests))
+
+
+def _fill(
+    writers: Sequence[WebdatasetWriter | Manifest], samples: TarSamples, rows: Sequence[IntArray], counter: Counter
+) -> None:
+    """Write the rows of each part that is not there yet."""
+    for writer, some in zip(writers, rows, strict=True):
+        if isinstance(writer, WebdatasetWriter):
+            for sample in samples.at(some):
+                writer.write(sample)
+        counter.add(len(some))
+
+
+def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
+    """The samples of the one split that has any."""
+    filled = {name: one for name, one in splits.items() if len(one)}
+    if len(filled) > 1:
+        raise ConfigError(
+            "which split shall be split?", path=dataset.path, found=", ".join(filled), hint="Name it with --split"
+        )
+    return next(iter(filled.values()), _joined([]))
 
 
 def _published(part: WebdatasetWriter | Manifest) -> Manifest:
