@@ -79,9 +79,9 @@ def plan_samples(asked: Asked) -> SamplePlan:
     to = asked.to.name
     _require_sense(asked)
     given, first = _input(asked)
+    recorded, dataset = _recorded(given.rows), _target(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
-    recorded, dataset = _recorded(given.rows), _target(asked)
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
         lost.append(f"{given.rows.left_out} files without an extension, or hidden")
