@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import SupportsDocumentRuns, TokenSource, Writer, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import SupportsRuns, TokenSource, Writer
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Output, ReadBack, Written
@@ -77,7 +78,7 @@ def _runs(source: TokenSource, rule: EosRule, shown: str) -> Iterator[tuple[NDAr
 
 
 def _write_run(writer: Writer, tokens: NDArray[Any], doc_lengths: IntArray) -> None:
-    if isinstance(writer, SupportsDocumentRuns):
-        writer.write_documents(tokens, doc_lengths)
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(tokens, doc_lengths)
     else:
         writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})

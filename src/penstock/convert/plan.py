@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.abc import TokenSource, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import TokenSource
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.asked import Asked
 from penstock.convert.eos import EosRule

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from penstock.abc import Source, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Source
 from penstock.convert.asked import Asked
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
 from penstock.convert.output import Output
 from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
 from penstock.errors import ConfigError, Unsupported
+from penstock.formats import BUILT_IN
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
@@ -111,7 +113,7 @@ def _require_sense(asked: Asked) -> None:
     path = asked.target.path
     if asked.rule.action != "keep":
         raise ConfigError("an EOS is added and stripped between token formats", path=path)
-    if asked.to.name not in TARGETS:
+    if asked.to.name not in TARGETS and (asked.to.name in BUILT_IN or asked.to.traits.tokens):
         raise Unsupported(f"{asked.to.name} can't hold these samples", path=path, expected=", ".join(TARGETS))
     if asked.group_rows is not None and asked.group_rows < 1:
         raise ConfigError("a group needs a sample", found=asked.group_rows)

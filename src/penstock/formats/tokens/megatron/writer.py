@@ -169,9 +169,9 @@ class MegatronWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-        self.write_documents(*document_run(batch, self._prefix))
+        self.write_run(*document_run(batch, self._prefix))
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
 
         Args:
@@ -222,7 +222,7 @@ class MegatronWriter:
             what = "the part is shorter than its documents"
             raise Truncated(what, path=path, offset_bytes=start_bytes, found=found, expected=expected)
         if self._kind.stored.kind not in "iu" or self._kind.itemsize != self._part_dtype.itemsize:
-            self.write_documents(stored.view(self._part_dtype), lengths)
+            self.write_run(stored.view(self._part_dtype), lengths)
             return
         try:
             known = (self._part_dtype, self._digests, self._tally, self._limit, max_token_id)

@@ -98,9 +98,9 @@ class PbinWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-        self.write_documents(*document_run(batch, self._path))
+        self.write_run(*document_run(batch, self._path))
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
 
         Args:
