@@ -48,6 +48,7 @@ LAYERS: dict[str, int] = {
     "order": 3,
     "pack": 3,
     "executors": 3,
+    "work": 3,
     "recipe": 4,
     "load": 4,
     "prepare": 4,

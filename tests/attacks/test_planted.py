@@ -13,15 +13,16 @@ from tests.store.rivals import FORMATS, output_of, write
 import penstock as ps
 from penstock.convert import convert
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.energon.work import open_work as open_energon_work
-from penstock.prepare.tokens.journal import open_journal
-from penstock.prepare.tokens.journal import work_folder as pack_folder
 from penstock.reshape.merge import merge
 from penstock.store._leftovers import Kept
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.place import place_of
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
+from penstock.work.energon import open_work as open_energon_work
+from penstock.work.pack import open_journal
+from penstock.work.pack import work_of as pack_work_of
 
 DEEP = b'{"a":' * 200_000
 Plant = Callable[[Path], object]
@@ -129,7 +130,7 @@ def test_in_the_place_of_a_folder_that_a_killed_writer_left(what: str, here: Pat
 
 
 def packing(here: Path) -> None:
-    with open_journal(LocalStore(), str(here / "out.pbin"), restart=True) as journal:
+    with open_journal(place_of(here / "out.pbin"), restart=True) as journal:
         assert journal.plan is None
 
 
@@ -142,7 +143,7 @@ def converting(here: Path) -> None:
 
 
 def preparing(here: Path) -> None:
-    with open_energon_work(LocalStore(), str(here)) as work:
+    with open_energon_work(place_of(here)) as work:
         work.clear()
 
 
@@ -185,12 +186,12 @@ def test_links_in_a_work_folder_are_not_followed(name: str, here: Path, outside:
 
 
 def test_a_plan_that_is_nested_without_end(here: Path) -> None:
-    folder = Path(pack_folder(str(here / "out.pbin")))
+    folder = Path(pack_work_of(place_of(here / "out.pbin")).path)
     folder.mkdir()
     (folder / "plan.json").write_bytes(DEEP)
     with (
         pytest.raises(Corrupt, match="the plan of unfinished work is damaged"),
-        open_journal(LocalStore(), str(here / "out.pbin"), restart=False),
+        open_journal(place_of(here / "out.pbin"), restart=False),
     ):
         pass
 

@@ -318,8 +318,8 @@ SCRIPT = """
 import sys, penstock as ps
 from penstock.convert import samples
 real = samples.save_done
-def slow(store, folder, done):
-    real(store, folder, done)
+def slow(work, done):
+    real(work, done)
     print(done.number, flush=True)
     import time; time.sleep(float(sys.argv[3]))
 samples.save_done = slow
@@ -432,7 +432,7 @@ def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path, mon
 def test_work_that_a_killed_run_had_finished_goes_with_the_next_refusal(tmp_path: Path, left: str) -> None:
     ps.convert([{"id": n} for n in range(8)], tmp_path / "in", to="mds", executor="inline")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_module, "remove_work", lambda store, path: None)
+        patch.setattr(output_module, "remove_work", lambda target: None)
         convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
     work = tmp_path / ".out.convert"
     assert (work / "plan.json").exists()

@@ -9,14 +9,13 @@ from typing import Any
 
 from penstock.abc import Writer
 from penstock.convert.rows import Dataset
-from penstock.convert.work import remove_work
 from penstock.errors import NotFound
 from penstock.formats import files_at, get_format
-from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import Manifest
+from penstock.work.convert import remove_work
 
 Advance = Callable[[int, str], None]
 """Told how many samples are done, and a text."""
@@ -123,8 +122,8 @@ class Output:
 
     def finish(self) -> None:
         """It is there and was found right: nothing of the work is needed."""
-        if isinstance(self.place.store, LocalStore):
-            remove_work(self.place.store, self.place.path)
+        if self.place.is_local:
+            remove_work(self.place)
         if self.place.is_local or self.what is not None:
             # Last: until then the same command knows that this output is its own.
             remove_mark(self.place.store, self.place.path)

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from penstock.abc import Writer
 from penstock.convert.assemble import assemble
@@ -20,14 +20,14 @@ from penstock.convert.columns import RowMaker
 from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
-from penstock.convert.work import Done, find_done, group_path, is_begun, open_work, save_done, sweep_work, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.store._files import is_free
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.place import Place
+from penstock.store.local import output_exists
 from penstock.types import Manifest, Sample
+from penstock.work.convert import Done, find_done, group_at, is_begun, open_work, save_done, sweep_work, work_of
+from penstock.work.folder import WorkFolder
 
 _PRELOAD = ("penstock.convert.samples",)
 _VERIFY_BYTES = 1 << 27
@@ -135,7 +135,6 @@ class Job:
         format: of the output.
         options: of its writer.
         batch_rows: rows that are read at once.
-        store: of this machine.
         work: the folder of the work.
     """
 
@@ -144,13 +143,12 @@ class Job:
     format: str
     options: Mapping[str, Any]
     batch_rows: int
-    store: LocalStore
-    work: Place
+    work: WorkFolder
 
 
 def write_group(job: Job, group: Group) -> Done:
     """Write one group as a dataset of its own, or find it written."""
-    done = find_done(job.store, job.work.path, group.number)
+    done = find_done(job.work, group.number)
     if done is not None and group.samples is None:
         return replace(done, reused=True)
     rows = job.source.rows() if job.source is not None and group.samples is None else None
@@ -161,26 +159,24 @@ def write_group(job: Job, group: Group) -> Done:
             what = f"group {group.number} of the unfinished work holds other samples"
             raise ConfigError(what, path=job.work.path, hint=hint)
         return replace(done, reused=True)
-    path = group_path(job.work.path, group.number)
-    with get_format(job.format).create(job.store, path, job.options, overwrite=True) as writer:
+    place = group_at(job.work, group.number)
+    with get_format(job.format).create(place.store, place.path, job.options, overwrite=True) as writer:
         count, total = _write(samples, job.maker, writer, job.format)
         manifest = writer.commit()
     done = Done(group.number, count, str(total), manifest.size_bytes)
-    save_done(job.store, job.work.path, done)
+    save_done(job.work, done)
     return done
 
 
 def _write_in_groups(plan: SamplePlan, output: Output, advance: Advance) -> Written:
     """Write, assemble and publish; the work folder stays until the output is found right."""
     given, place, what = plan.given, output.place, output.what or {}
-    store = cast(LocalStore, place.store)
     if not output.overwrite and not is_free(place.path):
-        sweep_work(store, place.path, what)
+        sweep_work(place, what)
         raise output_exists(place.path)
     format, n_rows = output.dataset.format, None if given.rows is None else len(given.rows)
-    with open_work(store, place.path, what) as folder:
-        work = Place(store, folder)
-        job = Job(given.dataset, plan.maker, format, output.options, plan.batch_rows, store, work)
+    with open_work(place, what) as work:
+        job = Job(given.dataset, plan.maker, format, output.options, plan.batch_rows, work)
         alone = plan.workers == 1 or (n_rows is not None and n_rows <= plan.group_rows)
         dones: list[Done] = []
         with make_executor("inline" if alone else plan.executor, plan.workers, _PRELOAD) as pool:
@@ -191,17 +187,17 @@ def _write_in_groups(plan: SamplePlan, output: Output, advance: Advance) -> Writ
             raise ConfigError("the source has no sample", path=given.shown, hint="An index would have no columns")
         if n_rows is not None and sum(one.samples for one in dones) != n_rows:
             raise Corrupt("the source changed while it was read", path=given.shown)
-        groups = [Place(store, group_path(folder, one.number)) for one in dones]
+        groups = [group_at(work, one.number) for one in dones]
         put = functools.partial(assemble, groups, place, name=format, recorded=plan.recorded)
         return _of_groups(dones, output.publish(lambda: put(overwrite=output.overwrite)))
 
 
 def _finished_groups(output: Output) -> Written | None:
     """What an earlier run wrote and published, by its work folder; None where that is gone, or on its way."""
-    store, folder = cast(LocalStore, output.place.store), work_folder(output.place.path)
-    if not is_begun(store, folder):
+    work = work_of(output.place)
+    if not is_begun(work):
         return None
-    numbered = (find_done(store, folder, number) for number in itertools.count())
+    numbered = (find_done(work, number) for number in itertools.count())
     dones = [done for done in itertools.takewhile(lambda done: done is not None, numbered) if done is not None]
     return _of_groups([replace(one, reused=True) for one in dones], None) if dones else None
 

@@ -26,9 +26,9 @@ from penstock.prepare.energon.run import (
     prepare_jsonl,
     prepare_webdataset,
 )
-from penstock.prepare.energon.work import WORK_FOLDER, open_work
-from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 from penstock.types import ImageMetadata
+from penstock.work.energon import WORK_FOLDER, open_work
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 CAPTIONS = DatasetOptions(sample_type="CaptioningSample", field_map={"image": "jpg", "caption": "txt"})
@@ -320,10 +320,10 @@ def test_media_rows(root: Path) -> None:
 
 
 def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.prepare.energon import work as energon_work
+    from penstock.prepare.energon import scan
 
     scanned: list[str] = []
-    real = energon_work.scan_shard
+    real = scan.scan_shard
 
     def counting(store: Any, path: str) -> ShardTable:
         scanned.append(os.path.basename(path))
@@ -331,7 +331,7 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
             raise KeyboardInterrupt
         return real(store, path)
 
-    monkeypatch.setattr(energon_work, "scan_shard", counting)
+    monkeypatch.setattr(scan, "scan_shard", counting)
     with pytest.raises(KeyboardInterrupt):
         prepare_webdataset(root, split_ratio=(1, 0, 0), executor="inline")
     assert (root / WORK_FOLDER).is_dir()
@@ -344,7 +344,7 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
 
 
 def test_two_runs_at_once(root: Path) -> None:
-    with open_work(LocalStore(), str(root)), pytest.raises(PrepareError, match="another run"):
+    with open_work(place_of(root)), pytest.raises(PrepareError, match="another run"):
         prepare_webdataset(root, split_ratio=(1, 0, 0))
     prepare_webdataset(root, split_ratio=(1, 0, 0))
 

@@ -21,9 +21,9 @@ from penstock.prepare.tokens.engines import (
     try_gigatoken,
 )
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
-from penstock.prepare.tokens.parts import PartMeta, Probe
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
+from penstock.work.parts import PartMeta, Probe
 
 STORE = LocalStore()
 

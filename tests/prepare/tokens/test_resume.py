@@ -20,13 +20,20 @@ from tests.prepare.conftest import TEXTS, names_in, write_lines
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs, journal
-from penstock.prepare.tokens.journal import open_journal, work_folder
+from penstock.prepare.tokens import inputs
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
+from penstock.work import pack as work
+from penstock.work.pack import open_journal, work_of
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 2500
+
+
+def work_folder(output: Path) -> str:
+    """Path of the work folder of an output."""
+    return work_of(place_of(output)).path
 
 
 class Stop(Exception):
@@ -58,7 +65,7 @@ def stopped(tmp_path: Path, corpus: Path, made: Pack) -> Path:
     """A work folder with three finished tasks."""
     with pytest.raises(Stop):
         made(corpus, task_bytes=TASK_BYTES, progress=stop_after(3))
-    folder = Path(work_folder(str(tmp_path / "out.pbin")))
+    folder = Path(work_folder(tmp_path / "out.pbin"))
     assert names_in(folder) == {"lock", "plan.json", *(f"000000-0000000{n}.part" for n in range(3))}
     assert not (tmp_path / "out.pbin").exists()
     return folder
@@ -75,7 +82,7 @@ class TestGoingOn:
         assert report.reused_tasks == parts < report.tasks
         assert (tmp_path / "out.pbin").read_bytes() == whole
         assert names_in(tmp_path) >= {"out.pbin", "out.pbin.penstock"}
-        assert not os.path.exists(work_folder(str(tmp_path / "out.pbin")))
+        assert not os.path.exists(work_folder(tmp_path / "out.pbin"))
 
     def test_the_side_file_is_the_same_too(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, stopped: Path
@@ -149,13 +156,13 @@ class TestGoingOn:
     def test_a_run_killed_after_its_commit(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(journal.Journal, "clear", lambda self: None)
+        monkeypatch.setattr(work.Journal, "clear", lambda self: None)
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
-        assert os.path.exists(work_folder(str(tmp_path / "out.pbin")))
+        assert os.path.exists(work_folder(tmp_path / "out.pbin"))
         report = made(corpus)
         assert (report.was_complete, report.documents, report.tasks) == (True, 150, 0)
-        assert not os.path.exists(work_folder(str(tmp_path / "out.pbin")))
+        assert not os.path.exists(work_folder(tmp_path / "out.pbin"))
         assert (tmp_path / "out.pbin").read_bytes() == whole
         with pytest.raises(ConfigError, match="the output exists"):
             made(corpus)  # nothing was killed since
@@ -168,9 +175,9 @@ class TestGoingOn:
     ) -> None:
         folder = tmp_path / "to"
         with monkeypatch.context() as patched:
-            patched.setattr(journal.Journal, "clear", lambda self: None)
+            patched.setattr(work.Journal, "clear", lambda self: None)
             made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
-        assert os.path.exists(work_folder(str(folder / name)))
+        assert os.path.exists(work_folder(folder / name))
         before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
         report = made(corpus, folder / name, to=to)
         assert report.was_complete
@@ -280,7 +287,7 @@ class TestRefusals:
 
         report = made(corpus, task_bytes=TASK_BYTES, progress=again)
         assert report.documents == len(TEXTS)
-        with open_journal(LocalStore(), str(tmp_path / "x.pbin"), restart=False) as held:
+        with open_journal(place_of(tmp_path / "x.pbin"), restart=False) as held:
             assert held.plan is None
 
 
@@ -321,7 +328,7 @@ class TestFaults:
             with contextlib.suppress(ConfigError):
                 self.run(tmp_path, bpe2, LocalStore())
             assert output.read_bytes() == whole
-            assert not os.path.exists(work_folder(str(output))), n
+            assert not os.path.exists(work_folder(output)), n
 
     def test_a_store_that_pack_makes_itself(self, tmp_path: Path, corpus: Path, made: Pack) -> None:
         with faults_everywhere(FaultyOs()) as counted:
@@ -345,7 +352,7 @@ class TestKills:
     def test_the_parent_then_a_worker(self, tmp_path: Path, large: Path, bpe2: Path, made: Pack) -> None:
         output = tmp_path / "out.pbin"
         made(large, tmp_path / "whole.pbin")
-        parts = Path(work_folder(str(output)))
+        parts = Path(work_folder(output))
         script = (
             "import sys; from penstock.prepare import pack; "
             "pack(sys.argv[1], sys.argv[2], tokenizer=sys.argv[3], workers=2, task_bytes=400_000)"
@@ -379,7 +386,7 @@ class TestKills:
         script = "import penstock.prepare.tokens.tasks as t; t.default_task_bytes = lambda total: 400_000; "
         command[2] = script + command[2]
         parent = subprocess.Popen(command, stderr=subprocess.PIPE)
-        children = wait_for_parts(Path(work_folder(str(output))), 2, parent)
+        children = wait_for_parts(Path(work_folder(output)), 2, parent)
         parent.send_signal(signal.SIGINT)
         _, said = parent.communicate(timeout=30)
         assert parent.returncode == 130

@@ -1,1 +1,1 @@
-"""Energon's metadata for a folder of tars: `run.py`, after `plan.py` and `guess.py`; `work.py` keeps what is done."""
+"""Energon's metadata for a folder of tars: `run.py` over `scan.py`, after `plan.py` and `guess.py`."""

@@ -54,20 +54,14 @@ from penstock.prepare.energon.plan import (
     plan_webdataset,
     require_random_access,
 )
-from penstock.prepare.energon.work import (
-    MediaReader,
-    ShardDone,
-    ShardTask,
-    Work,
-    forget_work,
-    open_work,
-    scan_task,
-)
+from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, scan_task
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
+from penstock.store.place import Place
 from penstock.store.resolve import resolve_dataset
 from penstock.store.unfinished import Once
+from penstock.work.energon import Work, forget_work, open_work
 
 Progress = Callable[[int, int], None]
 """Told how many shards are done, and of how many."""
@@ -204,7 +198,7 @@ def prepare_jsonl(path: str | os.PathLike[str], *, workers: int | None = None, o
 
 def _prepare(request: _Request, workers: int | None, executor: str | None) -> PrepareSummary:
     started_s = time.monotonic()
-    with open_work(request.store, request.plan.path) as work:
+    with open_work(Place(request.store, request.plan.path)) as work:
         try:
             return _run(request, work, workers, executor)
         except Exception:
@@ -225,7 +219,7 @@ def _require_new(store: Store, plan: EnergonPlan, *, overwrite: bool) -> None:
 def _forget(store: Store, root: str) -> None:
     """Remove what a killed run left of its own."""
     with claimed_data(store, root):
-        forget_work(store, root)
+        forget_work(Place(store, root))
 
 
 def _once(store: Store, plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
@@ -268,7 +262,7 @@ def _run(request: _Request, work: Work, workers: int | None, executor: str | Non
     staged: list[Staged] = []
     wrote: list[str] = []
     try:
-        local_index = work.scratch(SQLITE)
+        local_index = work.scratch(SQLITE).path
         uuid = _make_index(request, work, local_index, wrote)
         staged += _stage_meta(request, counts, uuid, local_index, wrote)
         if not request.sqlite and request.store.exists(meta_path(plan.path, SQLITE)):
@@ -309,7 +303,7 @@ def _scan(request: _Request, work: Work, workers: int | None, executor: str | No
         if sum(plan.sizes) < _INLINE_BYTES and request.media is None:
             workers = 1
     kind = executor or ("inline" if workers == 1 else "processes")
-    tasks = [ShardTask(request.store, plan.path, name, work.folder, request.media) for name in plan.shards]
+    tasks = [ShardTask(Place(request.store, plan.path), name, work.folder, request.media) for name in plan.shards]
     with make_executor(kind, workers, preload=[scan_task.__module__]) as pool:
         for number, one in enumerate(pool.map(scan_task, tasks), 1):
             if request.progress is not None:

@@ -11,11 +11,11 @@ from penstock.errors import PrepareError
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
-from penstock.prepare.tokens.parts import BadLine, PartMeta, read_part
 from penstock.prepare.tokens.report import Dropped, PackProgress
 from penstock.prepare.tokens.tasks import text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done
-from penstock.store.local import LocalStore
+from penstock.store.place import Place
+from penstock.work.parts import BadLine, PartMeta, read_part
 
 
 @dataclass(slots=True)
@@ -24,7 +24,6 @@ class Assembly:
 
     Attributes:
         writer: takes the tokens.
-        store: where parts are.
         inputs: the files.
         token_bytes: width of the tokens.
         skip: whether bad lines are left out.
@@ -35,7 +34,6 @@ class Assembly:
     """
 
     writer: TokenParts
-    store: LocalStore
     inputs: Sequence[InputFile]
     token_bytes: int
     skip: bool
@@ -72,10 +70,10 @@ class Assembly:
             raise PrepareError("a task ended without a part", path=one.path)
         if self.reference is not None:
             check_probes(self.reference, done.meta, one.path)
-        _, lengths = read_part(self.store, done.path, self.token_bytes)
+        _, lengths = read_part(done.part, self.token_bytes)
         if len(lengths):
-            self.writer.write_part(done.path, 0, lengths, done.meta.max_token_id)
-            _drop_cache(done.path)
+            self.writer.write_part(done.part.path, 0, lengths, done.meta.max_token_id)
+            _drop_cache(done.part)
         self._book(one, done.meta, done.reused)
 
     def _book(self, one: InputFile, meta: PartMeta, reused: bool) -> None:
@@ -102,9 +100,9 @@ class Assembly:
         )
 
 
-def _drop_cache(path: str) -> None:
+def _drop_cache(part: Place) -> None:
     """Tell the system that a part, durable and read, need not stay in memory."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:

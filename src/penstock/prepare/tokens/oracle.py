@@ -19,8 +19,8 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
-from penstock.prepare.tokens.parts import PartMeta
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.work.parts import PartMeta
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 

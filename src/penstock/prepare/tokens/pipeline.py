@@ -24,7 +24,6 @@ from penstock.prepare.tokens.assemble import Assembly
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, changed_since, describe_inputs, find_paths, spooled
-from penstock.prepare.tokens.journal import Journal, Plan, PlannedInput, open_journal, require_same, work_folder
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.parquet import require_columns
@@ -37,8 +36,10 @@ from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store._named import named
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import output_path, require_other, require_outside, sweep_killed
+from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 from penstock.types import Manifest, OpenOptions
+from penstock.work.pack import Journal, Plan, PlannedInput, open_journal, require_same, work_of
 
 OnError = Literal["raise", "skip"]
 
@@ -206,7 +207,7 @@ def _pack(request: _Request) -> PackReport:
             if one.kind == "parquet":
                 require_columns(one.path, request.selection)
         # Workers end before the journal does: nothing more comes into its folder then.
-        with open_journal(request.store, request.output, restart=request.restart) as journal, executor:
+        with open_journal(Place(request.store, request.output), restart=request.restart) as journal, executor:
             engine, note = _begin(request, material, journal, executor)
             times = [time.perf_counter()]
             assembly, manifest = _write(request, material, journal, engine, executor, times)
@@ -261,7 +262,7 @@ def _begin(
 ) -> tuple[EngineName, str | None]:
     """Compare the plan with the one in the journal, choose the engine, and make the plan durable."""
     plan = _plan(request, material, journal)
-    require_same(plan, journal, request.output)
+    require_same(plan, journal, Place(request.store, request.output))
     before = journal.plan
     asked: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
     texts = sample_texts(request.store, material.inputs, request.selection, request.oracle_bytes)
@@ -306,16 +307,14 @@ def _write(
 ) -> tuple[Assembly, Manifest]:
     """Encode what is missing, append every part in its turn, and commit. Notes the time before the commit."""
     spec = material.spec
-    job = Job(spec, engine, request.selection, request.skip, journal.folder, request.store)
+    job = Job(spec, engine, request.selection, request.skip, journal.folder.place, request.store)
     plan = _plan(request, material, journal)
     tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
     reference = material.reference if engine == "gigatoken" else None
     with _create(request, material) as writer:
         if not isinstance(writer, TokenParts):
             raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output)
-        assembly = Assembly(
-            writer, request.store, material.inputs, spec.token_bytes, request.skip, reference, request.progress
-        )
+        assembly = Assembly(writer, material.inputs, spec.token_bytes, request.skip, reference, request.progress)
         for done in executor.map(functools.partial(encode_task, job), tasks):
             assembly.add(done)
         if not assembly.documents:
@@ -366,7 +365,7 @@ def _recorded(request: _Request, material: _Material) -> dict[str, Any]:
 
 def _published(request: _Request) -> Manifest | None:
     """The side file of the output that a run left which was killed between its commit and its end."""
-    if not os.path.isdir(work_folder(request.output)):
+    if not work_of(Place(request.store, request.output)).place.is_folder():
         return None
     try:
         source = get_format(request.to).open(request.store, request.output, OpenOptions())
@@ -387,7 +386,7 @@ def _complete(request: _Request, manifest: Manifest, started: float) -> PackRepo
     if asked != recorded:
         _forget_complete_work(request, manifest)
         raise output_exists(request.output)
-    with open_journal(request.store, request.output, restart=False) as journal:
+    with open_journal(Place(request.store, request.output), restart=False) as journal:
         engine = "" if journal.plan is None else journal.plan.engine
         journal.clear()
     return PackReport(
@@ -447,7 +446,7 @@ def _forget_complete_work(request: _Request, manifest: Manifest) -> None:
     """Remove what a run that asked for another output left, if it is the one that is there."""
     with (
         contextlib.suppress(PenstockError, OSError),
-        open_journal(request.store, request.output, restart=False) as journal,
+        open_journal(Place(request.store, request.output), restart=False) as journal,
     ):
         plan = journal.plan
         if plan is None:
@@ -466,13 +465,13 @@ def _plain_errors(output: str) -> Generator[None]:
     try:
         yield
     except PrepareError as error:
-        if os.path.isdir(work_folder(output)):
+        if work_of(Place(LocalStore(), output)).place.is_folder():
             error.hint = f"{error.hint}. {kept}" if error.hint else kept
         raise
     except PenstockError:
         raise
     except OSError as error:
         told = named(error, output)
-        if told.errno is not None and os.path.isdir(work_folder(output)):
+        if told.errno is not None and work_of(Place(LocalStore(), output)).place.is_folder():
             told.strerror = f"{told.strerror}. {kept}"
         raise told from None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from penstock.prepare.tokens.decompress import cut_stream
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.journal import Journal, is_trusted
 from penstock.prepare.tokens.parquet import row_groups
-from penstock.prepare.tokens.parts import part_name, read_part
 from penstock.prepare.tokens.tokenize import Task
+from penstock.work.pack import Journal, Plan
+from penstock.work.parts import part_name, read_part
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26
@@ -39,7 +38,7 @@ def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, to
         token_bytes: width of the tokens in parts.
     """
     for file, one in enumerate(inputs):
-        trusted = is_trusted(journal.plan, one, file)
+        trusted = _is_trusted(journal.plan, one, file)
         if one.kind == "parquet":
             groups = row_groups(one.path)
             for piece, (start_bytes, stop_bytes) in enumerate(groups):
@@ -56,6 +55,13 @@ def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, to
             yield from _pieces(journal, file, one, _ALL if one.kind == "whole" else task_bytes, trusted, finished)
 
 
+def _is_trusted(before: Plan | None, one: InputFile, file: int) -> bool:
+    """Whether the finished parts of an input need no further look: its digest, or its time of change, says so."""
+    if before is None:
+        return True
+    return one.digested_whole or before.inputs[file].mtime_ns == one.mtime_ns
+
+
 def _ranges(file: int, one: InputFile, task_bytes: int, trusted: bool) -> Iterator[Task]:
     for piece, start_bytes in enumerate(range(0, one.size_bytes, task_bytes)):
         stop_bytes = min(start_bytes + task_bytes, one.size_bytes)
@@ -70,7 +76,7 @@ def _pieces(
         # All of the file is done: nothing needs to be decompressed.
         yield from (Task(file, piece, one.path, 0, 0, 0) for piece in range(finished))
         return
-    cut = cut_stream(journal.store, one.path, one.compression, task_bytes)
+    cut = cut_stream(journal.folder.store, one.path, one.compression, task_bytes)
     for piece, (start_bytes, data, last) in enumerate(cut):
         stop_bytes = start_bytes + len(data)
         lines: bytes | None = data
@@ -83,7 +89,7 @@ def _finished_pieces(journal: Journal, file: int, token_bytes: int) -> int:
     """How many pieces a compressed file has, where all of them are finished; else 0."""
     piece = 0
     while (file, piece) in journal.parts:
-        meta, _ = read_part(journal.store, os.path.join(journal.folder, part_name(file, piece)), token_bytes)
+        meta, _ = read_part(journal.folder.file(part_name(file, piece)), token_bytes)
         piece += 1
         if meta.last:
             return piece

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,11 +18,12 @@ from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
 from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.parquet import row_lines
-from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.types import IntArray
+from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -43,14 +43,14 @@ class Job:
         field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
-        store: the store of inputs and parts.
+        store: of the inputs.
     """
 
     spec: TokenizerSpec
     engine: EngineName
     field: Selection | str
     skip: bool
-    folder: str
+    folder: Place
     store: LocalStore
 
 
@@ -89,14 +89,14 @@ class Done:
 
     Attributes:
         file: number of the input.
-        path: the part.
+        part: where its tokens are.
         meta: what the part holds; None where a bad line ended the task.
         bad: that line.
         reused: whether an earlier run had finished it.
     """
 
     file: int
-    path: str
+    part: Place
     meta: PartMeta | None
     bad: BadLine | None = None
     reused: bool = False
@@ -113,9 +113,9 @@ def encode_task(job: Job, task: Task) -> Done:
         FormatError: the input is damaged.
         OSError: the system refused.
     """
-    path = os.path.join(job.folder, part_name(task.file, task.piece))
-    if job.store.exists(path):
-        meta, _ = read_part(job.store, path, job.spec.token_bytes)
+    part = job.folder.child(part_name(task.file, task.piece))
+    if part.exists():
+        meta, _ = read_part(part, job.spec.token_bytes)
         if not task.trusted and _input_digest(job, task, meta) != meta.digest:
             raise PrepareError(
                 "the input has changed since a part of it was finished",
@@ -123,21 +123,21 @@ def encode_task(job: Job, task: Task) -> Done:
                 offset_bytes=meta.start_bytes,
                 hint="Throw the finished work away: restart (--restart)",
             )
-        return Done(task.file, path, meta, reused=True)
-    staged = job.store.stage(path)
+        return Done(task.file, part, meta, reused=True)
+    staged = part.store.stage(part.path)
     try:
         tally = _Tally(job, task)
         for offset_bytes, block in _blocks(job, task):
             tally.add(offset_bytes, block, staged)
             if tally.bad is not None:
                 staged.abort()
-                return Done(task.file, path, None, tally.bad)
+                return Done(task.file, part, None, tally.bad)
         meta = tally.meta()
         finish_part(staged, tally.lengths(), meta)
     except BaseException:
         staged.abort()
         raise
-    return Done(task.file, path, meta)
+    return Done(task.file, part, meta)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ with its counts and digest. A run that was asked for the same goes on; for anoth
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from typing import Any
 import msgspec
 
 from penstock.errors import NotFound, PenstockError, PrepareError
-from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
-from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute
+from penstock.store.place import Place
+from penstock.work.folder import WorkFolder, is_real_folder, work_beside
 
 _PLAN = "plan.json"
 _GROUP = re.compile(r"^\.?g\d{7}")  # what a group's writer makes begins with its name
@@ -43,87 +41,87 @@ class Done:
     reused: bool = False
 
 
-def work_folder(target: str) -> str:
+def work_of(target: Place) -> WorkFolder:
     """The work folder of an output."""
-    folder, name = os.path.split(absolute(target))
-    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.convert")
-
-
-def group_path(folder: str, number: int) -> str:
-    """The dataset of a group."""
-    return os.path.join(folder, f"g{number:07d}")
+    return work_beside(target, "convert", _is_ours)
 
 
 @contextlib.contextmanager
-def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator[str]:
+def open_work(target: Place, plan: dict[str, Any]) -> Generator[WorkFolder]:
     """The locked work folder. It stays for the same command where a run is interrupted, not where it is refused.
 
     Raises:
         PrepareError: another run writes this output.
     """
-    folder = work_folder(target)
-    with hold_work(folder) as had:
-        if not had:
-            raise PrepareError("another run is writing this output", path=target, hint="Wait for it")
-        path, data = os.path.join(folder, _PLAN), _encode(plan)
-        if _known(store, path, data) != data:
-            empty_work(store, folder, _is_ours, first=_PLAN)  # what a kill leaves then belongs to nothing
-            _put(store, path, data)
+    work = work_of(target)
+    with work.held(PrepareError("another run is writing this output", path=target.path, hint="Wait for it")):
+        data = _encode(plan)
+        if _known(work, data) != data:
+            work.clear(first=_PLAN)  # what a kill leaves then belongs to nothing
+            work.put(_PLAN, data)
         try:
-            yield folder
+            yield work
         except PenstockError as error:
             if not isinstance(error, OSError) and error.code != "prepare":
-                remove_work(store, target)
+                remove_work(target)
             raise
         except (OSError, KeyboardInterrupt):
             raise
         except BaseException:
-            remove_work(store, target)
+            remove_work(target)
             raise
 
 
-def save_done(store: LocalStore, folder: str, done: Done) -> None:
+def group_at(work: WorkFolder, number: int) -> Place:
+    """The dataset of a group."""
+    return work.file(_name(number))
+
+
+def save_done(work: WorkFolder, done: Done) -> None:
     """Note durably that a group is finished."""
-    _put(store, f"{group_path(folder, done.number)}.json", msgspec.json.encode(done))
+    work.put(f"{_name(done.number)}.json", msgspec.json.encode(done))
 
 
-def is_begun(store: LocalStore, folder: str) -> bool:
+def is_begun(work: WorkFolder) -> bool:
     """Whether a work folder holds its plan: without it nothing in it counts."""
-    return store.exists(os.path.join(folder, _PLAN))
+    return work.file(_PLAN).exists()
 
 
-def find_done(store: LocalStore, folder: str, number: int) -> Done | None:
+def find_done(work: WorkFolder, number: int) -> Done | None:
     """A group that an earlier run finished."""
-    path = group_path(folder, number)
-    return read_note(store, f"{path}.json", Done) if is_real_folder(path) else None
+    return work.read(f"{_name(number)}.json", Done) if is_real_folder(group_at(work, number)) else None
 
 
-def remove_work(store: LocalStore, target: str) -> None:
+def remove_work(target: Place) -> None:
     """The output is complete, or nothing is to be kept; what can't be removed is hidden and harms nobody."""
-    folder = work_folder(target)
+    work = work_of(target)
     with contextlib.suppress(OSError, PenstockError):
-        if is_real_folder(folder):
-            empty_work(store, folder, _is_ours, first=_PLAN)
-            drop_work(store, folder)
+        if work.is_there():
+            work.clear(first=_PLAN)
+            work.drop()
 
 
-def sweep_work(store: LocalStore, target: str, plan: dict[str, Any]) -> None:
+def sweep_work(target: Place, plan: dict[str, Any]) -> None:
     """Remove what a run left that was killed when its output was complete: work of the same plan, or of none."""
-    folder = work_folder(target)
-    if not is_real_folder(folder):
+    work = work_of(target)
+    if not work.is_there():
         return
-    with hold_work(folder) as had:
+    with work.tried() as had:
         data = _encode(plan)
-        if had and _known(store, os.path.join(folder, _PLAN), data) in (b"", data):
-            remove_work(store, target)
+        if had and _known(work, data) in (b"", data):
+            remove_work(target)
 
 
-def _known(store: LocalStore, path: str, data: bytes) -> bytes:
+def _known(work: WorkFolder, data: bytes) -> bytes:
     """The plan that is there, as far as that tells whether it is `data`."""
     try:
-        return store.get(path, 0, len(data) + 1)
+        return work.store.get(work.file(_PLAN).path, 0, len(data) + 1)
     except (NotFound, IsADirectoryError):
         return b""
+
+
+def _name(number: int) -> str:
+    return f"g{number:07d}"
 
 
 def _is_ours(name: str) -> bool:
@@ -132,13 +130,3 @@ def _is_ours(name: str) -> bool:
 
 def _encode(plan: dict[str, Any]) -> bytes:
     return msgspec.json.encode(plan, order="sorted")
-
-
-def _put(store: LocalStore, path: str, data: bytes) -> None:
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(data)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import Corrupt, NotFound
-from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of
+from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
 STORE = LocalStore()
 META = PartMeta(5, 90, "ab" * 16, False, 4, 3, 10, 9, 1, (BadLine(2, 40, "a blank line"),), (Probe("é", [1, 2]),))
@@ -25,7 +26,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / part_name(3, 12)
     assert path.name == "000003-00000012.part"
     write(path, [3, 0, 7], META)
-    meta, lengths = read_part(STORE, str(path), 2)
+    meta, lengths = read_part(place_of(path), 2)
     assert meta == META
     assert lengths.tolist() == [3, 0, 7]
     assert lengths.dtype == np.int64
@@ -46,18 +47,18 @@ def test_a_damaged_part(tmp_path: Path) -> None:
     ):
         path.write_bytes(damaged)
         with pytest.raises(Corrupt, match="damaged"):
-            read_part(STORE, str(path), 2)
+            read_part(place_of(path), 2)
     path.write_bytes(data)
     with pytest.raises(Corrupt):
-        read_part(STORE, str(path), 4)
+        read_part(place_of(path), 4)
     with pytest.raises(NotFound):
-        read_part(STORE, str(tmp_path / "missing"), 2)
+        read_part(place_of(tmp_path / "missing"), 2)
 
 
 def test_a_meta_that_does_not_fit(tmp_path: Path) -> None:
     write(tmp_path / "x.part", [3, 7, 1], META)
     with pytest.raises(Corrupt):
-        read_part(STORE, str(tmp_path / "x.part"), 2)
+        read_part(place_of(tmp_path / "x.part"), 2)
 
 
 def flipped(data: bytes, place: int) -> bytes:

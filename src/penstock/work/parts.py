@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import Corrupt
+from penstock.store.place import Place
 from penstock.types import IntArray
 
 SUFFIX = ".part"
@@ -97,26 +98,29 @@ def finish_part(staged: Staged, lengths: IntArray, meta: PartMeta) -> None:
     staged.commit()
 
 
-def read_part(store: Store, path: str, token_bytes: int) -> tuple[PartMeta, IntArray]:
+def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
     """`(meta, int64[n_docs] lengths)` of a part.
 
     Raises:
         Corrupt: it is damaged.
     """
-    size_bytes = store.size(path)
-    for found in _tail(store, path, size_bytes):
+    size_bytes = part.store.size(part.path)
+    for found in _tail(part, size_bytes):
         note_bytes, lengths, note = found
         meta = _decode(note)
         if meta is not None and int(lengths.sum()) == meta.tokens and len(lengths) == meta.documents:
             used_bytes = meta.tokens * token_bytes + 8 * len(lengths) + note_bytes + _FOOTER.size
             if used_bytes == size_bytes:
                 return meta, lengths
-    raise Corrupt("a part of unfinished work is damaged", path=path, hint="Throw the work away: restart (--restart)")
+    raise Corrupt(
+        "a part of unfinished work is damaged", path=part.path, hint="Throw the work away: restart (--restart)"
+    )
 
 
-def _tail(store: Store, path: str, size_bytes: int) -> Iterator[tuple[int, IntArray, bytes]]:
+def _tail(part: Place, size_bytes: int) -> Iterator[tuple[int, IntArray, bytes]]:
     if size_bytes < _FOOTER.size:
         return
+    store, path = part.store, part.path
     magic, n_docs, note_bytes, check = _FOOTER.unpack(store.get(path, size_bytes - _FOOTER.size, _FOOTER.size))
     tail_bytes = 8 * n_docs + note_bytes
     if magic != _MAGIC or tail_bytes + _FOOTER.size > size_bytes:

@@ -7,7 +7,6 @@ before the first part. A later run goes on only where its own plan is the same; 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,9 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parts import SUFFIX
-from penstock.store._replaced import is_staged_name
-from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
-from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute
+from penstock.store.place import Place
+from penstock.work.folder import WorkFolder, work_beside
+from penstock.work.parts import SUFFIX
 
 VERSION = 1
 """Of the cut into tasks and of the parts: work of another version is not gone on with."""
@@ -70,69 +66,58 @@ class Journal:
         parts: `(file, piece)` of the parts that were there at the start.
     """
 
-    store: LocalStore
-    folder: str
+    folder: WorkFolder
     plan: Plan | None = None
     parts: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def save(self, plan: Plan) -> None:
         """Write the plan, durably."""
-        staged = self.store.stage(os.path.join(self.folder, _PLAN), overwrite=True)
-        try:
-            staged.write(msgspec.json.format(msgspec.json.encode(plan), indent=1))
-        except BaseException:
-            staged.abort()
-            raise
-        staged.commit()
+        self.folder.put(_PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1))
         self.plan = plan
 
     def clear(self) -> None:
         """Throw all work away; raises the first error after the last file."""
         try:
-            empty_work(self.store, self.folder, _is_ours)
+            self.folder.clear()
         finally:
             self.plan = None
             self.parts.clear()
 
     def has_parts(self) -> bool:
         """Whether any task is finished by now."""
-        return any(_PART.match(name) for name in os.listdir(self.folder))
+        return any(_PART.match(name) for name in self.folder.names())
 
 
-def work_folder(output: str) -> str:
+def work_of(output: Place) -> WorkFolder:
     """The work folder of an output."""
-    folder, name = os.path.split(absolute(output))
-    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.work")
+    return work_beside(output, "work", _is_ours)
 
 
 @contextlib.contextmanager
-def open_journal(store: LocalStore, output: str, *, restart: bool) -> Generator[Journal]:
+def open_journal(output: Place, *, restart: bool) -> Generator[Journal]:
     """The locked journal of an output. Afterwards the folder is gone, but for one with finished tasks.
 
     Raises:
         PrepareError: another run writes this output.
         Corrupt: the plan in the folder is damaged.
     """
-    folder = work_folder(output)
-    above = _missing_folders(os.path.dirname(folder))
-    with hold_work(folder) as had:
-        if not had:
-            raise PrepareError(
-                "another run is writing this output", path=output, hint="Wait for it, or name another output"
-            )
-        journal = Journal(store, folder)
+    folder = work_of(output)
+    above = _missing_folders(output.folder())
+    what, hint = "another run is writing this output", "Wait for it, or name another output"
+    with folder.held(PrepareError(what, path=output.path, hint=hint)):
+        journal = Journal(folder)
         try:
             _recover(journal, restart=restart)
             yield journal
         finally:
             # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
             with contextlib.suppress(OSError):
-                _drop_staged(journal)
+                folder.clear_staged()
                 if not journal.has_parts():
                     _remove(journal, above)
 
 
-def require_same(plan: Plan, journal: Journal, output: str) -> None:
+def require_same(plan: Plan, journal: Journal, output: Place) -> None:
     """Raise `ConfigError` that names the first thing in which a plan differs from that of the work in the folder."""
     before = journal.plan
     if before is None:
@@ -141,22 +126,8 @@ def require_same(plan: Plan, journal: Journal, output: str) -> None:
     if difference is not None:
         what, was, now = difference
         raise ConfigError(
-            f"unfinished work for this output differs: {what}", path=output, found=now, expected=was, hint=_RESTART
+            f"unfinished work for this output differs: {what}", path=output.path, found=now, expected=was, hint=_RESTART
         )
-
-
-def forget_finished_work(store: LocalStore, output: str) -> None:
-    """Remove the work folder that a run left which was killed after its output was complete."""
-    if is_real_folder(work_folder(output)):
-        with open_journal(store, output, restart=True):
-            pass
-
-
-def is_trusted(before: Plan | None, one: InputFile, file: int) -> bool:
-    """Whether the finished parts of an input need no further look: its digest, or its time of change, says so."""
-    if before is None:
-        return True
-    return one.digested_whole or before.inputs[file].mtime_ns == one.mtime_ns
 
 
 def _difference(before: Plan, plan: Plan) -> tuple[str, Any, Any] | None:
@@ -190,38 +161,33 @@ def _recover(journal: Journal, *, restart: bool) -> None:
     if restart:
         journal.clear()
         return
-    _drop_staged(journal)
-    names = os.listdir(journal.folder)
+    journal.folder.clear_staged()
+    names = journal.folder.names()
     if _PLAN not in names:
         journal.clear()
         return
-    path = os.path.join(journal.folder, _PLAN)
-    journal.plan = read_note(journal.store, path, Plan)
+    journal.plan = journal.folder.read(_PLAN, Plan)
     if journal.plan is None:
+        path = journal.folder.file(_PLAN).path
         raise Corrupt("the plan of unfinished work is damaged", path=path, hint=_RESTART)
     journal.parts = {(int(found[1]), int(found[2])) for name in names if (found := _PART.match(name))}
-
-
-def _drop_staged(journal: Journal) -> None:
-    for name in filter(is_staged_name, os.listdir(journal.folder)):
-        journal.store.delete(os.path.join(journal.folder, name))
 
 
 def _is_ours(name: str) -> bool:
     return name == _PLAN or _PART.match(name) is not None
 
 
-def _missing_folders(folder: str) -> list[str]:
+def _missing_folders(folder: Place) -> list[Place]:
     """Folders that have to be made for `folder`, the innermost first."""
-    missing: list[str] = []
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+    missing: list[Place] = []
+    while not folder.is_folder() and folder.path != folder.folder().path:
         missing.append(folder)
-        folder = os.path.dirname(folder)
+        folder = folder.folder()
     return missing
 
 
-def _remove(journal: Journal, above: Sequence[str]) -> None:
+def _remove(journal: Journal, above: Sequence[Place]) -> None:
     journal.clear()
-    drop_work(journal.store, journal.folder)
+    journal.folder.drop()
     for folder in above:
-        journal.store.remove_folder(folder)
+        journal.folder.store.remove_folder(folder.path)

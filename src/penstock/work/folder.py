@@ -1,0 +1,167 @@
+"""Work folders: what an unfinished piece of work keeps beside its output, under a lock.
+
+Such a folder is its own, never a link to another one, and nothing is removed from it but what work of its kind makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.store._replaced import is_staged_name
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
+from penstock.store.place import Place
+
+T = TypeVar("T")
+
+_LOCK = "lock"
+_REMOVE = "Remove it, or name another output"
+_MOST_NOTE_BYTES = 1 << 28
+_MOST_NAME_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """A work folder, which may not be there yet.
+
+    Attributes:
+        store: of this machine.
+        path: of the folder.
+        is_ours: whether work of this kind makes a file or folder of a name; staged ones are.
+    """
+
+    store: LocalStore
+    path: str
+    is_ours: Callable[[str], bool]
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.store, self.path)
+
+    def file(self, name: str) -> Place:
+        """What lies in it under a name."""
+        return self.place.child(name)
+
+    def is_there(self) -> bool:
+        """Whether the folder is there; what a link leads to is none."""
+        return is_real_folder(self.place)
+
+    def names(self) -> list[str]:
+        """What is in it."""
+        return os.listdir(self.path)
+
+    def has_ours(self) -> bool:
+        """Whether it holds what work of this kind makes."""
+        return any(map(self.is_ours, self.names()))
+
+    @contextlib.contextmanager
+    def tried(self) -> Generator[bool]:
+        """Hold its lock; the folder is made where missing.
+
+        Yields:
+            Whether it was had.
+
+        Raises:
+            ConfigError: a link, or no folder, stands in its place, or no file in that of its lock.
+        """
+        if self.place.exists() and not self.is_there():
+            what = "what stands in the place of the work folder is another thing"
+            raise ConfigError(what, path=self.path, hint=_REMOVE)
+        lock = self.file(_LOCK).path
+        with contextlib.ExitStack() as stack:
+            try:
+                had = stack.enter_context(hold_lock(lock, wait=False))
+            except FileExistsError as error:
+                raise ConfigError(str(error.strerror), path=lock, hint=_REMOVE) from None
+            yield had
+
+    @contextlib.contextmanager
+    def held(self, refusal: PrepareError) -> Generator[None]:
+        """The same, with an error where another run has it."""
+        with self.tried() as had:
+            if not had:
+                raise refusal
+            yield
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, durably, in the place of one of its name."""
+        staged = self.store.stage(self.file(name).path, overwrite=True)
+        try:
+            staged.write(data)
+            staged.commit()
+        except BaseException:
+            staged.abort()
+            raise
+
+    def read(self, name: str, kind: type[T]) -> T | None:
+        """The JSON of a file that says how far work is; None where there is none, or it is damaged."""
+        try:
+            return msgspec.json.decode(self.store.get(self.file(name).path, 0, _MOST_NOTE_BYTES), type=kind)
+        except (NotFound, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def clear(self, first: str = "") -> None:
+        """Remove what work left in it, but the lock; raises the first error after the last name.
+
+        Args:
+            first: the name that goes first.
+        """
+        self._remove_all(lambda name: is_staged_name(name) or self.is_ours(name), first)
+
+    def clear_staged(self) -> None:
+        """Remove what a killed run left half-written."""
+        self._remove_all(is_staged_name)
+
+    def drop(self) -> None:
+        """Remove it, emptied, and its lock, which is held; one with another's file in it stays."""
+        with contextlib.suppress(NotFound):
+            self.store.delete(self.file(_LOCK).path)
+        if not self.names():
+            self.store.remove_folder(self.path)
+
+    def _remove_all(self, is_chosen: Callable[[str], bool], first: str = "") -> None:
+        errors: list[OSError] = []
+        for name in sorted(self.names(), key=lambda name: name != first):
+            if name != _LOCK and is_chosen(name):
+                try:
+                    _remove(self.store, self.file(name))
+                except OSError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def work_beside(output: Place, suffix: str, is_ours: Callable[[str], bool]) -> WorkFolder:
+    """The work folder of an output, `.<name>.<suffix>` beside it."""
+    name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
+    return WorkFolder(local_store(output), output.folder().child(f".{name}.{suffix}").path, is_ours)
+
+
+def local_store(place: Place) -> LocalStore:
+    """The store for work on a place: its own where that is of this machine."""
+    return place.store if isinstance(place.store, LocalStore) else LocalStore()
+
+
+def is_real_folder(place: Place) -> bool:
+    """Whether a folder of this machine is there; what a link leads to is none."""
+    return os.path.isdir(place.path) and not os.path.islink(place.path)
+
+
+def _remove(store: LocalStore, place: Place) -> None:
+    """Remove a file, a link or a folder; links in it are not followed."""
+    if not is_real_folder(place):
+        store.delete(place.path)
+        return
+    for root, folders, names in os.walk(place.path, topdown=False):
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        for name in names + links:
+            store.delete(os.path.join(root, name))
+        store.remove_folder(root)

@@ -1,0 +1,424 @@
+"""What all journals promise: one run at a time, what is finished survives, and nothing of anybody else is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import ConfigError, Corrupt, PrepareError
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place, place_of
+from penstock.testing.datasets import files_in
+from penstock.work import convert, energon, pack
+from penstock.work.folder import WorkFolder, is_real_folder
+from penstock.work.parts import PartMeta, finish_part, part_name
+
+SHARD = "s_0.tar"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has the journal of `output`: what it may do, the same for every kind."""
+
+    finish: Callable[[], None]
+    is_finished: Callable[[], bool]
+    end: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of journal.
+
+    Attributes:
+        name: of its folder.
+        open: `(output, plan)` → a run.
+        folder: of an output.
+        files: what a finished piece is in the folder, the plan included.
+        ours: a name that it would make.
+        busy: what it says of another run.
+    """
+
+    name: str
+    open: Callable[[Path, str], contextlib.AbstractContextManager[Run]]
+    folder: Callable[[Place], WorkFolder]
+    files: set[str]
+    ours: str
+    busy: str
+
+
+def packing(output: Path, plan: str, *, restart: bool = False) -> contextlib.AbstractContextManager[Run]:
+    @contextlib.contextmanager
+    def opened() -> Generator[Run]:
+        place = place_of(output)
+        with pack.open_journal(place, restart=restart) as journal:
+            asked = pack.Plan({"--eos": plan}, (), 1, "gigatoken")
+            pack.require_same(asked, journal, place)
+            if journal.plan is None:
+                journal.save(asked)
+
+            def finish() -> None:
+                part = journal.folder.file(part_name(0, 0))
+                staged = part.store.stage(part.path)
+                finish_part(staged, np.empty(0, np.int64), PartMeta(0, 0, "", True, 0, 0, 0, -1, 0, (), ()))
+
+            yield Run(finish, lambda: (0, 0) in journal.parts, journal.clear)
+
+    return opened()
+
+
+@contextlib.contextmanager
+def converting(output: Path, plan: str) -> Generator[Run]:
+    target = place_of(output)
+    with convert.open_work(target, {"to": plan}) as work:
+
+        def finish() -> None:
+            os.mkdir(convert.group_at(work, 0).path)
+            Path(convert.group_at(work, 0).path, "index.json").write_text("{}")
+            convert.save_done(work, convert.Done(0, 1, "7", 2))
+
+        yield Run(finish, lambda: convert.find_done(work, 0) is not None, lambda: convert.remove_work(target))
+
+
+@contextlib.contextmanager
+def preparing(dataset: Path, plan: str) -> Generator[Run]:
+    dataset.mkdir(parents=True, exist_ok=True)
+    shard = dataset / SHARD  # what a shard is now is its plan
+    if not shard.exists() or shard.read_text() != plan:
+        shard.write_text(plan)
+    stamp = energon.stamp_of(place_of(shard))
+    with energon.open_work(place_of(dataset)) as work:
+
+        def finish() -> None:
+            energon.save_done(work.folder, energon.Done(energon.VERSION, SHARD, *stamp, b"", None, []))
+
+        def is_finished() -> bool:
+            return energon.find_done(work.folder, SHARD, stamp) is not None
+
+        yield Run(finish, is_finished, work.clear)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            ".out.work",
+            packing,
+            pack.work_of,
+            {"plan.json", "000000-00000000.part"},
+            "000000-00000001.part",
+            "another run is writing this output",
+        ),
+        Kind(
+            ".out.convert",
+            converting,
+            convert.work_of,
+            {"plan.json", "g0000000/index.json", "g0000000.json"},
+            "g0000001",
+            "another run is writing this output",
+        ),
+        Kind(
+            "out/.nv-meta.work",
+            preparing,
+            energon.work_of,
+            {"ed968af3b4ae830e0840938efdc5126a.shard"},
+            f"{'0' * 32}.shard",
+            "another run is preparing this dataset",
+        ),
+    )
+}
+PLANNED = [name for name in KINDS if name != "out/.nv-meta.work"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "here" / "out"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder of somebody else."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").write_text("precious")
+    return tmp_path / "outside"
+
+
+class Killed(Exception):
+    """A run that ends without a word, as far as files can tell."""
+
+
+def leave_finished(kind: Kind, out: Path) -> Path:
+    """A run that is stopped when a piece is finished; its folder."""
+    with pytest.raises(OSError, match="no space left"):
+        stop(kind.open(out, "a"), OSError("no space left"))
+    return out.parent / kind.name
+
+
+def stop(opened: contextlib.AbstractContextManager[Run], error: BaseException) -> None:
+    with opened as run:
+        run.finish()
+        raise error
+
+
+def test_the_names_on_disk(kind: Kind, out: Path) -> None:
+    folder = leave_finished(kind, out)
+    assert kind.folder(place_of(out)).path == str(folder)
+    assert set(files_in(folder)) == {*kind.files, "lock"}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_long_name_is_cut(name: str, tmp_path: Path) -> None:
+    folder = KINDS[name].folder(place_of(tmp_path / ("é" * 120)))
+    assert os.path.basename(folder.path) == f".{'é' * 100}{name.removeprefix('.out')}"
+
+
+def test_another_run_is_refused(kind: Kind, out: Path) -> None:
+    with kind.open(out, "a") as run:
+        run.finish()
+        with pytest.raises(PrepareError, match=kind.busy) as caught, kind.open(out, "a"):
+            pass
+        assert caught.value.path == str(out)
+        assert {*kind.files, "lock"} == set(files_in(out.parent / kind.name))
+        run.end()
+
+
+def test_what_is_finished_survives(kind: Kind, out: Path) -> None:
+    leave_finished(kind, out)
+    with kind.open(out, "a") as run:
+        assert run.is_finished()
+
+
+def test_nothing_is_left_after_the_end(kind: Kind, out: Path) -> None:
+    leave_finished(kind, out)
+    with kind.open(out, "a") as run:
+        run.end()
+    assert not (out.parent / kind.name).exists()
+
+
+@pytest.mark.parametrize("error", [Killed, KeyboardInterrupt, PrepareError])
+def test_a_run_that_finished_nothing(error: type[BaseException], kind: Kind, out: Path) -> None:
+    with pytest.raises(error), kind.open(out, "a"):
+        raise error("stop")
+    with kind.open(out, "a") as run:
+        assert not run.is_finished()
+        run.end()
+    assert set(files_in(out.parent)) <= {f"out/{SHARD}"}
+
+
+def test_another_plan(kind: Kind, out: Path) -> None:
+    folder = leave_finished(kind, out)
+    if kind.name == ".out.work":
+        before = files_in(folder)
+        with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"), kind.open(out, "b"):
+            pass
+        assert files_in(folder) == before
+        with packing(out, "b", restart=True) as run:
+            assert not run.is_finished()
+        return
+    with kind.open(out, "longer") as run:
+        assert not run.is_finished()
+
+
+def test_what_is_half_written_is_dropped(kind: Kind, out: Path) -> None:
+    folder = leave_finished(kind, out)
+    (folder / f".{kind.ours}.01234567.staged").write_text("half")
+    (folder / ".g0000002.01234567.staged").mkdir()
+    (folder / ".g0000002.01234567.staged/a").write_text("half")
+    with kind.open(out, "a") as run:
+        assert run.is_finished()
+        run.end()
+    assert not folder.exists()
+
+
+def test_a_file_of_a_stranger_stays(kind: Kind, out: Path) -> None:
+    folder = leave_finished(kind, out)
+    (folder / "notes.txt").write_text("precious")
+    (folder / "more").mkdir()
+    (folder / "more/notes.txt").write_text("precious")
+    with kind.open(out, "a") as run:
+        run.end()
+    assert set(files_in(folder)) - {"lock"} == {"notes.txt", "more/notes.txt"}
+
+
+def test_links_are_not_followed(kind: Kind, out: Path, outside: Path) -> None:
+    folder = leave_finished(kind, out)
+    (folder / kind.ours).symlink_to(outside)
+    (folder / f".{kind.ours}.01234567.staged").mkdir()
+    (folder / f".{kind.ours}.01234567.staged/inner").symlink_to(outside)
+    with kind.open(out, "a") as run:
+        run.end()
+    assert not folder.exists()
+    assert files_in(outside) == {"file": b"precious"}
+
+
+@pytest.mark.parametrize("what", ["a link", "a link to nothing", "a file"])
+def test_in_the_place_of_the_folder(what: str, kind: Kind, out: Path, outside: Path) -> None:
+    place = out.parent / kind.name
+    place.parent.mkdir(parents=True)
+    if what == "a file":
+        place.write_text("precious")
+    else:
+        place.symlink_to(outside if what == "a link" else outside / "nothing")
+    with pytest.raises(ConfigError, match="in the place of the work folder") as caught, kind.open(out, "a"):
+        pass
+    assert caught.value.path == str(place)
+    assert os.path.lexists(place)
+    assert files_in(outside) == {"file": b"precious"}
+
+
+@pytest.mark.parametrize("what", ["a link", "a folder", "a second name"])
+def test_in_the_place_of_the_lock(what: str, kind: Kind, out: Path, outside: Path) -> None:
+    lock = out.parent / kind.name / "lock"
+    lock.parent.mkdir(parents=True)
+    if what == "a link":
+        lock.symlink_to(outside / "file")
+    elif what == "a folder":
+        lock.mkdir()
+    else:
+        os.link(outside / "file", lock)
+    with pytest.raises(ConfigError, match="in the place of the lock") as caught, kind.open(out, "a"):
+        pass
+    assert caught.value.path == str(lock)
+    assert files_in(outside) == {"file": b"precious"}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":' * 100_000])
+def test_a_damaged_plan(data: bytes, out: Path) -> None:
+    for name in PLANNED:
+        folder = leave_finished(KINDS[name], out)
+        (folder / "plan.json").write_bytes(data)
+    with (
+        pytest.raises(Corrupt, match=r"the plan of unfinished work is damaged.*--restart") as caught,
+        packing(out, "a"),
+    ):
+        pass
+    assert caught.value.path == str(out.parent / ".out.work/plan.json")
+    with packing(out, "a", restart=True) as run:
+        assert not run.is_finished()
+    with converting(out, "a") as run:  # whose plan it was nobody knows: nothing counts
+        assert not run.is_finished()
+
+
+def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
+    for name in PLANNED:
+        folder = leave_finished(KINDS[name], out)
+        (folder / "plan.json").unlink()
+        with KINDS[name].open(out, "a") as run:
+            assert not run.is_finished()
+
+
+def test_a_note_that_is_damaged_is_none(kind: Kind, out: Path) -> None:
+    folder = leave_finished(kind, out)
+    for path in folder.glob("*.json" if kind.name != "out/.nv-meta.work" else "*.shard"):
+        if path.name != "plan.json":
+            path.write_bytes(b"{")
+    if kind.name == ".out.work":
+        return  # parts have their own test
+    with kind.open(out, "a") as run:
+        assert not run.is_finished()
+
+
+def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
+    with packing(tmp_path / "a/b/out", "a"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [
+        (OSError("full"), True),
+        (KeyboardInterrupt(), True),
+        (PrepareError("killed"), True),
+        (ConfigError("no"), False),
+        (Corrupt("bad"), False),
+        (ValueError("bug"), False),
+    ],
+)
+def test_what_a_conversion_keeps(error: BaseException, stays: bool, out: Path) -> None:
+    with pytest.raises(type(error)):
+        stop(converting(out, "a"), error)
+    assert (out.parent / ".out.convert").exists() == stays
+
+
+@pytest.mark.parametrize(("plan", "stays"), [("a", False), ("b", True), (None, False)])
+def test_a_conversion_that_was_complete_is_swept(plan: str | None, stays: bool, out: Path) -> None:
+    folder = leave_finished(KINDS[".out.convert"], out)
+    if plan is None:
+        (folder / "plan.json").unlink()
+    convert.sweep_work(place_of(out), {"to": plan or "a"})
+    assert folder.exists() == stays
+
+
+def test_a_conversion_that_somebody_makes_is_not_swept(out: Path) -> None:
+    with converting(out, "a") as run:
+        convert.sweep_work(place_of(out), {"to": "a"})
+        run.finish()
+        assert run.is_finished()
+
+
+def test_a_preparation_that_was_complete_is_forgotten(out: Path) -> None:
+    folder = leave_finished(KINDS["out/.nv-meta.work"], out)
+    energon.forget_work(place_of(out))
+    assert not folder.exists()
+    energon.forget_work(place_of(out))
+
+
+def test_a_finished_shard_that_changed(out: Path) -> None:
+    dataset = place_of(out)
+    out.mkdir(parents=True)
+    (out / SHARD).write_text("one")
+    with energon.open_work(dataset) as work:
+        shard = place_of(out / SHARD)
+        energon.save_done(
+            work.folder, energon.Done(energon.VERSION, SHARD, *energon.stamp_of(shard), b"table", None, [])
+        )
+        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is not None
+        assert work.read(SHARD) == (b"table", [])
+        os.utime(out / SHARD, (5, 5))
+        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is None
+        with pytest.raises(Corrupt, match="the table of a finished shard is damaged"):
+            work.read("s_1.tar")
+        work.clear()
+
+
+def test_work_on_what_is_not_local_lies_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    far = Place(MemoryStore(), "s3://bucket/data")
+    with energon.open_work(far) as work:
+        assert os.path.dirname(work.folder.path) == str(tmp_path / "prepare")
+        assert type(work.folder.store) is LocalStore
+
+
+def test_a_folder_goes_to_workers(kind: Kind, out: Path) -> None:
+    folder: Any = pickle.loads(pickle.dumps(kind.folder(place_of(out))))
+    assert folder.path == kind.folder(place_of(out)).path
+    assert folder.is_ours(kind.ours)
+
+
+def test_the_plan_is_json(out: Path) -> None:
+    folder = leave_finished(KINDS[".out.work"], out)
+    plan = json.loads((folder / "plan.json").read_bytes())
+    assert plan == {"options": {"--eos": "a"}, "inputs": [], "task_bytes": 1, "engine": "gigatoken", "version": 1}
+    assert (leave_finished(KINDS[".out.convert"], out) / "plan.json").read_bytes() == b'{"to":"a"}'
+
+
+def test_a_real_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert is_real_folder(place_of(tmp_path))
+    assert not is_real_folder(place_of(tmp_path / "link"))
+    assert not is_real_folder(place_of(tmp_path / "none"))
