@@ -114,7 +114,7 @@ def test_pipes_and_devices_as_inputs_by_name(tmp_path: Path, confined: Callable[
         "append": lambda path: LocalStore().stage(str(tmp_path / "out")).append_file(path),
         "state": _read_state,
         "indices": lambda path: _read_indices(place_of(path)),
-        "table": TableRows,
+        "table": lambda path: TableRows(place_of(path)),
         "config": load_config,
         "open": lambda path: ps.open(path, format="jsonl"),
         "tokens": lambda path: ps.open(path, format="pbin"),

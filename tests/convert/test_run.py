@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert import document_runs, token_digest
+from penstock.convert import documents as documents_module
 from penstock.convert import run as run_module
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.store._replaced import is_staged_name
@@ -77,7 +78,7 @@ def test_every_pair_of_formats_and_back(tmp_path_factory: pytest.TempPathFactory
         plain = [doc.tolist() for doc in docs]
         write(folder / "a", docs, first)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_module, "RUN_TOKENS", run_tokens)
+            patch.setattr(documents_module, "RUN_TOKENS", run_tokens)
             there = ps.convert(folder / "a", folder / "b", to=second)
             back = ps.convert(folder / "b", folder / "c", to=first)
         assert there.digest == back.digest == digest_of(docs)
@@ -277,7 +278,7 @@ def test_targets_that_are_not_clear(tmp_path: Path) -> None:
 
 
 def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = run_module._copy
+    copy = run_module.write_tokens
 
     def damaged(*args: Any, **kwargs: Any) -> Any:
         manifest = copy(*args, **kwargs)
@@ -286,7 +287,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / "b.pbin").write_bytes(data)
         return manifest
 
-    monkeypatch.setattr(run_module, "_copy", damaged)
+    monkeypatch.setattr(run_module, "write_tokens", damaged)
     with pytest.raises(Corrupt, match="reads back differently"):
         ps.convert(PBIN, tmp_path / "b.pbin")
 
@@ -313,8 +314,8 @@ def found_of(folder: Path, start: str) -> list[tuple[str, bytes]]:
 KILLED = """
 import os, signal, sys
 import penstock as ps
-from penstock.convert import run
-run.RUN_TOKENS = 1 << 18
+from penstock.convert import documents
+documents.RUN_TOKENS = 1 << 18
 def stop(done, text):
     if done >= 2000:
         os.kill(os.getpid(), getattr(signal, sys.argv[4]))
@@ -351,7 +352,7 @@ def test_killed_before_it_was_verified(big: Path, tmp_path: Path, monkeypatch: p
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "_verify", stop)
+        patch.setattr(run_module, "verify_tokens", stop)
         with pytest.raises(SystemError):
             ps.convert(big, target)
     assert hidden(tmp_path) == [os.path.basename(mark_path(str(target)))]

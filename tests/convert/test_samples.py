@@ -23,12 +23,15 @@ from PIL import Image
 
 import penstock as ps
 from penstock.convert import merge_partitions, write_partition
-from penstock.convert import run as run_module
+from penstock.convert import output as output_module
 from penstock.convert import samples as samples_module
-from penstock.convert.plan_samples import Asked, plan_samples
+from penstock.convert.asked import understand
+from penstock.convert.output import Output
+from penstock.convert.plan_samples import plan_samples
 from penstock.convert.rows import SourceRows
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
 from penstock.store.memory import MemoryStore
+from penstock.store.place import Place
 from penstock.testing.equality import same_samples
 from penstock.types import Sample
 
@@ -400,17 +403,22 @@ def test_partitions(tmp_path: Path) -> None:
 
 
 def test_remote_output_is_written_at_once(tmp_path: Path) -> None:
-    asked = Asked("mds", None, None, 7, False, {}, {})
-    given, target, _ = plan_samples(iter([{"a": number} for number in range(20)]), MemoryStore(), "out", asked)
-    written = samples_module.write_at_once(given, target, lambda done, text: None)
-    assert samples_module.verify(target, written, 1, "inline", lambda done, text: None) == 20
+    rows = iter([{"a": number} for number in range(20)])
+    asked = understand(
+        rows, Place(MemoryStore(), "out"), to="mds", format=None, eos=None, columns=None, group_rows=7, workers=1,
+        executor="inline", overwrite=False, options={},
+    )  # fmt: skip
+    plan = plan_samples(asked)
+    written = samples_module.write_samples(plan, plan.output, lambda done, text: None)
+    assert written.groups is None
+    assert samples_module.verify_samples(plan, plan.output, written, lambda done, text: None).samples == 20
 
 
 def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"a": number} for number in range(30)]
     convert(iter(rows), tmp_path / "a.jsonl")
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "finish", lambda store, path: None)
+        patched.setattr(Output, "finish", lambda output: None)
         convert(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
     assert sorted(hidden(tmp_path)) == [".out.convert", ".out.unfinished"]
     before = {name: os.stat(tmp_path / "out" / name).st_ino for name in os.listdir(tmp_path / "out")}
@@ -424,7 +432,7 @@ def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path, mon
 def test_work_that_a_killed_run_had_finished_goes_with_the_next_refusal(tmp_path: Path, left: str) -> None:
     ps.convert([{"id": n} for n in range(8)], tmp_path / "in", to="mds", executor="inline")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples_module, "remove_work", lambda target: None)
+        patch.setattr(output_module, "remove_work", lambda target: None)
         convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
     work = tmp_path / ".out.convert"
     assert (work / "plan.json").exists()

@@ -20,6 +20,7 @@ def test_a_path_is_local(tmp_path: Path) -> None:
     assert place.is_local
     assert (place.name, place.folder().name) == ("b.pbin", "a")
     assert place.child("c").path == str(tmp_path / "a" / "b.pbin" / "c")
+    assert place.child("/etc/passwd").path == str(tmp_path / "a" / "b.pbin") + "//etc/passwd"
     assert place.beside(".penstock").path == str(tmp_path / "a" / "b.pbin.penstock")
     assert not place.exists()
 
@@ -30,6 +31,7 @@ def test_names_with_slashes_at_the_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert (place.name, place.beside(".x").path, place.child("c").path) == ("b", "a/b.x", "a/b/c")
     assert place.absolute == place.shown == str(tmp_path / "a" / "b")
     assert place_of("b").folder().path == str(tmp_path)
+    assert [place_of(one).bare().path for one in ("a/b//", "a/b", "/")] == ["a/b", "a/b", "/"]
 
 
 def test_a_url_stays_one() -> None:

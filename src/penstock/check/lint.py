@@ -9,12 +9,13 @@ from typing import Any
 
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
 from penstock.formats.samples.webdataset.source import open_raw
+from penstock.store.place import Place, dataset_at
 from penstock.types import Finding, OpenOptions, Sample
 
 Progress = Callable[[int, int], None]
@@ -69,17 +70,18 @@ def lint(
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
     given = OpenOptions(trust=trust, follow_links=follow_links)
-    store, root, chosen = find_format(path, format, given)
-    findings = list(chosen.check(store, root, replace(given, trust=False), "quick")) if chosen.traits.verify else []
+    place = dataset_at(path, follow_links=follow_links)
+    chosen = find_format(place, format)
+    store, checked = place.store, replace(given, trust=False)
+    findings = list(chosen.check(store, place.path, checked, "quick")) if chosen.traits.verify else []
     if chosen.name == _FORMAT:
-        root = root.rstrip("/") or root
-        sources = _open_splits(store, root, splits, dataset_config, split_config, given)
+        sources = _open_splits(place.bare(), splits, dataset_config, split_config, given)
     else:
         if dataset_config != DATASET_YAML or split_config is not None:
             found = dataset_config if split_config is None else split_config
             raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
         flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
-        opened = chosen.open(store, root, replace(given, **flavor))
+        opened = chosen.open(store, place.path, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     total, done = sum(map(len, sources.values())), 0
     causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many there are
@@ -98,13 +100,13 @@ def lint(
 
 
 def _open_splits(
-    store: Store,
-    root: str,
+    place: Place,
     wanted: Sequence[str] | None,
     dataset_config: str,
     split_config: str | None,
     given: OpenOptions,
 ) -> dict[str, Source[Sample]]:
+    store, root = place.store, place.path
     if split_config is not None and not store.exists(meta_path(root, split_config)):
         raise NotFound("no such list of splits", path=meta_path(root, split_config))
     known = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
@@ -113,13 +115,11 @@ def _open_splits(
         have = ", ".join(known.parts) or "none"
         raise ConfigError("no such split", path=root, found=", ".join(missing), expected=have)
     names: list[str | None] = list(wanted or [name for name, shards in known.parts.items() if shards]) or [None]
-    return {name or "": _open_split(store, root, name, known, dataset_config, given) for name in names}
+    return {name or "": _open_split(place, name, known, dataset_config, given) for name in names}
 
 
-def _open_split(
-    store: Store, root: str, name: str | None, known: Any, dataset_config: str, given: OpenOptions
-) -> Source[Sample]:
-    options = replace(given, split=name)
+def _open_split(place: Place, name: str | None, known: Any, dataset_config: str, given: OpenOptions) -> Source[Sample]:
+    store, root, options = place.store, place.path, replace(given, split=name)
     raw = open_raw(store, root, options, known)
     if store.exists(meta_path(root, dataset_config)):
         return typed_view(raw, store, root, options, dataset_config=dataset_config)

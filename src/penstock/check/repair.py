@@ -8,8 +8,8 @@ from typing import Any
 from penstock.check.verify import find_format, open_options
 from penstock.errors import Unsupported
 from penstock.formats import files_at
-from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
+from penstock.store.place import dataset_at
 from penstock.types import Action
 
 
@@ -30,12 +30,13 @@ def repair(
         PrepareError: another writer holds this dataset.
     """
     opened = open_options(options)
-    store, root, chosen = find_format(path, format, opened)
+    place = dataset_at(path, follow_links=opened.follow_links)
+    chosen = find_format(place, format)
     if not chosen.traits.repair:
-        raise Unsupported(f"the format {chosen.name!r} has no repair", path=root)
-    with claimed_data(store, *files_at(chosen.name, root) if write else ()) as held:
-        findings = list(chosen.check(held, root, opened, "quick"))
-        done = chosen.repair(held, root, opened, findings, write=write)
-        if write and isinstance(held, LocalStore) and held.is_folder(root):
-            held.stage(f"{root}/.penstock", overwrite=True).abort()  # what a killed repair left of it goes
+        raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
+    with claimed_data(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
+        findings = list(chosen.check(held, place.path, opened, "quick"))
+        done = chosen.repair(held, place.path, opened, findings, write=write)
+        if write and place.is_local and place.is_folder():
+            held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes
         return done

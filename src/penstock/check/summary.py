@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock.abc import Source, Store, TokenSource
+from penstock.abc import Source, TokenSource
 from penstock.check.verify import find_format, open_options
 from penstock.errors import ConfigError
+from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
@@ -41,13 +42,14 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         FormatError: it can't be opened.
     """
     given = open_options(options)
-    store, root, chosen = find_format(path, format, given)
-    source = chosen.open(store, root, given)
+    place = dataset_at(path, follow_links=given.follow_links)
+    chosen = find_format(place, format)
+    source = chosen.open(place.store, place.path, given)
     manifest = manifest_of(source)
     found: dict[str, Any] = {
         "path": os.fspath(path),
         "format": chosen.name,
-        "size_bytes": _size_bytes(store, root, source),
+        "size_bytes": _size_bytes(place, source),
         "samples": None,
         "schema": [msgspec.to_builtins(field) for field in source.schema.fields],
         "fingerprint": source.fingerprint,
@@ -122,8 +124,9 @@ def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> s
     return "none is recorded, and documents end in different ids" if len(ends) > 1 else "none is recorded"
 
 
-def _size_bytes(store: Store, root: str, source: Source[Sample]) -> int:
+def _size_bytes(place: Place, source: Source[Sample]) -> int:
     told = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
     if isinstance(told, int):
         return told
-    return sum(map(store.size, store.list(root))) if store.is_folder(root) else store.size(root)
+    store = place.store
+    return sum(map(store.size, store.list(place.path))) if place.is_folder() else store.size(place.path)

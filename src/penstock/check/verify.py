@@ -11,7 +11,7 @@ from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.formats import files_at, get_format, sniff
 from penstock.store.cache import CachedStore
 from penstock.store.outputs import claimed_data
-from penstock.store.resolve import resolve_dataset
+from penstock.store.place import Place, dataset_at
 from penstock.types import Depth, Finding, OpenOptions
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
@@ -40,22 +40,22 @@ def verify(
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     given = open_options(options)
-    store, root, chosen = find_format(path, format, given)
-    if depth == "full" and isinstance(store, CachedStore):
-        store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
+    place = dataset_at(path, follow_links=given.follow_links)
+    chosen = find_format(place, format)
+    if depth == "full" and isinstance(place.store, CachedStore):
+        place.store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
     found: list[Finding] = []
     try:
-        found.extend(chosen.check(store, root, given, depth))
+        found.extend(chosen.check(place.store, place.path, given, depth))
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
-        where = str(error.path or root)
+        where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
     return found
 
 
-def find_format(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> tuple[Store, str, Format]:
-    """Store, path in it, and format (sniffed where `format` is None) of a dataset."""
-    store, root = resolve_dataset(path, follow_links=options.follow_links)
-    return store, root, get_format(format) if format else sniff(store, root)
+def find_format(place: Place, format: str | None) -> Format:
+    """The format of a dataset, sniffed where no name is given."""
+    return get_format(format) if format else sniff(place.store, place.path)
 
 
 def open_options(options: dict[str, Any]) -> OpenOptions:
@@ -111,9 +111,10 @@ def write_side_file(
         PrepareError: another writer holds this dataset.
     """
     given = open_options(options)
-    store, root, chosen = find_format(path, format, given)
+    place = dataset_at(path, follow_links=given.follow_links)
+    chosen = find_format(place, format)
     if not isinstance(chosen, _MakesManifest):
-        raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
+        raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=place.path)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
-    with claimed_data(store, *files_at(chosen.name, root)) as held:
-        return chosen.write_manifest(held, root, given, **more)
+    with claimed_data(place.store, *files_at(chosen.name, place.path)) as held:
+        return chosen.write_manifest(held, place.path, given, **more)

@@ -4,14 +4,16 @@ Documents of tokens go over in runs, so that none passes through Python alone. M
 the data, but for 12 bytes a document, and for a document that is larger itself. Samples go over in groups, by many
 processes: in each about 150 MB, and a few times its largest sample. Killed and run again, both go on.
 
-Files: `run` the one way in · `plan`, `eos`, `tokens` for tokens · `plan_samples` what becomes of samples: `forms` and
-`columns` of values, `rows` read · `samples` groups written, `work` what is finished, `assemble` one dataset of them ·
-`partitions` for workers of others.
+Files: `run` the one way in · `asked` what its arguments mean · of tokens: `plan`, `eos`, `tokens`, and `documents`
+written and read back · of samples: `plan_samples`, `forms` and `columns` of values, `rows` read, and `samples` written
+in groups and read back, `assemble` one dataset of them · `output` what is there of the target, and how it becomes
+visible · `partitions` for workers of others.
 """
 
+from penstock.convert.documents import token_digest
 from penstock.convert.eos import EosRule
 from penstock.convert.partitions import merge_partitions, write_partition
-from penstock.convert.run import ConvertReport, convert, token_digest
+from penstock.convert.run import ConvertReport, convert
 from penstock.formats.tokens.common import document_runs
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -13,15 +12,15 @@ from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import own_files, read_index
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
+from penstock.store.place import Place
 from penstock.store.powers import StagedFolder
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
 from penstock.types import Manifest
 
 
 def assemble(
-    store: LocalStore,
-    groups: Sequence[str],
-    target: str,
+    groups: Sequence[Place],
+    target: Place,
     *,
     name: str,
     recorded: Mapping[str, Any],
@@ -32,8 +31,7 @@ def assemble(
     No byte is copied where the file system knows second names. Memory: the indexes.
 
     Args:
-        store: where all are.
-        groups: folders of shards, each with its index and side file.
+        groups: folders of shards, each with its index and side file, on this machine as the target.
         target: the folder of the dataset.
         name: of the format.
         recorded: fields of the side file that tell of the source, such as `eos_id` and `options`.
@@ -42,26 +40,27 @@ def assemble(
     Raises:
         ConfigError: the target exists.
     """
-    folder = open_folder(store, target, partial(own_files, store), overwrite=overwrite)
+    store = cast(LocalStore, target.store)
+    folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite)
     try:
         index = folder.stage(INDEX_NAME)
-        hidden = os.path.dirname(cast(LocalStaged, index).hidden_path)
+        hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()
         shards: list[Shard] = []
         digests: dict[str, tuple[str, ...]] = {}
         for number, group in enumerate(groups):
-            known = load_manifest(store, f"{group}/{SIDE_NAME}", to_write=True)
-            for shard in read_index(store, group).shards:
+            known = load_manifest(store, group.child(SIDE_NAME).path, to_write=True)
+            for shard in read_index(store, group.path).shards:
                 if shard.samples or not number:  # the original's empty first shard, in the first group alone
                     moved, names = _renamed(shard, len(shards))
                     for before, after in names.items():
-                        if _give(store, folder, hidden, f"{group}/{before}", after):
+                        if _give(folder, group.child(before), hidden.child(after)):
                             digests[after] = known.block_digests[before] if known is not None else ()
                     shards.append(moved)
         data = encode_index(shards)
         manifest = Manifest(
             format=name,
             num_samples=sum(shard.samples for shard in shards),
-            size_bytes=sum(store.size(f"{hidden}/{file}") for file in digests) + len(data),
+            size_bytes=sum(store.size(hidden.child(file).path) for file in digests) + len(data),
             block_digests=digests,
             binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
             tool=f"penstock {penstock.__version__}",
@@ -93,15 +92,15 @@ def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
     return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:]), names
 
 
-def _give(store: LocalStore, folder: StagedFolder, hidden: str, path: str, name: str) -> bool:
+def _give(folder: StagedFolder, file: Place, hidden: Place) -> bool:
     """Put a file into the folder; False where there is none, as for the raw one of a compressed shard."""
-    if not store.exists(path):
+    if not file.exists():
         return False
-    if store.link(path, f"{hidden}/{name}"):
+    if cast(LocalStore, file.store).link(file.path, hidden.path):
         return True
-    staged = folder.stage(name)
+    staged = folder.stage(hidden.name)
     try:
-        staged.append_file(path)
+        staged.append_file(file.path)
         staged.commit()
     finally:
         staged.abort()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from penstock.codec.fields import mds_field, text_field
-from penstock.convert.forms import converter, kind_of, stored_class, suffix_of
+from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
 from penstock.convert.rows import KEY, STORED
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.types import Sample
 
 TEXT_FORMATS = ("csv", "tsv", "xsv", "json-shards")
 PART_FORMATS = ("webdataset", "folder")
+GROUPED = ("mds", *TEXT_FORMATS)
+"""Formats whose shards are written by many processes."""
+
 
 _PARTS = {
     "text": "txt",
@@ -86,6 +89,7 @@ class Column:
         name: in a row of the target.
         read: form of the source's values.
         write: form of the target's.
+        way: from the one to the other.
         missing: what a row without it gets: `"error"`, `"null"` or `"nothing"`.
     """
 
@@ -93,22 +97,52 @@ class Column:
     name: str
     read: str
     write: str
+    way: Convert
     missing: str = "error"
 
 
-# --- the source ----------------------------------------------------------------------------------------------------
-
-
-def find_columns(format: str, encodings: Mapping[str, str], samples: Sequence[Sample]) -> list[Found]:
-    """The columns of a source.
+def choose_columns(
+    to: str,
+    format: str,
+    encodings: Mapping[str, str],
+    samples: Sequence[Sample],
+    asked: Mapping[str, str] | Sequence[str] | None,
+    shown: str,
+) -> tuple[list[Column], list[str]]:
+    """The columns of the target, and what gets lost.
 
     Args:
+        to: format of the target.
         format: of the source.
-        encodings: of its columns, where its index tells them.
+        encodings: of the source's columns, where its index tells them.
         samples: its first rows.
+        asked: name → encoding (for tars and folders: the part), instead of what follows from the source; or names.
+        shown: the source as errors name it.
+
+    Raises:
+        Unsupported: the target can't hold a column.
+        ConfigError: `asked` names a column that is not there, or an encoding that does not fit.
     """
-    names = list(encodings) or list(dict.fromkeys(name for sample in samples for name in sample))
-    return [_found(format, name, encodings.get(name), [sample.get(name) for sample in samples]) for name in names]
+    every = list(encodings) or list(dict.fromkeys(name for sample in samples for name in sample))
+    found = [_found(format, name, encodings.get(name), [sample.get(name) for sample in samples]) for name in every]
+    found, wanted, lost = _wanted(to, found, asked, shown)
+    columns: list[Column] = []
+    for one in found:
+        column = _column(to, one, wanted.get(one.name), shown)
+        if column.missing == "null":
+            lost.append(f"difference between null and nothing in {one.name!r}")
+        if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
+            lost.append(f"type of {one.name!r}, which becomes text")
+        columns.append(column)
+    names = [one.name for one in columns]
+    if len(set(names)) != len(names):
+        columns = [replace(one, name=one.source) for one in columns]
+    if not [one for one in columns if one.name != KEY or to not in PART_FORMATS]:
+        raise Unsupported("no column to write", path=shown)
+    return columns, lost
+
+
+# --- the source ----------------------------------------------------------------------------------------------------
 
 
 def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
@@ -184,52 +218,34 @@ def _file_kind(data: bytes) -> str:
 # --- the target ----------------------------------------------------------------------------------------------------
 
 
-def choose_columns(
-    to: str, found: Sequence[Found], wanted: Mapping[str, str] | None, path: str
-) -> tuple[list[Column], list[str]]:
-    """The columns of the target, and what gets lost.
-
-    Args:
-        to: format of the target.
-        found: columns of the source.
-        wanted: name → encoding (for tars and folders: the part), instead of what follows from the source.
-        path: of the source, for errors.
-
-    Raises:
-        Unsupported: the target can't hold a column.
-        ConfigError: `wanted` names a column that is not there, or an encoding that does not fit.
-    """
-    lost: list[str] = []
-    if wanted is not None:
-        names = {one.name: one for one in found}
-        for name in wanted:
-            if name not in names:
-                raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(names))
-        lost = [f"column {one.name!r}" for one in found if one.name not in wanted and one.name != KEY]
-        key = [one for one in found if one.name == KEY and to in PART_FORMATS and KEY not in wanted]
-        found = [*key, *(names[name] for name in wanted)]
-    columns: list[Column] = []
-    for one in found:
-        column = _column(to, one, (wanted or {}).get(one.name), path)
-        if column.missing == "null":
-            lost.append(f"difference between null and nothing in {one.name!r}")
-        if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
-            lost.append(f"type of {one.name!r}, which becomes text")
-        columns.append(column)
-    names = [one.name for one in columns]
-    if len(set(names)) != len(names):
-        columns = [Column(one.source, one.source, one.read, one.write, one.missing) for one in columns]
-    if not [one for one in columns if one.name != KEY or to not in PART_FORMATS]:
-        raise Unsupported("no column to write", path=path)
-    return columns, lost
+def _wanted(
+    to: str, found: Sequence[Found], asked: Mapping[str, str] | Sequence[str] | None, shown: str
+) -> tuple[Sequence[Found], dict[str, str], list[str]]:
+    """The columns that are asked for, their encodings where these are named, and what gets lost of the others."""
+    if asked is None:
+        return found, {}, []
+    if not isinstance(asked, Mapping):
+        chosen = {str(name) for name in asked}
+        missing = sorted(chosen - {one.name for one in found})
+        if missing:
+            raise ConfigError(f"no column {missing[0]!r}", path=shown)
+        return [one for one in found if one.name in chosen], {}, []
+    wanted = {str(name): str(one) for name, one in asked.items()}
+    names = {one.name: one for one in found}
+    for name in wanted:
+        if name not in names:
+            raise ConfigError(f"no column {name!r}", path=shown, expected=", ".join(names))
+    lost = [f"column {one.name!r}" for one in found if one.name not in wanted and one.name != KEY]
+    key = [one for one in found if one.name == KEY and to in PART_FORMATS and KEY not in wanted]
+    return [*key, *(names[name] for name in wanted)], wanted, lost
 
 
-def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
+def _column(to: str, one: Found, wanted: str | None, shown: str) -> Column:
     name, write = one.name, ""
     missing = "error"
     if one.name == KEY and to in PART_FORMATS:
-        return Column(KEY, KEY, one.form, "json")
-    if to in PART_FORMATS:
+        write, wanted, refused = "json", None, False
+    elif to in PART_FORMATS:
         name = wanted if wanted else part_name(_name_of(one), one.kind)
         write, missing = f"part:{name}", "nothing"
         refused = one.kind in ("mixed", "opaque")
@@ -248,10 +264,14 @@ def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
         write = f"text:{encoding}"
         refused = not encoding or one.missing
     if wanted:
-        _require_encoding(to, name, wanted, path)
-    if refused or converter(one.form, write) is None:
-        raise _cannot(to, one, path)
-    return Column(one.name, name, one.form, write, missing)
+        _require_encoding(to, name, wanted, shown)
+    way = converter(one.form, write)
+    if refused or way is None:
+        what, found = f"{to} can't hold the column {one.name!r}", f"{one.kind} values"
+        more = ", some of them missing or null" if one.missing else ""
+        hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"
+        raise Unsupported(what, path=shown, found=found + more, hint=hint)
+    return Column(one.name, name, one.form, write, way, missing)
 
 
 def part_name(name: str, kind: str) -> str:
@@ -287,7 +307,7 @@ def _mds_encoding(one: Found) -> str:
     return _MDS.get(one.kind, "")
 
 
-def _require_encoding(to: str, name: str, wanted: str, path: str) -> None:
+def _require_encoding(to: str, name: str, wanted: str, shown: str) -> None:
     try:
         if to == "mds":
             mds_field(wanted)
@@ -297,12 +317,43 @@ def _require_encoding(to: str, name: str, wanted: str, path: str) -> None:
             raise ConfigError("no name for a part", found=repr(wanted), expected="such as txt, jpg, label.cls")
     except PenstockError as error:
         error.what = f"column {name!r}: {error.what}"
-        error.path = path
+        error.path = shown
         raise
 
 
-def _cannot(to: str, one: Found, path: str) -> Unsupported:
-    what = f"{to} can't hold the column {one.name!r}"
-    found = f"{one.kind} values" + (", some of them missing or null" if one.missing else "")
-    hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"
-    return Unsupported(what, path=path, found=found, hint=hint)
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """Rows of the source → rows of the target; picklable.
+
+    Attributes:
+        columns: of the target.
+        is_keyed: rows get their number as the key.
+        shown: the source as errors name it.
+    """
+
+    columns: Sequence[Column]
+    is_keyed: bool
+    shown: str
+
+    def __call__(self, sample: Sample, index: int) -> Sample:
+        """One row; raises what its columns raise, with the number of the sample."""
+        row: Sample = {KEY: f"{index:09d}"} if self.is_keyed else {}
+        for column in self.columns:
+            value = sample.get(column.source)
+            if value is None and column.missing != "null":
+                if column.missing == "error":
+                    hint = "Name an encoding that holds null, json, or leave the column out (--columns)"
+                    what = f"sample {index} lacks the column {column.source!r}, or it is null"
+                    raise ConfigError(what, path=self.shown, hint=hint)
+                if column.source not in sample or column.write != "json":
+                    continue
+            try:
+                row[column.name] = column.way(value)
+            except PenstockError as error:
+                error.what = f"sample {index}, column {column.source!r}: {error.what}"
+                error.path = error.path or self.shown
+                raise
+        return row

@@ -40,11 +40,11 @@ class EosRule:
         """The id that ends every document afterwards, as far as it is known, from that before."""
         return {"keep": before, "add": self.eos_id, "strip": None}[self.action]
 
-    def require_sense(self, path: str, before: int | None) -> None:
+    def require_sense(self, shown: str, before: int | None) -> None:
         """Refuse what contradicts the data.
 
         Args:
-            path: of the source.
+            shown: the source as errors name it.
             before: id that is known to end every document there.
 
         Raises:
@@ -54,14 +54,14 @@ class EosRule:
             return
         raise ConfigError(
             "documents have an EOS already" if self.action == "add" else "documents end in another EOS",
-            path=path,
+            path=shown,
             found=f"id {before} at the end of each",
             expected=None if self.action == "add" else f"id {self.eos_id}",
             hint=f"Keep them as they are, or strip it first: --eos strip {before}",
         )
 
     def apply(
-        self, tokens: NDArray[Any], doc_lengths: IntArray, first_doc: int, path: str
+        self, tokens: NDArray[Any], doc_lengths: IntArray, first_doc: int, shown: str
     ) -> tuple[NDArray[Any], IntArray]:
         """A run of documents after the rule, and their lengths.
 
@@ -69,7 +69,7 @@ class EosRule:
             tokens: uint[n_tokens].
             doc_lengths: int64[n_docs].
             first_doc: number of the first document, for errors.
-            path: of the source, for errors.
+            shown: the source as errors name it.
 
         Raises:
             ConfigError: a document ends already in the id to be added, or does not end in the one that is to go.
@@ -83,7 +83,7 @@ class EosRule:
             if len(has_one):
                 raise ConfigError(
                     f"document {first_doc + int(has_one[0])} ends already in the EOS that is to be added",
-                    path=path,
+                    path=shown,
                     found=f"{len(has_one)} such documents of the {len(doc_lengths)} looked at",
                     hint="Keep documents as they are, without --eos; or name the source's own EOS with --eos-id",
                 )
@@ -94,7 +94,7 @@ class EosRule:
             found = f"id {int(tokens[last[place]])}" if doc_lengths[place] else "no token"
             raise ConfigError(
                 f"document {first_doc + place} does not end in the EOS that is to be stripped",
-                path=path,
+                path=shown,
                 found=found,
                 expected=f"id {self.eos_id}",
                 hint="Keep documents as they are, without --eos",

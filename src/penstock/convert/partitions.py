@@ -15,11 +15,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.convert.samples import GROUPED
+from penstock.convert.columns import GROUPED
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
 from penstock.formats.shards.merge import merge_index
-from penstock.store.resolve import resolve
+from penstock.store.place import place_of
 from penstock.types import Sample
 
 
@@ -56,10 +56,9 @@ def write_partition(
         raise ConfigError("partitions are of shards", found=format, expected=", ".join(GROUPED))
     if index < 0:
         raise ConfigError("a partition has a number", found=index, expected="0 or more")
-    store, root = resolve(out)
-    path = f"{root.rstrip('/') or root}/{index:05d}"
+    place = place_of(out).child(f"{index:05d}")
     chosen = {"columns": dict(columns), **options}
-    with get_format(format).create(store, path, chosen, overwrite=overwrite) as writer:
+    with get_format(format).create(place.store, place.path, chosen, overwrite=overwrite) as writer:
         for number, row in enumerate(rows):
             sample: Sample = dict(row)
             try:

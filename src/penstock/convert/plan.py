@@ -1,140 +1,93 @@
-"""What goes where in a conversion: formats, options of both sides, and the width of the tokens."""
+"""What goes where in a conversion of tokens: the source, the width of the ids, and what the side file records."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._kinds import is_token_source
-from penstock._secrets import redact
-from penstock.abc import Format, Source, Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
+from penstock.convert.asked import Asked
 from penstock.convert.eos import EosRule
-from penstock.convert.samples import GROUPED
+from penstock.convert.output import Output
+from penstock.convert.rows import Dataset
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import files_at, formats_of_name, get_format, sniff
-from penstock.store.outputs import output_path, require_other
-from penstock.store.resolve import absolute, resolve, resolve_dataset
-from penstock.types import Manifest, OpenOptions, Sample
+from penstock.store.local import Kept, LocalStore
+from penstock.store.place import Place, distinct_names
+from penstock.types import Manifest, OpenOptions
 
-_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "columns", "read")
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A conversion that makes sense.
+class TokenPlan:
+    """A conversion of documents that makes sense.
 
     Attributes:
         source: what is read.
-        source_path: where it is.
-        format: of the target.
-        target_path: where it will be, in its store.
+        shown: the source as errors name it.
         rule: for EOS tokens.
-        create_options: of the target's writer.
-        open_options: for reading it back.
+        output: what is written.
         lost: what the source holds and the target has no place for.
+        kept: what is found again of the files of a killed writer.
     """
 
     source: TokenSource
-    source_path: str
-    format: Format
-    target_path: str
+    shown: str
     rule: EosRule
-    create_options: dict[str, Any]
-    open_options: OpenOptions
+    output: Output
     lost: tuple[str, ...]
+    kept: Kept
 
 
-def make_plan(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    to: str | None,
-    format: str | None,
-    rule: EosRule,
-    options: Mapping[str, Any],
-) -> tuple[Plan, Store]:
-    """The plan of a conversion, and the store of its target.
-
-    Args:
-        source: dataset to read.
-        target: dataset to make.
-        to: its format; None: by its suffix.
-        format: of the source; None: by sniffing.
-        rule: for EOS tokens.
-        options: of both sides; see `convert`.
+def plan_tokens(asked: Asked) -> TokenPlan:
+    """The plan of a conversion of documents.
 
     Raises:
         NotFound: no source.
-        Unsupported: the target's format can't hold these samples.
+        Unsupported: the source holds no documents.
         ConfigError: options that make no sense.
     """
-    chosen, source_options, target_options = sides(target, to, options)
-    opened, source_path, source_format = _open(source, format, source_options)
-    if chosen.traits.tokens and not is_token_source(opened):
-        opened = column_tokens(opened, source_path, source_options.get("eos_id")) or opened
-    store, target_path = resolve(target)
-    target_path = output_path(store, target_path)
-    require_other(files_at(source_format, source_path), target_path, *files_at(chosen.name, target_path))
+    place, to = asked.source, asked.to.name
+    if not isinstance(place, Place):
+        raise ConfigError(f"{to} is made from a dataset with a path", path=asked.target.path, hint="Use create")
+    if isinstance(asked.columns, Mapping) or asked.group_rows is not None:
+        raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
+    # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
+    given: dict[str, Any] = {"read": "pread", **asked.of_source}
+    opened = Dataset(place, asked.source_format, OpenOptions(**given)).open()
+    if not is_token_source(opened):
+        opened = column_tokens(opened, place.path, asked.of_source.get("eos_id")) or opened
     if not is_token_source(opened):
         hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
-        raise Unsupported(f"{chosen.name} can't hold these samples", path=source_path, hint=hint)
-    rule.require_sense(source_path, opened.eos_id)
-    target_options = _token_options(opened, source_path, rule, target_options) | target_options
+        raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
+    asked.rule.require_sense(place.path, opened.eos_id)
+    options = _token_options(opened, place, asked) | dict(asked.of_target)
+    what = {"to": to, "source": opened.fingerprint, "options": options}
+    what |= {"eos": [asked.rule.action, asked.rule.eos_id]}
+    split = options.get("split")
+    target = replace(asked.target, store=LocalStore(kept=asked.kept)) if asked.target.is_local else asked.target
+    dataset = Dataset(target, to, OpenOptions(split=split, read="pread"))
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
-    back = OpenOptions(split=target_options.get("split"), read="pread")
-    return Plan(opened, source_path, chosen, target_path, rule, target_options, back, lost), store
+    output = Output(dataset, options, asked.overwrite, what, split)
+    return TokenPlan(opened, place.path, asked.rule, output, lost, asked.kept)
 
 
-def sides(
-    target: str | os.PathLike[str], to: str | None, options: Mapping[str, Any]
-) -> tuple[Format, dict[str, Any], dict[str, Any]]:
-    """The format of the target, and the options of the source and of the target."""
-    chosen = get_format(to or _format_of_name(os.fspath(target)))
-    if not chosen.traits.write:
-        raise Unsupported(f"the format {chosen.name!r} is read-only", path=target)
-    given = {name: value for name, value in options.items() if value is not None}
-    return chosen, *_sides(given, chosen)
-
-
-def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the source and of the target. A split is that of the target where one can be written."""
-    of_source = {name: value for name, value in given.items() if name in _OF_SOURCE}
-    of_target = {name: value for name, value in given.items() if name not in _OF_SOURCE}
-    if "split" in of_target and (not target.traits.splits or target.name in GROUPED):
-        of_source["split"] = of_target.pop("split")
-    if "source_split" in of_target:
-        of_source["split"] = of_target.pop("source_split")
-    return of_source, of_target
-
-
-def _open(
-    source: str | os.PathLike[str], format: str | None, options: Mapping[str, Any]
-) -> tuple[Source[Sample], str, str]:
-    """The source, its path and its format."""
-    store, path = resolve_dataset(source, follow_links=options.get("follow_links", False))
-    # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
-    given: dict[str, Any] = {"read": "pread", **options}
-    if "columns" in given:
-        given["columns"] = tuple(given["columns"])
-    chosen = get_format(format) if format else sniff(store, path)
-    return chosen.open(store, path, OpenOptions(**given)), path, chosen.name
-
-
-def _token_options(source: TokenSource, path: str, rule: EosRule, given: Mapping[str, Any]) -> dict[str, Any]:
+def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str, Any]:
+    rule = asked.rule
     found = getattr(source, "manifest", None)
     manifest = found if isinstance(found, Manifest) else None
     token_bytes = _token_bytes(source, manifest, rule)
     how = {"eos": rule.action} | ({} if rule.eos_id is None else {"eos_id": rule.eos_id})
     return {
-        **({} if any(name in given for name in _WIDTH_OPTIONS) else {"token_bytes": token_bytes}),
+        **({} if any(name in asked.of_target for name in _WIDTH_OPTIONS) else {"token_bytes": token_bytes}),
         "eos_id": rule.known_after(source.eos_id),
         "tokenizer": None if manifest is None else manifest.tokenizer,
         "tokenizer_digest": None if manifest is None else manifest.tokenizer_digest,
-        "inputs": {os.path.basename(redact(absolute(path))): source.fingerprint},
+        "inputs": {distinct_names([place])[0]: source.fingerprint},
         # A format of one width for all ids remembers the source's, so that the way back leads to the same bytes.
         "options": {"command": "convert", "token_bytes": token_bytes, **how},
     }
@@ -149,13 +102,3 @@ def _token_bytes(source: TokenSource, manifest: Manifest | None, rule: EosRule) 
         needed = token_bytes_for_id(largest)
         width = max(needed, told) if told in TOKEN_BYTES else needed
     return width if rule.action != "add" or rule.eos_id is None else max(width, token_bytes_for_id(rule.eos_id))
-
-
-def _format_of_name(target: str) -> str:
-    fitting = formats_of_name(target)
-    writable = [name for name in fitting if get_format(name).traits.write]
-    if fitting and not writable:
-        raise Unsupported(f"the format {fitting[0]!r} is read-only", path=target, hint="Name another with --to (to=)")
-    if len(writable) != 1:
-        raise ConfigError("the target's format is not clear from its name", path=target, hint="Name it with --to (to=)")
-    return writable[0]

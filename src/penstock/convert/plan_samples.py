@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock._kinds import is_token_source
-from penstock.abc import Source, Store
-from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, choose_columns, find_columns
-from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, TableRows
-from penstock.convert.samples import GROUPED, Input, RowMaker, Target
+from penstock.abc import Source
+from penstock.convert.asked import Asked
+from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
+from penstock.convert.output import Output
+from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import BUILT_IN, files_at, get_format, sniff
+from penstock.formats import BUILT_IN
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
-from penstock.store.local import LocalStore
-from penstock.store.outputs import require_other
-from penstock.store.resolve import absolute, resolve, resolve_dataset
+from penstock.store.place import Place
 from penstock.types import Manifest, OpenOptions, Sample
 
-TABLES = (".csv", ".tsv")
 TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
 FIRST_SAMPLES = 1000
 """Samples that tell what columns are, where no schema does."""
@@ -32,43 +29,48 @@ FIRST_SAMPLES = 1000
 _FIRST_BYTES = 1 << 26
 _GROUP_SHARDS = 4
 _LEAST_GROUP_BYTES = 1 << 16
+_BATCH_BYTES = 1 << 23
+_MOST_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePlace:
-    """A source that is open already; picklable as it is."""
-
-    source: Source[Sample]
-
-    def open(self) -> Rows:
-        """Its rows."""
-        return SourceRows(self.source)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the caller of `convert` said of a conversion of samples.
+class SamplePlan:
+    """A conversion of samples that makes sense.
 
     Attributes:
-        to: format of the target.
-        format: of the source, None for whatever it is.
-        columns: of the target: name → encoding; or names alone.
-        group_rows: rows of a group, None for as many as make some shards.
-        overwrite: replace the target.
-        of_source: options of the source.
-        of_target: options of the target's writer.
+        given: what is read.
+        maker: of the rows that are written.
+        mean_bytes: of a row, about.
+        group_rows: rows of a group.
+        output: what is written.
+        recorded: fields of the side file that tell of the source.
+        lost: what the source holds and the target has no place for.
+        workers: processes that write.
+        executor: what runs them.
     """
 
-    to: str
-    format: str | None
-    columns: Mapping[str, str] | Sequence[str] | None
-    group_rows: int | None
-    overwrite: bool
-    of_source: Mapping[str, Any]
-    of_target: Mapping[str, Any]
+    given: Input
+    maker: RowMaker
+    mean_bytes: int
+    group_rows: int
+    output: Output
+    recorded: Mapping[str, Any]
+    lost: tuple[str, ...]
+    workers: int
+    executor: str
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that are read at once."""
+        return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, self.mean_bytes)))
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether many processes write it in groups."""
+        return self.output.dataset.format in GROUPED and self.output.place.is_local
 
 
-def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[Input, Target, tuple[str, ...]]:
+def plan_samples(asked: Asked) -> SamplePlan:
     """What is read, what is written, and what gets lost.
 
     Raises:
@@ -76,73 +78,70 @@ def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[
         Unsupported: the target's format can't hold these samples; the reason is told.
         ConfigError: options that make no sense.
     """
-    if asked.to not in TARGETS and (asked.to in BUILT_IN or get_format(asked.to).traits.tokens):
-        raise Unsupported(f"{asked.to} can't hold these samples", path=target, expected=", ".join(TARGETS))
+    to = asked.to.name
+    _require_sense(asked)
+    given, first = _input(asked)
+    recorded, dataset = _recorded(given.rows), _target(asked)
+    format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
+    encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
+    columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
+    if isinstance(given.rows, FolderRows) and given.rows.left_out:
+        lost.append(f"{given.rows.left_out} files without an extension, or hidden")
+    maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown)
+    mean_bytes = _mean_bytes([maker(sample, index) for index, sample in enumerate(first)])
+    options = dict(asked.of_target)
+    if to in GROUPED:
+        options["columns"] = {one.name: one.write.partition(":")[2] for one in columns}
+    group_rows = asked.group_rows or _group_rows(options, mean_bytes, once=given.rows is None)
+    what = {
+        "to": to,
+        "source": None if given.rows is None else given.rows.fingerprint,
+        "columns": [[one.source, one.name, one.read, one.write, one.missing] for one in columns],
+        "options": options,
+        "group_rows": group_rows,
+        "version": 1,
+    }
+    # Samples that come once can't be known again, but for the groups of them that are written.
+    is_known = asked.target.is_local and (to in GROUPED or given.rows is not None)
+    output = Output(dataset, options, asked.overwrite, what if is_known else None)
+    recorded["options"] = {"command": "convert", "group_rows": group_rows}
+    workers, executor = asked.workers, asked.executor
+    return SamplePlan(given, maker, mean_bytes, group_rows, output, recorded, tuple(lost), workers, executor)
+
+
+def _require_sense(asked: Asked) -> None:
+    path = asked.target.path
+    if asked.rule.action != "keep":
+        raise ConfigError("an EOS is added and stripped between token formats", path=path)
+    if asked.to.name not in TARGETS and (asked.to.name in BUILT_IN or asked.to.traits.tokens):
+        raise Unsupported(f"{asked.to.name} can't hold these samples", path=path, expected=", ".join(TARGETS))
     if asked.group_rows is not None and asked.group_rows < 1:
         raise ConfigError("a group needs a sample", found=asked.group_rows)
     if asked.of_target.get("split_ratio") is not None:
         hint = "Convert without, then `penstock prepare --split-ratio …`"
-        raise ConfigError("split_ratio can't be checked in a conversion", path=target, hint=hint)
-    given, format, first = _input(source, asked)
-    if given.place is not None and isinstance(source, str | os.PathLike):
-        files = [given.path] if format == "value" else files_at(format, given.path)
-        require_other(files, target, *files_at(asked.to, target))
-    encodings = _encodings(given.rows, given.path) if format in ("mds", *TEXT_FORMATS) else {}
-    found = find_columns(format, encodings, first)
-    wanted, names = _wanted(asked.columns)
-    if names is not None:
-        found = [one for one in found if one.name in names]
-        missing = sorted(set(names) - {one.name for one in found})
-        if missing:
-            raise ConfigError(f"no column {missing[0]!r}", path=given.path)
-    columns, lost = choose_columns(asked.to, found, wanted, given.path)
-    if isinstance(given.rows, FolderRows) and given.rows.left_out:
-        lost.append(f"{given.rows.left_out} files without an extension, or hidden")
-    maker = RowMaker(columns, asked.to, given.path)
-    mean_bytes = _mean_bytes([maker(sample, index) for index, sample in enumerate(first)])
-    options = dict(asked.of_target)
-    if asked.to in GROUPED:
-        options["columns"] = {one.name: one.write.partition(":")[2] for one in columns}
-    place = Place(store, target, asked.to, _read_back(asked.to, options))
-    group_rows = asked.group_rows or _group_rows(options, mean_bytes, once=given.rows is None)
-    recorded = _recorded(given.rows, group_rows)
-    return given, Target(place, tuple(columns), options, asked.overwrite, mean_bytes, group_rows, recorded), tuple(lost)
-
-
-def is_table(source: Any, format: str | None) -> bool:
-    """Whether a source is a file of comma- or tab-separated values, which is no dataset of ours."""
-    if format not in (None, "table") or not str(source).endswith(TABLES):
-        return False
-    store, path = resolve(source)
-    return isinstance(store, LocalStore) and os.path.isfile(path)
+        raise ConfigError("split_ratio can't be checked in a conversion", path=path, hint=hint)
 
 
 # --- the source ----------------------------------------------------------------------------------------------------
 
 
-def _input(source: Any, asked: Asked) -> tuple[Input, str, list[Sample]]:
-    """What is read, the format that tells how values stand, and the first samples."""
-    if not isinstance(source, str | os.PathLike):
-        if hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
-            opened = cast(Source[Sample], source)
-            rows: Rows = SourceRows(opened)
-            place: Any = SourcePlace(opened)
-            return Input(repr(source)[:80], place, rows), "value", _first(rows)
+def _input(asked: Asked) -> tuple[Input, list[Sample]]:
+    """What is read, and the first samples."""
+    source = asked.source
+    if isinstance(source, Place):
+        raw = {"raw": True} if asked.source_format in STORED else {}
+        options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
+        dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options))
+        shown = source.path
+    elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
+        dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
+    else:
         run = iter(cast(Iterable[Sample], source))
         first = list(itertools.islice(run, FIRST_SAMPLES))
         _require_samples(first)
-        return Input("samples", None, None, itertools.chain(first, run)), "value", first
-    if is_table(source, asked.format):
-        path = absolute(resolve(source)[1])
-        place = Place(LocalStore(), path, "table", OpenOptions())
-        return Input(path, place, place.open()), "value", _first(TableRows(path))
-    follow_links = asked.of_source.get("follow_links", False)
-    store, path = resolve_dataset(cast(str, source), follow_links=follow_links)
-    format = asked.format or sniff(store, path).name
-    options: dict[str, Any] = {"read": "pread", **asked.of_source} | ({"raw": True} if format in STORED else {})
-    place = Place(store, path, get_format(format).name, OpenOptions(**options))
-    rows = place.open()
-    return Input(path, place, rows), format, _first(rows)
+        return Input("samples", None, None, itertools.chain(first, run)), first
+    rows = dataset.rows()
+    return Input(shown, dataset, rows), _first(rows)
 
 
 def _first(rows: Rows) -> list[Sample]:
@@ -165,33 +164,27 @@ def _require_samples(samples: Sequence[Any]) -> None:
             raise ConfigError(f"sample {index} is no dict", found=found, expected="{name: value, …}")
 
 
-def _encodings(rows: Rows | None, path: str) -> dict[str, str]:
-    source = getattr(rows, "source", None)
+def _encodings(given: Input) -> dict[str, str]:
+    source = getattr(given.rows, "source", None)
     if not isinstance(source, ShardSource) or not source.shards:
         return {}
-    layout = common_layout(source.shards, path)
+    layout = common_layout(source.shards, given.shown)
     return dict(zip(layout.column_names, layout.column_encodings, strict=True))
-
-
-def _wanted(columns: Any) -> tuple[dict[str, str] | None, list[str] | None]:
-    if columns is None:
-        return None, None
-    if isinstance(columns, Mapping):
-        return {str(name): str(one) for name, one in cast(Mapping[Any, Any], columns).items()}, None
-    return None, [str(one) for one in columns]
 
 
 # --- the target ----------------------------------------------------------------------------------------------------
 
 
-def _read_back(to: str, options: Mapping[str, Any]) -> OpenOptions:
-    split = options.get("split") if to == "webdataset" else None
-    return OpenOptions(split=split, raw=to in STORED, read="pread")
+def _target(asked: Asked) -> Dataset:
+    """The target, with the options for reading back what was stored."""
+    to = asked.to.name
+    split = asked.of_target.get("split") if to == "webdataset" else None
+    return Dataset(asked.target, to, OpenOptions(split=split, raw=to in STORED, read="pread"))
 
 
-def _recorded(rows: Rows | None, group_rows: int) -> dict[str, Any]:
-    """What the side file says of the source; of tokens what the way back needs."""
-    found: dict[str, Any] = {"options": {"command": "convert", "group_rows": group_rows}}
+def _recorded(rows: Rows | None) -> dict[str, Any]:
+    """What the side file says of the source: of tokens what the way back needs."""
+    found: dict[str, Any] = {}
     source = getattr(rows, "source", None)
     if is_token_source(source):
         manifest = getattr(source, "manifest", None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,15 +13,20 @@ import xxhash
 
 from penstock._digest import digest
 from penstock._regular import require_regular_path
-from penstock.abc import Source, Store
-from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.abc import Source
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats.samples.folder.files import list_files, part_of
+from penstock.store.place import Place
 from penstock.types import OpenOptions, Sample
 
 KEY = "__key__"
 STORED = ("mds", "webdataset", "folder")
 """Formats whose rows are read as stored bytes."""
+
+TABLE = "table"
+TABLES = (".csv", ".tsv")
+"""What files of comma- or tab-separated values are called, as a format and by their suffix."""
 
 _OF_READERS = ("__restore_key__", "__sources__", "__subflavors__")
 
@@ -43,27 +47,39 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where rows are; picklable, so that each process opens them by itself.
+class Dataset:
+    """A dataset of rows; picklable, so that each process opens it by itself.
 
     Attributes:
-        store: holds them.
-        path: the dataset.
+        place: where it is.
         format: its name; `"table"` for a file of comma- or tab-separated values.
         options: for opening it.
     """
 
-    store: Store
-    path: str
+    place: Place
     format: str
     options: OpenOptions
 
-    def open(self) -> Rows:
-        """Open them; raises what the format raises."""
-        if self.format == "table":
-            return TableRows(self.path)
-        source = get_format(self.format).open(self.store, self.path, self.options)
-        return FolderRows(self.store, self.path, source) if self.format == "folder" else SourceRows(source)
+    def open(self) -> Source[Sample]:
+        """Its source; raises what the format raises."""
+        return get_format(self.format).open(self.place.store, self.place.path, self.options)
+
+    def rows(self) -> Rows:
+        """Its rows; raises what the format raises."""
+        if self.format == TABLE:
+            return TableRows(self.place)
+        return FolderRows(self.place, self.open()) if self.format == "folder" else SourceRows(self.open())
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source that is open already; picklable as it is."""
+
+    source: Source[Sample]
+
+    def rows(self) -> Rows:
+        """Its rows."""
+        return SourceRows(self.source)
 
 
 class SourceRows:
@@ -99,11 +115,10 @@ class FolderRows:
     Memory: about 100 bytes a file.
     """
 
-    def __init__(self, store: Store, path: str, source: Any) -> None:
-        self._path = path
+    def __init__(self, place: Place, source: Any) -> None:
         self._source = source
-        root = path.rstrip("/") or path
-        names = [name for name in list_files(store, root) if part_of(name) and _key_of(name)[-1:] not in ("", "/")]
+        files = list_files(place.store, place.bare().path)
+        names = [name for name in files if part_of(name) and _key_of(name)[-1:] not in ("", "/")]
         self.left_out = len(source) - len(names)
         # Names that begin alike stand together in their byte order.
         self._groups = [list(found) for _, found in itertools.groupby(names, _key_of)]
@@ -127,12 +142,12 @@ class FolderRows:
 class TableRows:
     """The rows of a file of comma- or tab-separated values with a header, as texts. Memory: 8 bytes a row."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._separator = "\t" if path.endswith(".tsv") else ","
-        require_regular_path(path)
-        if not os.path.isfile(path):
-            raise NotFound("no such file", path=path)
+    def __init__(self, place: Place) -> None:
+        self._path = place.path
+        self._separator = "\t" if place.path.endswith(".tsv") else ","
+        require_regular_path(place.path)
+        if not place.is_file():
+            raise NotFound("no such file", path=place.path)
         self._known: list[int] | None = None
 
     @property
@@ -198,6 +213,55 @@ def batches(rows: Rows, start: int, stop: int, step: int) -> Iterator[list[Sampl
         return
     for at in range(start, stop, step):
         yield rows.read(at, min(stop, at + step))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows `[start, stop)` of the source; those of an iterable come along."""
+
+    number: int
+    start: int
+    stop: int
+    samples: list[Sample] | None = None
+
+    def read(self, rows: Rows | None, step: int) -> Iterator[tuple[int, Sample]]:
+        """`(number, sample)` of its samples, from `rows` or its own, `step` of them read at a time."""
+        first = self.start if self.samples is None else 0
+        held = rows if self.samples is None else MemoryRows(self.samples)
+        if held is None:
+            raise ConfigError("a group without samples", found=self.number)
+        found = itertools.chain.from_iterable(batches(held, first, first + self.stop - self.start, step))
+        return enumerate(found, self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is read: rows with their fingerprint and count, or samples that come once.
+
+    Attributes:
+        shown: the source as errors name it.
+        dataset: where the rows are; None for an iterable.
+        rows: opened; None for an iterable.
+        samples: of the iterable, the first ones included.
+    """
+
+    shown: str
+    dataset: Dataset | Opened | None
+    rows: Rows | None
+    samples: Iterable[Sample] = ()
+
+    def groups(self, group_rows: int) -> Iterator[Group]:
+        """The cut: by position alone."""
+        if self.rows is not None:
+            for number, start in enumerate(range(0, len(self.rows), group_rows)):
+                yield Group(number, start, min(len(self.rows), start + group_rows))
+            return
+        run = iter(self.samples)
+        for number in itertools.count():
+            found = list(itertools.islice(run, group_rows))
+            if not found:
+                return
+            yield Group(number, number * group_rows, number * group_rows + len(found), found)
 
 
 def sample_digest(index: int, row: Mapping[str, Any]) -> int:

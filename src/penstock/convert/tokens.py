@@ -17,7 +17,7 @@ COLUMN = "tokens"
 _STEP = 1024
 
 
-def column_tokens(source: Source[Any], path: str, eos_id: int | None) -> ColumnTokens | None:
+def column_tokens(source: Source[Any], shown: str, eos_id: int | None) -> ColumnTokens | None:
     """The column `tokens` of a source, where it holds arrays of ids; None where there is none.
 
     Raises:
@@ -29,16 +29,16 @@ def column_tokens(source: Source[Any], path: str, eos_id: int | None) -> ColumnT
     dtype = np.dtype(fields[0].dtype) if fields[0].dtype else source[0][COLUMN].dtype if len(source) else None
     if dtype is None or dtype.kind != "u" or dtype.itemsize > 4:
         found, expected = str(dtype), "uint8, uint16 or uint32"
-        raise Unsupported(f"the column {COLUMN!r} holds no token ids", path=path, found=found, expected=expected)
-    return ColumnTokens(source, path, dtype, eos_id)
+        raise Unsupported(f"the column {COLUMN!r} holds no token ids", path=shown, found=found, expected=expected)
+    return ColumnTokens(source, shown, dtype, eos_id)
 
 
 class ColumnTokens:
     """A document a sample; see `penstock.abc.TokenSource`. Memory: 8 bytes a document, and what is asked for."""
 
-    def __init__(self, source: ShardSource, path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
+    def __init__(self, source: ShardSource, shown: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
         self._source = source
-        self._path = path
+        self._shown = shown
         self._eos_id = eos_id
         self._known_starts: IntArray | None = None
         self.dtype = dtype
@@ -124,7 +124,7 @@ class ColumnTokens:
         for place, one in enumerate(found, first):
             if one.ndim != 1 or one.dtype != self.dtype:
                 raise ConfigError(
-                    f"sample {place} is no document", path=self._path, found=f"{one.dtype} {one.shape}",
+                    f"sample {place} is no document", path=self._shown, found=f"{one.dtype} {one.shape}",
                     expected=f"{self.dtype}, one axis",
                 )  # fmt: skip
         return found

@@ -18,17 +18,16 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._optional import require
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.samples.webdataset.shards import scan_shard
-from penstock.store.local import LocalStore
-from penstock.store.resolve import local_path, resolve_dataset
+from penstock.store.place import Place, dataset_at
+from penstock.store.resolve import local_path
 
 _QUERY = (
     "SELECT p.tar_file_id, s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
@@ -55,13 +54,13 @@ class Tree:
     folders: dict[str, dict[str, None]] = field(default_factory=lambda: {"": {}})
 
 
-def build_tree(rows: Iterator[Row], *, by_sample: bool = False, path: str | None = None) -> Tree:
+def build_tree(rows: Iterator[Row], *, by_sample: bool = False, of: Place | None = None) -> Tree:
     """The tree of all parts. Memory: about 500 bytes a part.
 
     Args:
         rows: the parts, those of a sample by their places.
         by_sample: a folder for each sample.
-        path: of the dataset, for errors.
+        of: the dataset, for errors.
 
     Raises:
         UnsafeData: a key that leaves the folder.
@@ -69,41 +68,42 @@ def build_tree(rows: Iterator[Row], *, by_sample: bool = False, path: str | None
     """
     tree = Tree()
     for shard, key, part, start, size in rows:
-        pieces = _pieces(key, part, by_sample, path)
+        pieces = _pieces(key, part, by_sample, of)
         name = "/".join(pieces)
         if name in tree.files:
             continue
         for depth in range(len(pieces)):
             folder = "/".join(pieces[:depth])
             if folder in tree.files:
-                raise _both(folder, path)
+                raise _both(folder, of)
             tree.folders.setdefault(folder, {})[pieces[depth]] = None
         if name in tree.folders:
-            raise _both(name, path)
+            raise _both(name, of)
         tree.files[name] = (shard, start, size)
     return tree
 
 
-def dataset_rows(store: Store, root: str) -> Iterator[Row]:
+def dataset_rows(dataset: Place) -> Iterator[Row]:
     """The parts of a prepared WebDataset: from its index, or where that has none, from the shards' headers.
 
     Raises:
         FormatError: it was not prepared, or is damaged.
     """
-    names = list(read_info(store, root).counts)
-    index = meta_path(root, SQLITE)
-    if store.exists(index):
+    store = dataset.store
+    names = list(read_info(store, dataset.path).counts)
+    index = replace(dataset, path=meta_path(dataset.path, SQLITE))
+    if index.exists():
         with contextlib.ExitStack() as opened:
             try:
-                rows = opened.enter_context(closing(connect(store, index))).execute(_QUERY)
+                rows = opened.enter_context(closing(connect(store, index.path))).execute(_QUERY)
             except sqlite3.DatabaseError as error:
-                raise_system_error(error, index)
+                raise_system_error(error, index.path)
                 rows = None  # of a version without a table of parts
             if rows is not None:
                 yield from _checked(rows, len(names), index)
                 return
     for number, name in enumerate(names):
-        table = scan_shard(store, f"{root}/{name}")
+        table = scan_shard(store, dataset.child(name).path)
         contents, sizes, borders = table.contents.tolist(), table.sizes.tolist(), table.part_starts.tolist()
         for sample, key in enumerate(table.keys):
             for place in range(borders[sample], borders[sample + 1]):
@@ -111,25 +111,23 @@ def dataset_rows(store: Store, root: str) -> Iterator[Row]:
 
 
 class Files:
-    """What FUSE asks for; see `mfusepy.Operations`.
+    """What FUSE asks for, by paths in the mounted folder; see `mfusepy.Operations`.
 
     Args:
         tree: of the files.
-        store: where the shards are.
-        shards: their paths, by number.
+        shards: where they are, by number.
         time_s: of all files: when the dataset was changed.
     """
 
-    def __init__(self, tree: Tree, store: Store, shards: list[str], time_s: float) -> None:
+    def __init__(self, tree: Tree, shards: list[Place], time_s: float) -> None:
         self._tree = tree
-        self._store = store
         self._shards = shards
         self._times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), time_s)
         self._owner = {"st_uid": os.getuid(), "st_gid": os.getgid()}
 
-    def getattr(self, path: str) -> dict[str, Any]:
+    def getattr(self, inner: str) -> dict[str, Any]:
         """Attributes of a file or folder; raises `OSError` with ENOENT."""
-        name = path.strip("/")
+        name = inner.strip("/")
         if name in self._tree.files:
             size = self._tree.files[name][2]
             return {"st_mode": _FILE_MODE, "st_nlink": 1, "st_size": size, **self._times, **self._owner}
@@ -137,27 +135,28 @@ class Files:
         size = sum(self._tree.files.get(f"{name}/{one}" if name else one, (0, 0, 0))[2] for one in folder)
         return {"st_mode": _FOLDER_MODE, "st_nlink": 2, "st_size": size, **self._times, **self._owner}
 
-    def readdir(self, path: str) -> list[str]:
+    def readdir(self, inner: str) -> list[str]:
         """Names in a folder; raises `OSError` with ENOENT."""
-        return [".", "..", *self._folder(path.strip("/"))]
+        return [".", "..", *self._folder(inner.strip("/"))]
 
-    def open(self, path: str, flags: int) -> int:
+    def open(self, inner: str, flags: int) -> int:
         """Raises `OSError`: ENOENT, or EROFS for anything but reading."""
         if flags & (os.O_WRONLY | os.O_RDWR):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-        self._file(path)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), inner)
+        self._file(inner)
         return 0
 
-    def read(self, path: str, size: int, offset: int) -> bytes:
+    def read(self, inner: str, size: int, offset: int) -> bytes:
         """Up to `size` bytes of a file from `offset` on: only these are read from the shard."""
-        shard, start, size_bytes = self._file(path)
+        shard, start, size_bytes = self._file(inner)
         length = max(0, min(size, size_bytes - offset))
-        return bytes(self._store.get(self._shards[shard], start + offset, length)) if length else b""
+        held = self._shards[shard]
+        return bytes(held.store.get(held.path, start + offset, length)) if length else b""
 
-    def _file(self, path: str) -> tuple[int, int, int]:
-        name = path.strip("/")
+    def _file(self, inner: str) -> tuple[int, int, int]:
+        name = inner.strip("/")
         if name not in self._tree.files:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), inner)
         return self._tree.files[name]
 
     def _folder(self, name: str) -> dict[str, None]:
@@ -173,12 +172,11 @@ def open_files(path: str | os.PathLike[str], *, by_sample: bool = False, follow_
         FormatError: it was not prepared, or is damaged.
         UnsafeData, ConfigError: names that no files can have; see `build_tree`.
     """
-    store, given = resolve_dataset(path, follow_links=follow_links)
-    root = given.rstrip("/") or given
-    shards = [f"{root}/{name}" for name in read_info(store, root).counts]
-    time_s = os.stat(root).st_mtime if isinstance(store, LocalStore) else 0.0
-    tree = build_tree(dataset_rows(store, root), by_sample=by_sample, path=root)
-    return Files(tree, store, shards, time_s)
+    place = dataset_at(path, follow_links=follow_links).bare()
+    shards = [place.child(name) for name in read_info(place.store, place.path).counts]
+    time_s = os.stat(place.path).st_mtime if place.is_local else 0.0
+    tree = build_tree(dataset_rows(place), by_sample=by_sample, of=place)
+    return Files(tree, shards, time_s)
 
 
 def mount(
@@ -235,7 +233,7 @@ def _operations(fuse: Any, files: Files) -> Any:
     return Operations()
 
 
-def _pieces(key: str, part: str, by_sample: bool, path: str | None) -> list[str]:
+def _pieces(key: str, part: str, by_sample: bool, of: Place | None) -> list[str]:
     pieces = [one for one in key.split("/") if one not in ("", ".")]
     if by_sample or key.endswith("/"):
         pieces.append(part)
@@ -243,33 +241,33 @@ def _pieces(key: str, part: str, by_sample: bool, path: str | None) -> list[str]
         pieces[-1] += f".{part}"
     if key.startswith("/") or ".." in key.split("/") or ".." in pieces:
         raise UnsafeData(
-            "a key that leaves the folder: no file is made of it", path=path, found=repr(f"{key}.{part}"[:200]),
-            hint="Pack the shards again with other keys",
+            "a key that leaves the folder: no file is made of it", path=of and of.path,
+            found=repr(f"{key}.{part}"[:200]), hint="Pack the shards again with other keys",
         )  # fmt: skip
     too_long = any(len(one.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES for one in pieces)
     if not pieces or "" in pieces or too_long or any("\0" in one for one in pieces):
-        raise ConfigError("a name that no file can have", path=path, found=repr(f"{key}.{part}"[:200]))
+        raise ConfigError("a name that no file can have", path=of and of.path, found=repr(f"{key}.{part}"[:200]))
     return pieces
 
 
-def _checked(rows: Any, num_shards: int, path: str) -> Iterator[Row]:
+def _checked(rows: Any, num_shards: int, index: Place) -> Iterator[Row]:
     try:
         for number, key, part, start, size in rows:
             ok = type(number) is type(start) is type(size) is int and type(key) is type(part) is str
             if not ok or not 0 <= number < num_shards or start < 0 or size < 0:
                 raise Corrupt(
-                    "a row of this index can't be", path=path, found=f"{(number, key, part, start, size)}"[:200]
+                    "a row of this index can't be", path=index.path, found=f"{(number, key, part, start, size)}"[:200]
                 )
             yield number, key, part, start, size
     except sqlite3.DatabaseError as error:
-        raise_system_error(error, path)
-        raise Corrupt("this index is damaged", path=path, found=str(error)) from None
+        raise_system_error(error, index.path)
+        raise Corrupt("this index is damaged", path=index.path, found=str(error)) from None
 
 
-def _both(name: str, path: str | None) -> ConfigError:
+def _both(name: str, of: Place | None) -> ConfigError:
     return ConfigError(
         "a name is a file and a folder",
-        path=path,
+        path=of and of.path,
         found=repr(name[:200]),
         hint="Mount it by samples (--sample-folders)",
     )

@@ -1,0 +1,134 @@
+"""What is asked of a conversion: where it reads and writes, the formats of both sides, and the options of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.abc import Format, Source
+from penstock.convert.columns import GROUPED
+from penstock.convert.eos import EosRule
+from penstock.convert.rows import TABLE, TABLES
+from penstock.errors import ConfigError, Unsupported
+from penstock.formats import files_at, formats_of_name, get_format, sniff
+from penstock.store.local import Kept
+from penstock.store.outputs import output_path, require_other
+from penstock.store.place import Place
+from penstock.types import Sample
+
+Samples = Source[Sample] | Iterable[Sample]
+"""What may be read and is at no place: a source that is open, or samples, once."""
+
+_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A conversion whose places and formats make sense.
+
+    Attributes:
+        source: a dataset; or what was given instead of one.
+        source_format: of the dataset, `"table"` for a file of comma- or tab-separated values; "" where it is none.
+        target: what is written; links are followed.
+        to: its format.
+        rule: for EOS tokens.
+        columns: of the target: name → encoding; or names alone.
+        group_rows: rows of a group, None for as many as make some shards.
+        workers: processes that write samples.
+        executor: what runs them.
+        overwrite: replace the target.
+        of_source: options of the source.
+        of_target: options of the target's writer.
+        kept: what is found again of the files of a killed writer.
+    """
+
+    source: Place | Samples
+    source_format: str
+    target: Place
+    to: Format
+    rule: EosRule
+    columns: Mapping[str, str] | Sequence[str] | None
+    group_rows: int | None
+    workers: int
+    executor: str
+    overwrite: bool
+    of_source: Mapping[str, Any]
+    of_target: Mapping[str, Any]
+    kept: Kept = field(default_factory=Kept)
+
+
+def understand(
+    source: Place | Samples,
+    target: Place,
+    *,
+    to: str | None,
+    format: str | None,
+    eos: Sequence[Any] | None,
+    columns: Mapping[str, str] | Sequence[str] | None,
+    group_rows: int | None,
+    workers: int | None,
+    executor: str,
+    overwrite: bool,
+    options: Mapping[str, Any],
+) -> Asked:
+    """What the arguments of `convert` mean, without a look into the data.
+
+    Raises:
+        NotFound: no source.
+        Unsupported: a target that is only read.
+        ConfigError: a target that can't be, or arguments that make no sense.
+    """
+    chosen, rule = _target_format(target, to), EosRule.of(eos)
+    count = 1 if chosen.traits.tokens else _count_workers(workers)
+    of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
+    source, source_format = _source(source, format, tables=not chosen.traits.tokens)
+    target = replace(target, path=output_path(target.store, target.path))
+    if isinstance(source, Place):
+        files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
+        require_other(files, target.path, *files_at(chosen.name, target.path))
+    sides = (of_source, of_target)
+    return Asked(source, source_format, target, chosen, rule, columns, group_rows, count, executor, overwrite, *sides)
+
+
+def _target_format(target: Place, to: str | None) -> Format:
+    """The format of the target: as named, else by the suffix of its path."""
+    fitting = [to] if to else formats_of_name(target.path)
+    writable = [name for name in fitting if get_format(name).traits.write]
+    if fitting and not writable:
+        hint = None if to else "Name another with --to (to=)"
+        raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)
+    if len(writable) != 1:
+        hint = "Name it with --to (to=)"
+        raise ConfigError("the target's format is not clear from its name", path=target.path, hint=hint)
+    return get_format(writable[0])
+
+
+def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the source and of the target. A split is that of the target where one can be written."""
+    of_source = {name: value for name, value in given.items() if name in _OF_SOURCE}
+    of_target = {name: value for name, value in given.items() if name not in _OF_SOURCE}
+    if "split" in of_target and (not target.traits.splits or target.name in GROUPED):
+        of_source["split"] = of_target.pop("split")
+    if "source_split" in of_target:
+        of_source["split"] = of_target.pop("source_split")
+    return of_source, of_target
+
+
+def _count_workers(workers: int | None) -> int:
+    """As asked for, else one a core; raises `ConfigError`."""
+    if workers is None:
+        return len(os.sched_getaffinity(0))
+    if workers < 1:
+        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    return workers
+
+
+def _source(source: Place | Samples, format: str | None, *, tables: bool) -> tuple[Place | Samples, str]:
+    """What is read, and its format; a file of comma- or tab-separated values is no dataset of ours."""
+    if not isinstance(source, Place):
+        return source, ""
+    if tables and format in (None, TABLE) and source.is_local and source.path.endswith(TABLES) and source.is_file():
+        return replace(source, path=source.absolute), TABLE
+    return source, (get_format(format) if format else sniff(source.store, source.path)).name

@@ -1,0 +1,84 @@
+"""Documents of tokens written as another dataset, in runs, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._kinds import is_token_source
+from penstock.abc import SupportsRuns, TokenSource, Writer
+from penstock.codec.hashes import DocumentDigest
+from penstock.convert.eos import EosRule
+from penstock.convert.output import Advance, Output, ReadBack, Written
+from penstock.convert.plan import TokenPlan
+from penstock.errors import Corrupt
+from penstock.formats.tokens.common import document_runs
+from penstock.types import IntArray, Manifest
+
+RUN_TOKENS = 1 << 22
+
+
+def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
+    """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
+    digest = DocumentDigest()
+    for tokens, doc_lengths in _runs(source, rule or EosRule(), path):
+        digest.update(tokens, doc_lengths)
+    return digest.hexdigest()
+
+
+def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
+    """Make the output visible; nothing is written where a run that was killed had done so."""
+    if output.is_made():
+        return Written(None, None)
+    with output.create() as writer:
+        try:
+            done = 0
+            for tokens, doc_lengths in _runs(plan.source, plan.rule, plan.shown):
+                _write_run(writer, tokens, doc_lengths)
+                done += len(doc_lengths)
+                advance(done, f"of {len(plan.source):,}")
+        except KeyboardInterrupt:
+            plan.kept.hold = True  # what is written stays, hidden, for the same command
+            raise
+        manifest = output.publish(writer.commit)
+    return Written(manifest.digest, manifest)
+
+
+def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack:
+    """Read the output back, and compare the digest of its documents with that of the source.
+
+    Raises:
+        Corrupt: it reads back differently.
+    """
+    source = output.dataset.open()
+    known = written.manifest or getattr(source, "manifest", None)
+    size_bytes = known.size_bytes if isinstance(known, Manifest) else 0
+    if not is_token_source(source):
+        return ReadBack(len(source), None, size_bytes)
+    expected = written.digest
+    if expected is None:
+        expected = token_digest(plan.source, plan.rule, plan.shown)
+    found = token_digest(source)
+    if found != expected:
+        raise Corrupt(
+            "the converted dataset reads back differently", path=output.place.path, found=found, expected=expected
+        )
+    return ReadBack(len(source), found, size_bytes, source.num_tokens, source.dtype.itemsize)
+
+
+def _runs(source: TokenSource, rule: EosRule, shown: str) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """Runs of documents after the rule."""
+    done = 0
+    for tokens, doc_lengths in document_runs(source, RUN_TOKENS):
+        yield rule.apply(tokens, doc_lengths, done, shown)
+        done += len(doc_lengths)
+
+
+def _write_run(writer: Writer, tokens: NDArray[Any], doc_lengths: IntArray) -> None:
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(tokens, doc_lengths)
+    else:
+        writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})

@@ -1,0 +1,129 @@
+"""The output of a conversion: what is there of it, how it becomes visible, and what goes when it is right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.abc import Writer
+from penstock.convert.rows import Dataset
+from penstock.errors import NotFound
+from penstock.formats import files_at, get_format
+from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.place import Place
+from penstock.store.unfinished import has_mark, remove_mark, set_mark
+from penstock.types import Manifest
+from penstock.work.convert import remove_work
+
+Advance = Callable[[int, str], None]
+"""Told how many samples are done, and a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        digest: of the documents or the rows, before they were written; None where it is not known yet.
+        manifest: of the output; None where an earlier run had published it.
+        samples: rows; None of documents.
+        groups: how many; None where one writer wrote all.
+        reused: of these, by an earlier run.
+    """
+
+    digest: str | None
+    manifest: Manifest | None
+    samples: int | None = None
+    groups: int | None = None
+    reused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """An output that was found right.
+
+    Attributes:
+        samples: documents, lines or samples in it.
+        digest: of them, the same as that of the source.
+        size_bytes: of its data.
+        tokens: in it; None for other data.
+        token_bytes: width of its ids.
+    """
+
+    samples: int
+    digest: str | None
+    size_bytes: int
+    tokens: int | None = None
+    token_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a conversion makes.
+
+    Attributes:
+        dataset: where it will be, its format, and the options for reading it back.
+        options: of its writer.
+        overwrite: replace what is there.
+        what: all that decides its bytes, as plain JSON; None where that can't be known again.
+        split: the part of it that is written alone: others may be written at the same time.
+    """
+
+    dataset: Dataset
+    options: Mapping[str, Any]
+    overwrite: bool
+    what: dict[str, Any] | None
+    split: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where it will be."""
+        return self.dataset.place
+
+    @contextlib.contextmanager
+    def held(self) -> Generator[Output]:
+        """Hold it from its start to the end; gives it with the store whose writers join in.
+
+        Raises:
+            PrepareError: another run writes it.
+        """
+        part = self.place.beside(f".{self.split}") if self.split else self.place
+        with claimed(part.store, part.path) as store:
+            yield replace(self, dataset=replace(self.dataset, place=replace(self.place, store=store)))
+
+    def is_made(self) -> bool:
+        """Whether a run of the same work had made it visible when it was killed; sweeps what else that run left."""
+        if self.overwrite or self.what is None or not has_mark(self.place.store, self.place.path, self.what):
+            return False
+        try:
+            self.dataset.open()
+        except NotFound:
+            return False
+        sweep_killed(self.place.store, files_at(self.dataset.format, self.place.path))
+        return True
+
+    def create(self) -> Writer:
+        """The one writer of it."""
+        chosen = get_format(self.dataset.format)
+        return chosen.create(self.place.store, self.place.path, self.options, overwrite=self.overwrite)
+
+    def publish(self, commit: Callable[[], Manifest]) -> Manifest:
+        """Make it visible, with a mark beside it until `finish`."""
+        if self.what is None:
+            return commit()
+        set_mark(self.place.store, self.place.path, self.what)
+        try:
+            return commit()
+        except BaseException:
+            remove_mark(self.place.store, self.place.path)
+            raise
+
+    def finish(self) -> None:
+        """It is there and was found right: nothing of the work is needed."""
+        if self.place.is_local:
+            remove_work(self.place)
+        if self.place.is_local or self.what is not None:
+            # Last: until then the same command knows that this output is its own.
+            remove_mark(self.place.store, self.place.path)
