@@ -71,7 +71,11 @@ def open_lock(path: str, os_module: Any = os) -> int:
         if error.errno in _ANOTHER_THING:
             raise _another_thing(path) from None
         raise
-    status = os.fstat(fd)
+    try:
+        status = os.fstat(fd)
+    except OSError as error:
+        os_module.close(fd)
+        raise OSError(error.errno, error.strerror, path) from None
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written is seen elsewhere
         os_module.close(fd)
         raise _another_thing(path)
