@@ -14,6 +14,7 @@ from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import own_files, read_index
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
+from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
 from penstock.types import Manifest
 
@@ -99,10 +100,7 @@ def _give(store: LocalStore, folder: StagedFolder, hidden: str, path: str, name:
         return False
     if store.link(path, f"{hidden}/{name}"):
         return True
-    staged = folder.stage(name)
-    try:
+    with aborting(folder.stage(name)) as staged:
         staged.append_file(path)
         staged.commit()
-    finally:
-        staged.abort()
     return True

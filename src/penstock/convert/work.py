@@ -18,6 +18,7 @@ import msgspec
 from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
+from penstock.store.put import put
 from penstock.store.resolve import absolute
 
 _PLAN = "plan.json"
@@ -68,7 +69,7 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
         path, data = os.path.join(folder, _PLAN), _encode(plan)
         if _known(store, path, data) != data:
             empty_work(store, folder, _is_ours, first=_PLAN)  # what a kill leaves then belongs to nothing
-            _put(store, path, data)
+            put(store, path, data)
         try:
             yield folder
         except PenstockError as error:
@@ -84,7 +85,7 @@ def open_work(store: LocalStore, target: str, plan: dict[str, Any]) -> Generator
 
 def save_done(store: LocalStore, folder: str, done: Done) -> None:
     """Note durably that a group is finished."""
-    _put(store, f"{group_path(folder, done.number)}.json", msgspec.json.encode(done))
+    put(store, f"{group_path(folder, done.number)}.json", msgspec.json.encode(done))
 
 
 def is_begun(store: LocalStore, folder: str) -> bool:
@@ -132,13 +133,3 @@ def _is_ours(name: str) -> bool:
 
 def _encode(plan: dict[str, Any]) -> bytes:
     return msgspec.json.encode(plan, order="sorted")
-
-
-def _put(store: LocalStore, path: str, data: bytes) -> None:
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(data)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise

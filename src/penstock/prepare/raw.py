@@ -23,6 +23,7 @@ from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
+from penstock.store.put import aborting
 from penstock.store.resolve import absolute, resolve
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once
@@ -118,7 +119,7 @@ def build_index(
         with _workers(workers, threads=not validate) as run:
             skip_faulty = on_error == "skip"
             lines = IndexedLines(store, root, size_bytes, validate, skip_faulty, run, progress)
-            with _staged(target_store, target, overwrite=overwrite) as staged:
+            with aborting(target_store.stage(target, overwrite=overwrite)) as staged:
                 fill_index(lines, staged)
                 counts = (staged.tell(), lines.num_lines, lines.num_dropped)
                 return _commit(once, staged, IndexReport(root, target, size_bytes, *counts, tuple(lines.dropped)))
@@ -136,22 +137,11 @@ def _index_for_energon(
 ) -> IndexReport:
     if on_error == "skip":
         raise ConfigError("Energon's index leaves no line out", path=root, hint="Mend the lines, or filter them out")
-    with _staged(once.store, once.path, overwrite=overwrite) as staged:
+    with aborting(once.store.stage(once.path, overwrite=overwrite)) as staged:
         starts = scan_energon(store, root, progress)
         staged.write(encode_energon_index(starts))
         report = IndexReport(root, once.path, store.size(root), starts.nbytes, len(starts) - 1, 0, ())
         return _commit(once, staged, report)
-
-
-@contextlib.contextmanager
-def _staged(store: Store, path: str, *, overwrite: bool) -> Generator[Staged]:
-    """A file that goes where it is not committed."""
-    staged = store.stage(path, overwrite=overwrite)
-    try:
-        yield staged
-    except BaseException:
-        staged.abort()
-        raise
 
 
 def _once(store: Store, root: str, target_store: Store, target: str, options: dict[str, Any]) -> Once[IndexReport]:

@@ -33,6 +33,7 @@ from penstock.formats._side_checks import RESTORE, check_block_digests, check_si
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
+from penstock.store.put import aborting, put
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
@@ -177,13 +178,10 @@ def write_energon_index(store: Store, path: str, staged: Staged) -> IntArray:
     Raises:
         Corrupt: a line that is no object; no index is left.
     """
-    try:
+    with aborting(staged):
         starts = scan_energon(store, path)
         staged.write(encode_energon_index(starts))
         staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
     return starts
 
 
@@ -473,10 +471,5 @@ def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, writ
     if write:
         starts = scan_energon(store, path)
         back_up(store, index_path)
-        made = store.stage(index_path, overwrite=True)
-        try:
-            made.write(encode_energon_index(starts))
-            made.commit()
-        finally:
-            made.abort()
+        put(store, index_path, encode_energon_index(starts))
     return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]

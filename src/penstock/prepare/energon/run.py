@@ -66,6 +66,7 @@ from penstock.prepare.energon.work import (
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
+from penstock.store.put import put
 from penstock.store.resolve import resolve_dataset
 from penstock.store.unfinished import Once
 
@@ -381,13 +382,7 @@ def _put(store: Store, path: str, content: bytes) -> bool:
     """Make a file hold `content`; whether it did not."""
     if store.exists(path) and store.size(path) == len(content) and store.get(path) == content:
         return False
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(content)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    put(store, path, content)
     return True
 
 

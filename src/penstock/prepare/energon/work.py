@@ -26,6 +26,7 @@ from penstock.prepare.media.rows import MediaProblem
 from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
+from penstock.store.put import put
 from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
 
@@ -235,10 +236,4 @@ def _decode(store: LocalStore, path: str) -> _Done | None:
 
 
 def _write(task: ShardTask, done: _Done) -> None:
-    staged = _local(task).stage(_file_of(task.folder, task.shard), overwrite=True)
-    try:
-        staged.write(msgspec.msgpack.encode(done))
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    put(_local(task), _file_of(task.folder, task.shard), msgspec.msgpack.encode(done))

@@ -21,6 +21,7 @@ from penstock.prepare.tokens.parts import SUFFIX
 from penstock.store._replaced import is_staged_name
 from penstock.store._work import drop_work, empty_work, hold_work, is_real_folder, read_note
 from penstock.store.local import LocalStore
+from penstock.store.put import put
 from penstock.store.resolve import absolute
 
 VERSION = 1
@@ -77,13 +78,7 @@ class Journal:
 
     def save(self, plan: Plan) -> None:
         """Write the plan, durably."""
-        staged = self.store.stage(os.path.join(self.folder, _PLAN), overwrite=True)
-        try:
-            staged.write(msgspec.json.format(msgspec.json.encode(plan), indent=1))
-        except BaseException:
-            staged.abort()
-            raise
-        staged.commit()
+        put(self.store, os.path.join(self.folder, _PLAN), msgspec.json.format(msgspec.json.encode(plan), indent=1))
         self.plan = plan
 
     def clear(self) -> None:

@@ -23,6 +23,7 @@ from penstock.prepare.tokens.parts import BadLine, PartMeta, Probe, finish_part,
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
+from penstock.store.put import aborting
 from penstock.types import IntArray
 
 MOST_DROPPED = 100
@@ -124,19 +125,14 @@ def encode_task(job: Job, task: Task) -> Done:
                 hint="Throw the finished work away: restart (--restart)",
             )
         return Done(task.file, path, meta, reused=True)
-    staged = job.store.stage(path)
-    try:
+    with aborting(job.store.stage(path)) as staged:
         tally = _Tally(job, task)
         for offset_bytes, block in _blocks(job, task):
             tally.add(offset_bytes, block, staged)
             if tally.bad is not None:
-                staged.abort()
                 return Done(task.file, path, None, tally.bad)
         meta = tally.meta()
         finish_part(staged, tally.lengths(), meta)
-    except BaseException:
-        staged.abort()
-        raise
     return Done(task.file, path, meta)
 
 
