@@ -42,7 +42,9 @@ def texts(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
         kind = "" if one.annotation is None else ast.unparse(one.annotation)
         is_text = "PathLike" in kind or "Given" in kind or kind in ("Path", "Sequence[Path]")
-        if is_text or ((one.arg in PATH_NAMES or one.arg.endswith("_path")) and "str" in kind.replace("[", " ").split()):
+        if is_text or (
+            (one.arg in PATH_NAMES or one.arg.endswith("_path")) and "str" in kind.replace("[", " ").split()
+        ):
             yield f"takes {one.arg}: {kind}"
 
 

@@ -15,7 +15,7 @@ from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._places import place_of
 from penstock._resolved import Ahead, expect_of, samples_of
 from penstock._stages import report
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles, SupportsSeed, SupportsSubstitutes, is_stream
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
@@ -193,11 +193,8 @@ class CookedSource:
         """One line: the functions."""
         return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class CookedStream:
@@ -288,11 +285,8 @@ class CookedStream:
         """One line: the functions."""
         return line("Cook", {"fn": _names(self.kitchen)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class Held:

@@ -9,7 +9,7 @@ from penstock._digest import digest
 from penstock._index import as_index
 from penstock._places import place_of
 from penstock._resolved import Ahead, expect_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import (
     Source,
     Stream,
@@ -137,11 +137,8 @@ class AuxSource:
         """One line: the stores' names."""
         return line("AuxSource", {"aux": ",".join(self.aux)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class AuxStream:
@@ -229,11 +226,8 @@ class AuxStream:
         """One line: the stores' names."""
         return line("AuxStream", {"aux": ",".join(self.aux)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def _fingerprint(below: Any, aux: Mapping[str, Source[Any]]) -> str:

@@ -15,7 +15,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import keys_of, place_of, token_extents
 from penstock._resolved import expect_of, expect_parts, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import (
     Source,
     SupportsDocumentFlags,
@@ -158,11 +158,8 @@ class ConcatSource:
         """One line: sources and samples."""
         return line("Concat", {"sources": len(self.sources), "samples": len(self)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
@@ -324,11 +321,8 @@ class ConcatTokens:
         params = {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
         return line("Concat", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}

@@ -13,7 +13,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import keys_of, place_of, token_extents
 from penstock._resolved import expect_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import (
     Source,
     SupportsDocumentFlags,
@@ -148,11 +148,8 @@ class TakenSource(Generic[T]):
         if (expect := expect_of(self.source)) is not None:
             expect(batches + self.start, whole=whole)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class TakenTokens:
@@ -258,11 +255,8 @@ class TakenTokens:
         """One line: the range."""
         return self._rows.summary()
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""

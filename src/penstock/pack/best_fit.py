@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Derived, Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
@@ -278,11 +278,8 @@ class PackedWindows:
         """One line: length and padding."""
         return line("BestFit", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _find_plan(self) -> Plan:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)

@@ -23,7 +23,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
@@ -346,11 +346,8 @@ class EnergonJsonlSource:
         facts = {"path": self.path, "flavor": "energon", "samples": samples}
         return line("jsonl", facts, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     @property
     def _starts(self) -> IntArray:
