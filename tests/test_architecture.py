@@ -97,8 +97,6 @@ LONG_FUNCTIONS: dict[str, str] = {
     "penstock.prepare.tokens.pipeline:pack": "each option is a line in its signature, its docstring and its request",
     "penstock.prepare.energon.run:prepare_webdataset": "each option is a line in its signature and its docstring",
     "penstock.prepare.raw:build_index": "each option is a line in its signature and its docstring",
-    "penstock.reshape.split:split": "each option is a line in its signature and its docstring",
-    "penstock.reshape.tars:split_tars": "each option is a line in its signature and its docstring",
     "penstock.formats.shards.merge:merge_index": "each option is a line in its signature and its docstring",
 }
 """`module:function` over 60 lines → the reason."""

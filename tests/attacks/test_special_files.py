@@ -29,6 +29,7 @@ from penstock.reshape.filter import _read_indices
 from penstock.reshape.merge import merge
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
+from penstock.store.place import place_of
 from penstock.types import OpenOptions
 
 TOKENS = {"pbin": "set.pbin", "megatron": "set", "flat-tokens": "set.zarr"}
@@ -112,7 +113,7 @@ def test_pipes_and_devices_as_inputs_by_name(tmp_path: Path, confined: Callable[
         "require": require_regular_path,
         "append": lambda path: LocalStore().stage(str(tmp_path / "out")).append_file(path),
         "state": _read_state,
-        "indices": _read_indices,
+        "indices": lambda path: _read_indices(place_of(path)),
         "table": TableRows,
         "config": load_config,
         "open": lambda path: ps.open(path, format="jsonl"),

@@ -18,6 +18,7 @@ from penstock.reshape.chunk import chunk
 from penstock.reshape.filter import filter
 from penstock.reshape.merge import merge
 from penstock.reshape.shuffle import shuffle
+from penstock.store.place import place_of
 from penstock.testing.datasets import files_in
 
 Verb = Callable[[Path, Path], Any]
@@ -86,7 +87,7 @@ def test_other_work_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_what_somebody_put_there_is_nobodys_result(tmp_path: Path) -> None:
     """Killed before the output was visible; then somebody else's file came."""
     source, out = make(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
-    once = rewrite.once_of(rewrite.Output(out), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
+    once = rewrite.once_of(rewrite.Output(place_of(out)), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
     killed_at_the_end(lambda: once.commit(lambda: None))  # type: ignore[arg-type, return-value]
     out.write_bytes(b"mine\n")
     with pytest.raises(ConfigError, match="the output exists"):

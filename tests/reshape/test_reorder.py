@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, PrepareError
 from penstock.reshape import reorder
 from penstock.reshape.reorder import RowOrder, SeededOrder, TableOrder, grouped, reordered
 from penstock.reshape.rows import Rows, open_rows
+from penstock.store.place import place_of
 
 
 def documents_of(lengths: list[int]) -> list[list[int]]:
@@ -26,7 +27,7 @@ def documents_of(lengths: list[int]) -> list[list[int]]:
 
 def in_order(rows: Rows, order: RowOrder, folder: Path, memory_bytes: int) -> list[list[int]]:
     found: list[list[int]] = []
-    for data, lengths in reordered(rows, order, output=str(folder / "out"), memory_bytes=memory_bytes):
+    for data, lengths in reordered(rows, order, output=place_of(folder / "out"), memory_bytes=memory_bytes):
         assert len(data) * data.itemsize <= max(memory_bytes // 2, int(lengths.max()) * data.itemsize)
         found += [one.tolist() for one in np.split(data, np.cumsum(lengths)[:-1])]
     return found
@@ -60,7 +61,7 @@ def test_buckets_are_few_for_large_data(tmp_path: Path, monkeypatch: pytest.Monk
     rows = open_rows(write_tokens(tmp_path / "a.pbin", [[1] * 10] * 1000))
     monkeypatch.setattr(reorder, "_gathers", lambda *_: False)
     monkeypatch.setattr(reorder, "_MOST_BUCKETS", 8)
-    sizes = [len(data) for data, _ in reordered(rows, SeededOrder(1000, 1), output="out", memory_bytes=100)]
+    sizes = [len(data) for data, _ in reordered(rows, SeededOrder(1000, 1), output=place_of("out"), memory_bytes=100)]
     assert len(sizes) == 8
 
 
@@ -68,13 +69,13 @@ def test_the_scratch_file_has_no_name(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(reorder, "_gathers", lambda *_: False)
     rows = open_rows(write_tokens(tmp_path / "a.pbin", documents_of([5] * 100)))
     before = sorted(os.listdir(tmp_path))
-    for _ in reordered(rows, SeededOrder(100, 1), output=str(tmp_path / "out"), memory_bytes=100):
+    for _ in reordered(rows, SeededOrder(100, 1), output=place_of(tmp_path / "out"), memory_bytes=100):
         assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_a_scratch_file_that_is_cut(tmp_path: Path) -> None:
     with (tmp_path / "a").open("w+b") as file, pytest.raises(PrepareError, match="ends early"):
-        reorder._Scratch(file.fileno(), "out").read_at(0, np.empty(10, np.uint8))  # pyright: ignore[reportPrivateUsage]
+        reorder._Scratch(file.fileno(), place_of("out")).read_at(0, np.empty(10, np.uint8))  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("call", ["open", "write"])
@@ -89,7 +90,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, u
     rows = open_rows(write_tokens(tmp_path / "a.pbin", documents_of([5] * 100)))
     monkeypatch.setattr(*{"open": (tempfile, "TemporaryFile"), "write": (os, "pwrite")}[call], full)
     with pytest.raises(ConfigError if url else OSError) as error:
-        list(reordered(rows, SeededOrder(100, 1), output=output, memory_bytes=100))
+        list(reordered(rows, SeededOrder(100, 1), output=place_of(output), memory_bytes=100))
     assert output in str(error.value)
     assert "No space left on device" in str(error.value)
     assert (str(tmp_path / "cache") if url else "bytes free there") in str(error.value)

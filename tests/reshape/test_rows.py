@@ -13,6 +13,7 @@ from penstock.errors import NotFound, Truncated, Unsupported
 from penstock.reshape import rows as rows_module
 from penstock.reshape.rows import JoinedRows, LineRows, Rows, open_rows, read_run, runs, total_units
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5] * 40, [6, 7]]
 
@@ -55,9 +56,9 @@ def test_an_index_in_another_order(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"1\n22\n" + b"9" * 1000 + b"\n4\n")
     store = LocalStore()
-    near = LineRows(np.array([[2, 2], [0, 1]]), store, str(path), "jsonl")
+    near = LineRows(np.array([[2, 2], [0, 1]]), Place(store, str(path)), "jsonl")
     assert all_rows(near) == [list(b"22\n"), list(b"1\n")]
-    far = LineRows(np.array([[1006, 1], [0, 1]]), store, str(path), "jsonl")
+    far = LineRows(np.array([[1006, 1], [0, 1]]), Place(store, str(path)), "jsonl")
     assert all_rows(far) == [list(b"4\n"), list(b"1\n")]
 
 

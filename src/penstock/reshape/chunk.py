@@ -6,14 +6,14 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, append_rows, write_output
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, write_output
 from penstock.reshape.rows import open_rows
-from penstock.store.resolve import resolve
+from penstock.store.place import Given, place_of
 
 
 def chunk(
-    source: Path,
-    target: Path,
+    source: Given,
+    target: Given,
     *,
     chunk_id: int,
     num_chunks: int,
@@ -47,11 +47,11 @@ def chunk(
         FormatError: the source is damaged.
     """
     require_chunk(chunk_id, num_chunks)
-    rows = open_rows(source, format=format, store=store, **options)
+    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store)
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
     counter = Counter(stop - first, progress)
     made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
-    output, width = Output(target, to, overwrite, token_bytes, store=store), token_bytes or rows.dtype.itemsize
+    output, width = Output(place, to, overwrite, token_bytes), token_bytes or rows.dtype.itemsize
     manifest = write_output(
         output,
         [rows],
@@ -59,7 +59,7 @@ def chunk(
         lambda writer: append_rows(writer, rows, first, stop, width, counter.add),
         stop - first,
     )
-    return Written.of(resolve(target)[1], manifest)
+    return Written.of(place, manifest)
 
 
 def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from penstock.errors import ConfigError
+from penstock.store.place import Place
 
 FieldPath: TypeAlias = tuple[str, ...]
 """Keys that lead to a field: `meta.source` is `("meta", "source")`."""
@@ -36,7 +37,7 @@ def require_fields(
     paths: Collection[FieldPath],
     fields_at: Callable[[int], Mapping[str, Any]],
     num_rows: int,
-    path: str,
+    place: Place,
     *,
     columns: Collection[str] | None = None,
 ) -> None:
@@ -48,7 +49,7 @@ def require_fields(
         paths: fields that are asked for.
         fields_at: index of a row → its fields.
         num_rows: of the dataset; nothing is refused where it has none.
-        path: the dataset's, for the error.
+        place: the dataset, for the error.
         columns: fields that all rows have and no others, where that is known: nothing is read for one that is missing.
 
     Raises:
@@ -56,7 +57,7 @@ def require_fields(
     """
     missing, seen = set(paths), set(columns or ())
     if columns is not None and not {one[0] for one in missing} <= seen:
-        raise _no_field({one for one in missing if one[0] not in seen}, seen, path)
+        raise _no_field({one for one in missing if one[0] not in seen}, seen, place)
     for row in _rows(num_rows):
         if not missing:
             return
@@ -65,16 +66,16 @@ def require_fields(
         if len(seen) < _LOOKED_AT:
             seen.update(_paths_of(fields))
     if missing and num_rows:
-        raise _no_field(missing, seen, path)
+        raise _no_field(missing, seen, place)
 
 
-def _no_field(missing: Collection[FieldPath], seen: Collection[str], path: str) -> ConfigError:
+def _no_field(missing: Collection[FieldPath], seen: Collection[str], place: Place) -> ConfigError:
     name = ".".join(min(missing))
     close = difflib.get_close_matches(name, seen, n=1)
     known = sorted(seen, key=lambda one: (one.count("."), one))[:_SHOWN]
     return ConfigError(
         "no sample has this field",
-        path=path,
+        path=place.path,
         found=repr(name),
         expected=f"one of {', '.join(known)}" if known else None,
         hint=f"Did you mean {close[0]!r}?" if close else None,

@@ -23,10 +23,10 @@ from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
-from penstock.store.resolve import local_path, resolve
+from penstock.store.place import Given, Place, local_place, place_of
 from penstock.types import IntArray
 
 Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
@@ -53,15 +53,15 @@ class FilterReport:
 
 
 def filter(
-    source: Path,
-    target: Path,
+    source: Given,
+    target: Given,
     *,
     min_tokens: int | None = None,
     max_tokens: int | None = None,
     match: str | None = None,
     field: str = "text",
     where: str | None = None,
-    indices: Sequence[int] | IntArray | Path | None = None,
+    indices: Sequence[int] | IntArray | Given | None = None,
     invert: bool = False,
     to: str | None = None,
     format: str | None = None,
@@ -98,19 +98,19 @@ def filter(
         PrepareError: the expression fails on a line; it names the line.
         FormatError: the source is damaged.
     """
-    rows = open_rows(source, format=format, store=store, **options)
+    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store)
+    chosen = None if indices is None else _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions: list[Keep] = []
     if min_tokens is not None or max_tokens is not None:
         conditions.append(_by_length(rows, min_tokens, max_tokens))
     if match is not None or where is not None:
         conditions.append(_by_content(rows, match, field, where))
-    if indices is not None:
-        conditions.append(_by_index(rows, indices))
+    conditions += [] if chosen is None else [_by_index(rows, chosen)]
     if not conditions:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
     made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
-    output = _known_by(Output(target, to, overwrite, token_bytes, store=store), indices, {**given, "field": field})
+    output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
     return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
 
 
@@ -137,11 +137,11 @@ def write_kept(
             data, lengths = read_run(rows, first, stop)
             groups = keep(first, stop, data, lengths).astype(np.int64) - 1
             for _, some, some_lengths in grouped(data, lengths, groups):
-                write_rows(writer, some, some_lengths, rows.path)
+                write_rows(writer, some, some_lengths, rows.place)
             counter.add(stop - first)
 
     manifest = write_output(output, [rows], made_by, fill)
-    return FilterReport(Written.of(resolve(output.path)[1], manifest), len(rows) - manifest.num_samples)
+    return FilterReport(Written.of(output.place, manifest), len(rows) - manifest.num_samples)
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def write_kept(
 def _by_length(rows: AnyRows, least: int | None, most: int | None) -> Keep:
     if not isinstance(rows, TokenRows):
         raise ConfigError(
-            "lines have no tokens", path=rows.path, hint="Filter by an expression: --where 'len(text) > 200'"
+            "lines have no tokens", path=rows.place.path, hint="Filter by an expression: --where 'len(text) > 200'"
         )
     low = 0 if least is None else least
     high = np.iinfo(np.int64).max if most is None else most
@@ -161,7 +161,7 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
     if isinstance(rows, TokenRows):
         raise ConfigError(
             "documents of tokens have no fields",
-            path=rows.path,
+            path=rows.place.path,
             hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
         )
     conditions: list[Fits] = []
@@ -178,7 +178,7 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
         names,
         lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
         len(rows),
-        rows.path,
+        rows.place,
         columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
     )
 
@@ -190,7 +190,7 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
                 fields = _fields_at(rows, view[start:end], first + row)
-                fits[row] = all(_holds(condition, fields, rows.path, first + row) for condition in conditions)
+                fits[row] = all(_holds(condition, fields, rows.place, first + row) for condition in conditions)
                 start = end
         return fits
 
@@ -208,70 +208,84 @@ def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
 
 
 def _fields_at(rows: LineRows | SampleRows, row: memoryview, index: int) -> Mapping[str, Any]:
-    return _fields_of(bytes(row[:-1]), rows.path, index) if isinstance(rows, LineRows) else rows.decode(row)
+    return _fields_of(bytes(row[:-1]), rows.place, index) if isinstance(rows, LineRows) else rows.decode(row)
 
 
-def _fields_of(line: bytes, path: str, index: int) -> Mapping[str, Any]:
+def _fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
     try:
         value = decode_line(line)
     except (ValueError, RecursionError):
         found = fault_of(line)
-        raise Corrupt(f"the line at index {index} is not valid JSON", path=path, found=found, hint="Mend it") from None
+        raise Corrupt(
+            f"the line at index {index} is not valid JSON", path=place.path, found=found, hint="Mend it"
+        ) from None
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _holds(condition: Fits, fields: Mapping[str, Any], path: str, index: int) -> bool:
+def _holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
     try:
         return bool(condition(fields))
     except TookTooLong as error:
         raise PrepareError(
             f"the expression takes {error} for the sample at index {index}",
-            path=path,
+            path=place.path,
             hint="Its regex goes back too often: write it without repeats inside of repeats, or leave that sample out",
         ) from None
     except _VALUE_ERRORS as error:
         raise PrepareError(
             f"the expression fails on the line at index {index}: {error}",
-            path=path,
+            path=place.path,
             hint="Ask for the field first: text != None and len(text) > 200",
         ) from None
 
 
-def _by_index(rows: AnyRows, indices: Sequence[int] | IntArray | Path) -> Keep:
-    where = indices if isinstance(indices, str | os.PathLike) else None
-    chosen = _chosen(indices)
-    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
-        raise ConfigError("not a list of indices", path=where, found=f"{chosen.dtype} of shape {list(chosen.shape)}")
-    wrong = chosen[(chosen < 0) | (chosen >= len(rows))]
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Indices of samples to keep, and the file that they stand in."""
+
+    indices: NDArray[Any]
+    file: Place | None
+
+
+def _chosen(given: Sequence[int] | IntArray | Given) -> _Chosen:
+    if not isinstance(given, str | os.PathLike | Place):
+        return _Chosen(np.asarray(given), None)
+    file = local_place(given, "the file of indices")
+    return _Chosen(_read_indices(file), file)
+
+
+def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> Output:
+    """The output with what decides its rows, and the file that is read for that."""
+    if chosen is None:
+        return replace(output, what=what)
+    digest = hex_digest("xxh3_128", chosen.indices.astype(np.int64))
+    return replace(output, reads=[chosen.file] if chosen.file else [], what=what | {"indices": digest})
+
+
+def _by_index(rows: AnyRows, chosen: _Chosen) -> Keep:
+    indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
+    if indices.ndim != 1 or (indices.dtype.kind not in "iu" and indices.size):
+        raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
+    wrong = indices[(indices < 0) | (indices >= len(rows))]
     if len(wrong):
         raise ConfigError(
-            "no such document or line", path=where or rows.path, found=int(wrong[0]), expected=f"0 to {len(rows) - 1}"
+            "no such document or line",
+            path=where or rows.place.path,
+            found=int(wrong[0]),
+            expected=f"0 to {len(rows) - 1}",
         )
     wanted = np.zeros(len(rows), np.bool_)
-    wanted[chosen.astype(np.int64)] = True
+    wanted[indices.astype(np.int64)] = True
     return lambda first, stop, data, lengths: wanted[first:stop]
 
 
-def _known_by(output: Output, indices: Sequence[int] | IntArray | Path | None, what: dict[str, Any]) -> Output:
-    """The output with what decides its rows, and the file that is read for that."""
-    if indices is None:
-        return replace(output, what=what)
-    reads = [os.fspath(indices)] if isinstance(indices, str | os.PathLike) else []
-    digest = hex_digest("xxh3_128", _chosen(indices).astype(np.int64))
-    return replace(output, reads=reads, what=what | {"indices": digest})
-
-
-def _chosen(indices: Sequence[int] | IntArray | Path) -> NDArray[Any]:
-    return _read_indices(os.fspath(indices)) if isinstance(indices, str | os.PathLike) else np.asarray(indices)
-
-
-def _read_indices(given: str) -> NDArray[Any]:
-    path = local_path(given, "the file of indices")
+def _read_indices(file: Place) -> NDArray[Any]:
+    path = file.path
     try:
-        with open_regular(path) as file:
+        with open_regular(path) as opened:
             if path.endswith(".npy"):
-                return np.load(file, allow_pickle=False)
-            return np.array([int(line) for line in file.read().split()], np.int64)
+                return np.load(opened, allow_pickle=False)
+            return np.array([int(line) for line in opened.read().split()], np.int64)
     except FileNotFoundError:
         raise NotFound("no such file of indices", path=path, hint="Check the path") from None
     except (ValueError, OverflowError, EOFError) as error:

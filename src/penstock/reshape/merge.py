@@ -14,7 +14,6 @@ from penstock.formats.shards.merge import copy_shards
 from penstock.reshape.rewrite import (
     Counter,
     Output,
-    Path,
     Progress,
     Written,
     append_rows,
@@ -24,7 +23,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import is_tars, open_rows
 from penstock.reshape.samples import SampleRows
-from penstock.store.resolve import resolve
+from penstock.store.place import Given, place_of
 
 
 @redacted_repr
@@ -42,8 +41,8 @@ class MergeReport:
 
 
 def merge(
-    sources: Sequence[Path],
-    target: Path,
+    sources: Sequence[Given],
+    target: Given,
     *,
     to: str | None = None,
     format: str | None = None,
@@ -77,15 +76,13 @@ def merge(
     """
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
-    if is_tars(sources[0], format, store):
+    places, place = [place_of(source, store) for source in sources], place_of(target, store)
+    if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        written, inputs = merge_tars(
-            sources, target, to=to, overwrite=overwrite, store=store, progress=progress, **options
-        )
-        return MergeReport(written, inputs)
-    opened = [open_rows(path, format=format, store=store, **options) for path in sources]
-    output = Output(target, to, overwrite, token_bytes, mix_tokenizers, store)
+        return MergeReport(*merge_tars(places, place, to=to, overwrite=overwrite, progress=progress, **options))
+    opened = [open_rows(one, format=format, **options) for one in places]
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     if len(samples) == len(opened):
         return _merge_samples(samples, output)
@@ -97,17 +94,18 @@ def merge(
             append_rows(writer, rows, 0, len(rows), width, counter.add)
 
     manifest = write_output(output, opened, {"command": "merge"}, fill, sum(map(len, opened)))
-    inputs = tuple((rows.path, len(rows)) for rows in opened)
-    return MergeReport(Written.of(resolve(target)[1], manifest), inputs)
+    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
 
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
-    store, path = resolve(output.path)
-    require_other_dataset(sources, path, sources[0].format)
+    place = output.place
+    require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
-        raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")
+        raise Unsupported(
+            what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
+        )
     made_by = {"command": "merge"}
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
@@ -115,12 +113,11 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport
         copy = functools.partial(
             copy_shards,
             [rows.part for rows in sources],
-            output.store or store,
-            path.rstrip("/") or path,
+            place.store,
+            place.path.rstrip("/") or place.path,
             name=sources[0].format,
             options=made_by,
             overwrite=output.overwrite,
         )
         manifest = once.commit(copy)
-    inputs = tuple((rows.path, len(rows)) for rows in sources)
-    return MergeReport(Written.of(path, manifest), inputs)
+    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in sources))

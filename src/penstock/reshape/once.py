@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats import files_at, get_format
+from penstock.store.place import Place
 from penstock.store.unfinished import Once
 from penstock.types import Manifest, OpenOptions
 
 
 def once_dataset(
-    store: Store,
-    path: str,
+    place: Place,
     format: str,
     what: dict[str, Any],
     made_by: Mapping[str, Any],
@@ -24,8 +23,7 @@ def once_dataset(
     """The work that makes a dataset, known again by the side file that fits its data.
 
     Args:
-        store: where it goes.
-        path: its path.
+        place: where it goes.
         format: its format.
         what: all that decides its bytes, as plain JSON.
         made_by: what its side file says of the work, where the format records that.
@@ -34,7 +32,7 @@ def once_dataset(
     """
 
     def of_source() -> Manifest | None:
-        source = get_format(format).open(store, path, OpenOptions())
+        source = get_format(format).open(place.store, place.path, OpenOptions())
         manifest = getattr(source, "manifest", None)
         return manifest if isinstance(manifest, Manifest) else None
 
@@ -48,17 +46,15 @@ def once_dataset(
         known = [manifest.options[name] == value for name, value in made_by.items() if name in manifest.options]
         return manifest if num_samples in (None, manifest.num_samples) and all(known) else None
 
-    return Once(store, path, what, files_at(format, path), published)
+    return Once(place.store, place.path, what, files_at(format, place.path), published)
 
 
-def once_parts(
-    store: Store, path: str, what: dict[str, Any], parts: Sequence[Once[Manifest]]
-) -> Once[tuple[Manifest, ...]]:
-    """The work that makes several datasets, which become visible one after another; its mark stands beside `path`."""
+def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifest]]) -> Once[tuple[Manifest, ...]]:
+    """The work that makes several datasets, which become visible one after another; its mark stands at `beside`."""
 
     def published(_told: Any) -> tuple[Manifest, ...] | None:
         found = tuple(one.published(None) for one in parts)
         known = tuple(one for one in found if one is not None)
         return known if len(known) == len(found) else None
 
-    return Once(store, path, what, [file for one in parts for file in one.files], published)
+    return Once(beside.store, beside.path, what, [file for one in parts for file in one.files], published)

@@ -27,8 +27,8 @@ from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
 from penstock.store._named import named
-from penstock.store.derived import cache_folder
-from penstock.store.resolve import absolute, is_url
+from penstock.store.derived import upload_folder
+from penstock.store.place import Place
 from penstock.types import IntArray
 
 MEMORY_BYTES = 7 << 24
@@ -109,7 +109,7 @@ class TableOrder:
 
 
 def reordered(
-    rows: Rows, order: RowOrder, *, output: str, memory_bytes: int | None = None
+    rows: Rows, order: RowOrder, *, output: Place, memory_bytes: int | None = None
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
 
@@ -141,26 +141,23 @@ def reordered(
         yield from ahead(_through_buckets(rows, order, windows, _Scratch(scratch.fileno(), output)))
 
 
-def _scratch_file(output: str) -> IO[bytes]:
+def _scratch_file(output: Place) -> IO[bytes]:
     """Beside the output, as large; for a URL in the folder of uploads."""
     with _named_errors(output):
-        folder = os.path.join(cache_folder(), "upload") if is_url(output) else os.path.dirname(absolute(output))
-        if is_url(output):
-            os.makedirs(folder, exist_ok=True)
-        return tempfile.TemporaryFile(dir=folder)
+        return tempfile.TemporaryFile(dir=output.folder().path if output.is_local else upload_folder())
 
 
 @contextlib.contextmanager
-def _named_errors(output: str, wanted_bytes: int = 0) -> Generator[None]:
+def _named_errors(output: Place, wanted_bytes: int = 0) -> Generator[None]:
     """Errors of the system at a scratch file, which has no name, name what it is for."""
-    if is_url(output):
-        with in_cache_folder(output):
+    if not output.is_local:
+        with in_cache_folder(output.path):
             yield
         return
     try:
         yield
     except OSError as error:
-        raise named(error, output, wanted_bytes) from None
+        raise named(error, output.path, wanted_bytes) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ class _Scratch:
     """A scratch file: its descriptor, and the output that it is for."""
 
     fd: int
-    output: str
+    output: Place
 
     def write_at(self, offset_bytes: int, data: NDArray[Any]) -> None:
         view = data.view(np.uint8).data
@@ -183,7 +180,7 @@ class _Scratch:
             while view:
                 read = os.preadv(self.fd, [view], offset_bytes)
                 if read == 0:
-                    raise PrepareError("the scratch file ends early", path=self.output, offset_bytes=offset_bytes)
+                    raise PrepareError("the scratch file ends early", path=self.output.path, offset_bytes=offset_bytes)
                 view, offset_bytes = view[read:], offset_bytes + read
 
 

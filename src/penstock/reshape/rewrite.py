@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._secrets import redact, redacted_repr
+from penstock._secrets import redacted_repr
 from penstock.abc import (
-    Store,
     SupportsDocumentRuns,
     SupportsLineRuns,
     SupportsSampleRuns,
@@ -25,11 +23,9 @@ from penstock.reshape.once import once_dataset
 from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
-from penstock.store.resolve import absolute, resolve
+from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
-
-Path = str | os.PathLike[str]
 
 Progress = Callable[[int, str], None]
 """Told the samples done so far, and a text."""
@@ -58,9 +54,9 @@ class Written:
     size_bytes: int
 
     @classmethod
-    def of(cls, path: str, manifest: Manifest) -> Written:
+    def of(cls, place: Place, manifest: Manifest) -> Written:
         """From what the writer tells."""
-        return cls(path, manifest.format, manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
+        return cls(place.path, manifest.format, manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
 
 
 @dataclass(slots=True)
@@ -83,23 +79,21 @@ class Output:
     """A dataset to be made.
 
     Attributes:
-        path: where; of the store.
+        place: where.
         to: format; None: what the path's suffix says, else that of the first source.
         overwrite: replace what is there.
         token_bytes: width of the ids; None: that of the sources.
         mix_tokenizers: take sources of different tokenizers.
-        store: where it will be; None: follows from the path.
         reads: further local files that the work reads, such as a list of indices.
         what: what else decides the bytes, as plain JSON, and is not in the side file.
     """
 
-    path: Path
+    place: Place
     to: str | None = None
     overwrite: bool = False
     token_bytes: int | None = None
     mix_tokenizers: bool = False
-    store: Store | None = None
-    reads: Sequence[str] = ()
+    reads: Sequence[Place] = ()
     what: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -134,21 +128,20 @@ def once_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
 ) -> Once[Manifest]:
     """The work that makes an output, to be known again."""
-    store, path = resolve(output.path)
     what: dict[str, Any] = {
         **made_by,
         **output.what,
-        "to": _format_for(output, path, sources),
+        "to": format_for(output, sources),
         "sources": list(map(_known_by, sources)),
     }
     what |= {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers}
-    return once_dataset(output.store or store, path, what["to"], what, made_by, num_samples)
+    return once_dataset(output.place, what["to"], what, made_by, num_samples)
 
 
 def _known_by(rows: AnyRows) -> list[Any]:
     """Where rows come from, how many they are, and a look at them."""
     content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
-    return [redact(absolute(rows.path)), len(rows), total_units(rows), content]
+    return [rows.place.shown, len(rows), total_units(rows), content]
 
 
 def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
@@ -163,46 +156,47 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
         ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
         Unsupported: the format can't hold these rows.
     """
-    store, path = resolve(output.path)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
         what = f"{sources[0].format} and {other.format} don't mix"
-        raise ConfigError(what, path=other.path, hint="Convert or pack one of them first")
+        raise ConfigError(what, path=other.place.path, hint="Convert or pack one of them first")
     samples = [rows for rows in sources if isinstance(rows, SampleRows)]
     if samples:
-        return _sample_writer(output, output.store or store, path, samples, made_by)
+        return _sample_writer(output, samples, made_by)
     documents = [rows for rows in sources if isinstance(rows, TokenRows)]
-    chosen = get_format(_format_for(output, path, sources))
+    chosen = get_format(format_for(output, sources))
     if not chosen.traits.write or chosen.traits.tokens != bool(documents):
         what = "documents of tokens" if documents else "lines"
-        raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=path, hint="Name one with --to (to=)")
-    require_other_dataset(sources, path, chosen.name, output.reads)
+        raise Unsupported(
+            f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint="Name one with --to (to=)"
+        )
+    require_other_dataset(sources, output.place, chosen.name, output.reads)
     options: dict[str, Any] = {}
     if documents:
         options = _token_options(documents, output) | {"options": dict(made_by)}
-    return chosen.create(output.store or store, path, options, overwrite=output.overwrite)
+    return chosen.create(output.place.store, output.place.path, options, overwrite=output.overwrite)
 
 
-def require_other_dataset(inputs: Sequence[AnyRows], path: str, name: str, reads: Sequence[str] = ()) -> None:
+def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:
     """Refuse an output of the format `name` that is one of the inputs, or has to do with one; raises `ConfigError`."""
-    files = [file for rows in inputs for file in files_at(rows.format, rows.path)]
-    require_other([*files, *reads], path, *files_at(name, path))
+    files = [file for rows in inputs for file in files_at(rows.format, rows.place.path)]
+    require_other([*files, *(one.path for one in reads)], output.path, *files_at(name, output.path))
 
 
-def _sample_writer(
-    output: Output, store: Store, path: str, sources: Sequence[SampleRows], made_by: Mapping[str, Any]
-) -> Writer:
+def _sample_writer(output: Output, sources: Sequence[SampleRows], made_by: Mapping[str, Any]) -> Writer:
     """A writer of the same format, columns and options as the sources have."""
     first = sources[0]
-    require_other_dataset(sources, path, first.format, output.reads)
+    require_other_dataset(sources, output.place, first.format, output.reads)
     for rows in sources:
         if (rows.format, rows.writer_options()["columns"]) != (first.format, first.writer_options()["columns"]):
-            raise ConfigError("samples of different columns", path=rows.path, hint="Convert one of them first")
+            raise ConfigError("samples of different columns", path=rows.place.path, hint="Convert one of them first")
     if output.to not in (None, first.format):
         what = f"samples of {first.format} are written as they are stored"
-        raise Unsupported(what, path=path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it")
+        raise Unsupported(
+            what, path=output.place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
+        )
     options = first.writer_options() | {"options": dict(made_by)}
-    return get_format(first.format).create(store, path, options, overwrite=output.overwrite)
+    return get_format(first.format).create(output.place.store, output.place.path, options, overwrite=output.overwrite)
 
 
 def append_rows(
@@ -222,7 +216,7 @@ def append_rows(
     if run is None or rows.dtype.itemsize != width or not isinstance(writer, SupportsTokenParts):
         for at, end in runs(rows, first, stop):
             data, lengths = read_run(rows, at, end)
-            write_rows(writer, data, lengths, rows.path)
+            write_rows(writer, data, lengths, rows.place)
             advance(end - at)
         return
     for at, end in runs(rows, first, stop, _PART_BYTES):
@@ -231,14 +225,14 @@ def append_rows(
         advance(end - at)
 
 
-def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str) -> None:
+def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, place: Place) -> None:
     """Append rows.
 
     Args:
         writer: what `open_writer` gave.
         data: any[n_units]: the rows back to back.
         lengths: int64[k], their units.
-        path: where they come from, for errors.
+        place: where they come from, for errors.
 
     Raises:
         Corrupt: a line does not end where its index says.
@@ -248,9 +242,9 @@ def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str)
         if len(wrong):
             raise Corrupt(
                 "the index has an entry that is no whole line",
-                path=path,
+                path=place.path,
                 found=f"{len(wrong)} of {len(lengths)} lines",
-                hint=f"Make it again: `penstock index {path} --overwrite`",
+                hint=f"Make it again: `penstock index {place.path} --overwrite`",
             )
         writer.write_lines(data, lengths - 1)
     elif isinstance(writer, SupportsSampleRuns):
@@ -261,16 +255,17 @@ def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, path: str)
         writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
 
 
-def _format_for(output: Output, path: str, sources: Sequence[AnyRows]) -> str:
+def format_for(output: Output, sources: Sequence[AnyRows]) -> str:
+    """The format of an output: as asked for, as its name says, or as the first source has."""
     first = sources[0]
     if isinstance(first, SampleRows):
         return first.format
-    return output.to or _format_of(path, is_tokens=isinstance(first, TokenRows)) or first.format
+    return output.to or _format_of(output.place, is_tokens=isinstance(first, TokenRows)) or first.format
 
 
-def _format_of(path: str, *, is_tokens: bool) -> str | None:
+def _format_of(place: Place, *, is_tokens: bool) -> str | None:
     """The format whose suffix a path has; of several, one that holds such rows."""
-    fitting = list(map(get_format, formats_of_name(path)))
+    fitting = list(map(get_format, formats_of_name(place.path)))
     fitting.sort(key=lambda one: one.traits.tokens != is_tokens)
     return fitting[0].name if fitting else None
 
@@ -283,24 +278,20 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
     if not output.mix_tokenizers:
         _require_one(sources, digests, "sources of different tokenizers", names)
         _require_one(sources, eos_ids, "sources whose documents end in different EOS ids", eos_ids)
+
     return {
         "token_bytes": _width(sources, output),
         "eos_id": _common(eos_ids),
         "tokenizer": _common(names),
         "tokenizer_digest": _common(digests),
-        "inputs": dict(zip(_names(sources), (rows.source.fingerprint for rows in sources), strict=True)),
+        "inputs": dict(
+            zip(
+                distinct_names([rows.place for rows in sources]),
+                (rows.source.fingerprint for rows in sources),
+                strict=True,
+            )
+        ),
     }
-
-
-def _names(sources: Sequence[TokenRows]) -> list[str]:
-    """Names of the inputs: the last part of each path, or more where that does not tell them apart."""
-    names = [os.path.basename(redact(absolute(rows.path))) for rows in sources]
-    if len(set(names)) == len(names):
-        return names
-    # A URL is told apart by its host or bucket too.
-    paths = ["/" + redact(absolute(rows.path)).replace("://", "/", 1).lstrip("/") for rows in sources]
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [os.path.relpath(path, root) for path in paths]
 
 
 def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str, shown: Sequence[Any]) -> None:
@@ -310,9 +301,9 @@ def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str,
         if values[i] != values[known[0]]:
             raise ConfigError(
                 what,
-                path=sources[i].path,
+                path=sources[i].place.path,
                 found=shown[i],
-                expected=f"{shown[known[0]]}, as in {sources[known[0]].path}",
+                expected=f"{shown[known[0]]}, as in {sources[known[0]].place.path}",
                 hint="Take them all the same with --mix-tokenizers (mix_tokenizers=True)",
             )
 
@@ -329,7 +320,7 @@ def _width(sources: Sequence[TokenRows], output: Output) -> int:
         if found != width if output.token_bytes is None else found > width:
             raise ConfigError(
                 "tokens of different widths" if output.token_bytes is None else "tokens are never made narrower",
-                path=rows.path,
+                path=rows.place.path,
                 found=f"{found} bytes",
                 expected=f"{width} bytes" if output.token_bytes is None else f"at most {width} bytes",
                 hint=f"Widen them all: --token-bytes {max(widths)} (token_bytes={max(widths)})",

@@ -7,7 +7,6 @@ written once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
@@ -22,10 +21,10 @@ from penstock.errors import Truncated, Unsupported
 from penstock.formats import get_format, sniff
 from penstock.formats.shards.source import ShardSource
 from penstock.reshape.samples import SampleRows
-from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
-from penstock.store.resolve import real_path, resolve, within
+from penstock.store.place import Given, Place, dataset_at
+from penstock.store.resolve import real_path
 from penstock.types import Extent, IntArray, OpenOptions
 
 RUN_BYTES = 1 << 24
@@ -38,16 +37,15 @@ _LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
 _MOST_SPREAD = 4
 
 
-def is_tars(path: str | os.PathLike[str], format: str | None, store: Store | None = None) -> bool:
+def is_tars(place: Place, format: str | None) -> bool:
     """Whether a dataset is a WebDataset, whose samples are no rows: `penstock.reshape.tars` has the verbs for it."""
-    found, root = resolve(path)
-    return (get_format(format) if format else sniff(store or found, root)).name == "webdataset"
+    return (get_format(format) if format else sniff(place.store, place.path)).name == "webdataset"
 
 
 class Rows(Protocol):
     """Rows that lie in a space of units."""
 
-    path: str
+    place: Place
     dtype: np.dtype[Any]
 
     def __len__(self) -> int: ...
@@ -82,22 +80,19 @@ class TokenRows:
 
     Args:
         source: the dataset.
-        path: where it is.
+        place: where it is.
         format: its format.
-        store: where its files are; None: on this machine.
     """
 
-    __slots__ = ("_map", "_run", "dtype", "format", "path", "source")
+    __slots__ = ("_map", "_run", "dtype", "format", "place", "source")
 
-    def __init__(self, source: TokenSource, path: str, format: str, store: Store | None = None) -> None:
+    def __init__(self, source: TokenSource, place: Place, format: str) -> None:
         self.source = source
-        self.path = path
+        self.place = place
         self.format = format
         self.dtype = source.dtype
-        local = LocalStore() if store is None else store
-        is_local = isinstance(local, LocalStore)
-        run = source.token_run() if is_local and isinstance(source, SupportsTokenRun) else None
-        self._run = None if run is None else replace(run, path=real_path(local, run.path))
+        run = source.token_run() if place.is_local and isinstance(source, SupportsTokenRun) else None
+        self._run = None if run is None else replace(run, path=real_path(place.store, run.path))
         self._map: MappedFile | None = None
 
     def __len__(self) -> int:
@@ -135,7 +130,7 @@ class TokenRows:
         self._map = self._map or MappedFile(self._run.path)
         width = self.dtype.itemsize
         first_bytes, stop_bytes = self._run.offset_bytes + start * width, self._run.offset_bytes + stop * width
-        return _all_of(self._map.data[first_bytes:stop_bytes], stop_bytes - first_bytes, self.path).view(
+        return _all_of(self._map.data[first_bytes:stop_bytes], stop_bytes - first_bytes, self.place).view(
             dtype_for(width, "<")
         )
 
@@ -150,19 +145,17 @@ class LineRows:
 
     Args:
         lines: int64[n, 2]: start and length in bytes of each line, without its line end.
-        store: where the file is.
-        path: the file.
+        place: the file.
         format: its format.
     """
 
-    __slots__ = ("_lines", "_map", "_size_bytes", "_store", "dtype", "format", "path")
+    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place")
 
-    def __init__(self, lines: IntArray, store: Store, path: str, format: str) -> None:
-        self.path = path
+    def __init__(self, lines: IntArray, place: Place, format: str) -> None:
+        self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)
-        self._store = store
-        self._size_bytes = store.size(path)
+        self._size_bytes = place.store.size(place.path)
         self._lines = lines
         self._map: MappedFile | None = None
 
@@ -180,21 +173,21 @@ class LineRows:
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
         """uint8[stop - start]: bytes of the file; one behind its end is a line end."""
-        data = self._store.get(self.path, start, min(stop, self._size_bytes) - start)
+        data = self.place.store.get(self.place.path, start, min(stop, self._size_bytes) - start)
         if stop > self._size_bytes:
             data += _NEWLINE
-        return _all_of(np.frombuffer(data, np.uint8), stop - start, self.path)
+        return _all_of(np.frombuffer(data, np.uint8), stop - start, self.place)
 
     def can_view(self) -> bool:
         """Whether the file is a local one."""
-        return isinstance(self._store, LocalStore) and not on_network(self.path)
+        return self.place.is_local and not on_network(self.place.path)
 
     def view(self, start: int, stop: int) -> NDArray[np.uint8]:
         """uint8[stop - start]: bytes of the file, mapped, but for those at its end."""
         if stop > self._size_bytes:
             return self.read(start, stop)
-        self._map = self._map or MappedFile(self.path)
-        return _all_of(self._map.data[start:stop], stop - start, self.path)
+        self._map = self._map or MappedFile(self.place.path)
+        return _all_of(self._map.data[start:stop], stop - start, self.place)
 
     def release(self) -> None:
         """Give back mapped pages."""
@@ -213,7 +206,7 @@ class JoinedRows:
         parts: rows of one dtype, each with the index of the first row and of the one behind the last.
     """
 
-    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "path")
+    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "place")
 
     def __init__(self, parts: Sequence[tuple[Rows, int, int]]) -> None:
         self._parts = [rows for rows, _, _ in parts]
@@ -221,7 +214,7 @@ class JoinedRows:
         self._borders = np.concatenate([[0], np.cumsum([stop - first for _, first, stop in parts])])
         sizes = [-(-_space(rows) // PIECE_UNITS) * PIECE_UNITS for rows in self._parts]
         self._bases = np.concatenate([[0], np.cumsum(sizes)])
-        self.dtype, self.path = self._parts[0].dtype, self._parts[0].path
+        self.dtype, self.place = self._parts[0].dtype, self._parts[0].place
 
     def __len__(self) -> int:
         return int(self._borders[-1])
@@ -267,13 +260,11 @@ class JoinedRows:
         return self._parts[part], int(self._bases[part])
 
 
-def open_rows(
-    path: str | os.PathLike[str], *, format: str | None = None, store: Store | None = None, **options: Any
-) -> AnyRows:
+def open_rows(given: Given, *, format: str | None = None, store: Store | None = None, **options: Any) -> AnyRows:
     """The documents, lines or samples of a dataset.
 
     Args:
-        path: file, folder or URL.
+        given: file, folder or URL.
         format: its format; found by sniffing where it is None.
         store: where it is; follows from the path where it is None.
         options: what `penstock.open` takes.
@@ -282,21 +273,20 @@ def open_rows(
         NotFound: nothing is there.
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
-    found, root = resolve(path)
-    store = within(store or found, root, follow_links=options.get("follow_links", False))
-    chosen = get_format(format) if format else sniff(store, root)
+    place = dataset_at(given, store, follow_links=options.get("follow_links", False))
+    chosen = get_format(format) if format else sniff(place.store, place.path)
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    given = OpenOptions(read="pread", **options)
-    source = chosen.open(store, root, given)
+    known = OpenOptions(read="pread", **options)
+    source = chosen.open(place.store, place.path, known)
     if is_token_source(source):
-        return TokenRows(source, root, chosen.name, store)
+        return TokenRows(source, place, chosen.name)
     if isinstance(source, SupportsLines):
-        return LineRows(source.line_ranges(), store, root, chosen.name)
+        return LineRows(source.line_ranges(), place, chosen.name)
     if isinstance(source, ShardSource):
-        return SampleRows(source, store, root, chosen.name, given, PIECE_UNITS)
+        return SampleRows(source, place, chosen.name, known, PIECE_UNITS)
     raise Unsupported(
         f"the format {chosen.name!r} has neither documents of tokens, nor lines, nor samples in shards",
-        path=root,
+        path=place.path,
         hint="Make one that has: penstock convert, or penstock pack",
     )
 
@@ -348,11 +338,11 @@ def _space(rows: Rows) -> int:
     return max(ends)
 
 
-def _all_of(data: NDArray[Any], wanted_bytes: int, path: str) -> NDArray[Any]:
+def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]:
     if len(data) < wanted_bytes:
         raise Truncated(
             "the file became shorter while it was read",
-            path=path,
+            path=place.path,
             found=f"{len(data)} bytes",
             expected=f"{wanted_bytes} bytes",
         )

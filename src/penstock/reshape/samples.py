@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.fields import mds_field
 from penstock.errors import ConfigError
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, offset_table, read_whole
 from penstock.formats.shards.merge import Part, common_layout
 from penstock.formats.shards.source import ShardSource, index_folder
-from penstock.store.local import LocalStore
 from penstock.store.network import on_network
+from penstock.store.place import Place
 from penstock.types import IntArray, OpenOptions, Sample
 
 
@@ -27,8 +27,7 @@ class SampleRows:
 
     Args:
         source: of the samples.
-        store: where it is.
-        path: as it was named.
+        place: where it is.
         format: of the source.
         options: that it was opened with.
         piece_bytes: see above.
@@ -40,22 +39,20 @@ class SampleRows:
 
     __slots__ = (
         *("_bases", "_borders", "_decode", "_folder", "_held", "_lengths", "_shards", "_starts", "dtype", "format"),
-        *("_viewable", "layout", "path"),
+        *("_viewable", "layout", "place"),
     )
 
-    def __init__(
-        self, source: ShardSource, store: Store, path: str, format: str, options: OpenOptions, piece_bytes: int
-    ) -> None:
-        self.path = path
+    def __init__(self, source: ShardSource, place: Place, format: str, options: OpenOptions, piece_bytes: int) -> None:
+        self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)
         self._shards = source.shards
-        self.layout = common_layout(self._shards, path)
-        folder = index_folder(store, path, options.split)
-        self._folder = Folder(store, folder, isinstance(store, SupportsMmap))
+        self.layout = common_layout(self._shards, place.path)
+        folder = index_folder(place.store, place.path, options.split)
+        self._folder = Folder(place.store, folder, isinstance(place.store, SupportsMmap))
         self._decode = CODECS[self.layout.format](self.layout, options).decode
         self._held: tuple[int, NDArray[np.uint8]] | None = None
-        local = isinstance(store, LocalStore) and not on_network(folder)
+        local = place.is_local and not on_network(folder)
         self._viewable = local and all(shard.zip_data is None for shard in self._shards)
         sizes = [-(-shard.raw_data.size_bytes // piece_bytes) * piece_bytes for shard in self._shards]
         self._bases = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -88,7 +85,7 @@ class SampleRows:
         ):
             hint = "Write them anew with `penstock convert`"
             what = "a writer would store these columns in another order or with other sizes"
-            raise ConfigError(what, path=self.path, found=", ".join(layout.column_names), hint=hint)
+            raise ConfigError(what, path=self.place.path, found=", ".join(layout.column_names), hint=hint)
         options: dict[str, Any] = {
             "columns": dict(zip(layout.column_names, layout.column_encodings, strict=True)),
             "size_limit": layout.size_limit,

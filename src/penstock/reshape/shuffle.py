@@ -8,16 +8,16 @@ from typing import Any
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError
 from penstock.reshape.reorder import RowOrder, SeededOrder, reordered
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, write_output, write_rows
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows
-from penstock.store.resolve import resolve
+from penstock.store.place import Given, place_of
 
 _LEAST_MEMORY_BYTES = 1 << 20
 
 
 def shuffle(
-    source: Path,
-    target: Path,
+    source: Given,
+    target: Given,
     *,
     seed: int,
     to: str | None = None,
@@ -58,14 +58,13 @@ def shuffle(
         raise ConfigError(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
-    if is_tars(source, format, store):
+    dataset, place = place_of(source, store), place_of(target, store)
+    if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        return merge_tars(
-            [source], target, to=to, overwrite=overwrite, store=store, progress=progress, seed=seed, **options
-        )[0]
-    rows = open_rows(source, format=format, store=store, **options)
-    output = Output(target, to, overwrite, token_bytes, store=store)
+        return merge_tars([dataset], place, to=to, overwrite=overwrite, progress=progress, seed=seed, **options)[0]
+    rows = open_rows(dataset, format=format, **options)
+    output = Output(place, to, overwrite, token_bytes)
     order = SeededOrder(len(rows), seed) if len(rows) else None
     return write_in_order(rows, order, [rows], output, {"command": "shuffle", "seed": seed}, memory_bytes, progress)
 
@@ -90,13 +89,12 @@ def write_in_order(
         memory_bytes: for the rows held at once.
         progress: told after each run.
     """
-    path = resolve(output.path)[1]
     counter = Counter(len(rows), progress)
 
     def fill(writer: Writer) -> None:
         if order is not None:
-            for data, lengths in reordered(rows, order, output=path, memory_bytes=memory_bytes):
-                write_rows(writer, data, lengths, rows.path)
+            for data, lengths in reordered(rows, order, output=output.place, memory_bytes=memory_bytes):
+                write_rows(writer, data, lengths, rows.place)
                 counter.add(len(lengths))
 
-    return Written.of(path, write_output(output, sources, made_by, fill, len(rows)))
+    return Written.of(output.place, write_output(output, sources, made_by, fill, len(rows)))

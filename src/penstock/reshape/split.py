@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
-from penstock._secrets import redact
 from penstock.abc import Store, SupportsFolders
 from penstock.errors import ConfigError
 from penstock.formats import get_format
@@ -23,7 +22,7 @@ from penstock.formats.shards.upload import take_back
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Path, Progress, Written, once_of, open_writer, write_rows
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
     SampleRows,
@@ -34,7 +33,7 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
-from penstock.store.resolve import absolute, resolve
+from penstock.store.place import Given, Place, place_of
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
@@ -48,8 +47,8 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 
 
 def split(
-    source: Path,
-    folder: Path,
+    source: Given,
+    folder: Given,
     *,
     ratio: Sequence[float],
     names: Sequence[str] | None = None,
@@ -92,27 +91,35 @@ def split(
         raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
     shares = _checked_shares(ratio)
     names = _checked_names(names, len(shares))
-    if is_tars(source, format, store):
-        return _split_tars(source, folder, shares, names, seed, by, overwrite, store, progress, options)
-    rows = open_rows(source, format=format, store=store, **options)
-    is_tokens = isinstance(rows, TokenRows)
-    parts = (
-        _by_position(len(rows), shares, seed) if by == "position" else _by_content(shares, seed, is_tokens=is_tokens)
-    )
-    target_store, target = resolve(folder)
-    paths = _paths(rows, target, names, to)
+    dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    outputs = [Output(path, to or rows.format, overwrite, store=store) for path in paths]
+    if is_tars(dataset, format):
+        from penstock.reshape.tars import split_tars  # slow
+
+        places = [target.child(f"{dataset.name}_{name}") for name in names]
+        part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
+        return split_tars(dataset, places, part_of, made_by, overwrite=overwrite, progress=progress, **options)
+    rows = open_rows(dataset, format=format, **options)
+    by_content = _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
+    parts = _by_position(len(rows), shares, seed) if by == "position" else by_content
+    outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
+    manifests = _written(rows, parts, outputs, target, made_by, Counter(len(rows), progress))
+    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+
+
+def _written(
+    rows: AnyRows, parts: Parts, outputs: Sequence[Output], target: Place, made_by: dict[str, Any], counter: Counter
+) -> tuple[Manifest, ...]:
+    """The side files of all parts, which a run of the same work may have made, all or some, before it was killed."""
     known = [once_of(output, [rows], made_by) for output in outputs]
-    what = made_by | {"source": redact(absolute(rows.path)), "rows": len(rows), "units": total_units(rows)}
-    beside = os.path.join(target, os.path.basename(rows.path.rstrip("/")))
-    once = once_parts(store or target_store, beside, what, known)
-    manifests = None if overwrite else once.made()
-    if manifests is None:
-        if once.is_begun():  # the same work was killed: parts that are there are its own
-            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
-        manifests = _deal(rows, parts, outputs, made_by, once, Counter(len(rows), progress))
-    return tuple(Written.of(path, manifest) for path, manifest in zip(paths, manifests, strict=True))
+    what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
+    once = once_parts(target.child(rows.place.name), what, known)
+    made = None if outputs[0].overwrite else once.made()
+    if made is not None:
+        return made
+    if once.is_begun():
+        outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
+    return _deal(rows, parts, outputs, made_by, once, counter)
 
 
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
@@ -124,38 +131,17 @@ def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     return replace(output, overwrite=output.overwrite or own)
 
 
-def _split_tars(
-    source: Path,
-    folder: Path,
-    shares: Sequence[float],
-    names: Sequence[str],
-    seed: int,
-    by: By,
-    overwrite: bool,
-    store: Store | None,
-    progress: Progress | None,
-    options: dict[str, Any],
-) -> tuple[Written, ...]:
-    """The parts as folders `<stem>_<name>`; by content, a sample is the names and contents of its parts."""
-
-    def part_of(count: int, samples: Any) -> IntArray:
-        nothing = np.empty(0, np.uint8)
-        if by == "position":
-            return _by_position(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
-        parts = _by_content(shares, seed, is_tokens=False)
-        found = [np.empty(0, np.int64)]
-        for sample in samples.at(np.arange(count)):
-            content = b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
-            found.append(parts(0, 1, np.frombuffer(content, np.uint8), np.array([len(content)])))
-        return np.concatenate(found)
-
-    target = resolve(folder)[1]
-    from penstock.reshape.tars import split_tars  # slow
-
-    stem = os.path.basename(absolute(resolve(source)[1]))
-    paths = [os.path.join(target, f"{stem}_{name}") for name in names]
-    made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    return split_tars(source, paths, part_of, made_by, overwrite=overwrite, store=store, progress=progress, **options)
+def _parts_of_samples(count: int, samples: Any, *, shares: Sequence[float], seed: int, by: By) -> IntArray:
+    """int64[count]: the part of each sample of tars; by content, that is the names and contents of its parts."""
+    nothing = np.empty(0, np.uint8)
+    if by == "position":
+        return _by_position(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
+    parts = _by_content(shares, seed, is_tokens=False)
+    found = [np.empty(0, np.int64)]
+    for sample in samples.at(np.arange(count)):
+        content = b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
+        found.append(parts(0, 1, np.frombuffer(content, np.uint8), np.array([len(content)])))
+    return np.concatenate(found)
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
@@ -168,11 +154,12 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
     return counts
 
 
-def _paths(rows: AnyRows, folder: str, names: Sequence[str], to: str | None) -> list[str]:
-    stem, suffix = os.path.splitext(os.path.basename(rows.path.rstrip("/")))
+def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
+    stem, dot, suffix = rows.place.name.rpartition(".")
+    stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")
-    return [os.path.join(folder, f"{stem}_{name}{suffix}") for name in names]
+    return [folder.child(f"{stem}_{name}{suffix}") for name in names]
 
 
 def _deal(
@@ -189,7 +176,7 @@ def _deal(
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-                write_rows(writers[part], some, some_lengths, rows.path)
+                write_rows(writers[part], some, some_lengths, rows.place)
             counter.add(stop - first)
         return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
 

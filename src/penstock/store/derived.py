@@ -45,6 +45,13 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
 
 
+def upload_folder() -> str:
+    """The folder for what is about to be sent to a store, made where it is missing."""
+    folder = os.path.join(cache_folder(), "upload")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
 class DerivedCache:
     """Mapped arrays by key; see `penstock.abc.Derived`. Falls back to memory where the folder can't be written."""
 

@@ -6,13 +6,14 @@ What joins names, takes the last one, or asks whether something is there asks a 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
 from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute, resolve, within
+from penstock.store.resolve import absolute, local_path, resolve, within
 
 
 @redacted_repr
@@ -69,6 +70,17 @@ class Place:
         return self.store.is_folder(self.path)
 
 
+def distinct_names(places: Sequence[Place]) -> list[str]:
+    """Names that tell places apart, without secrets: the last part of each path, or more where that is needed."""
+    names = [os.path.basename(place.shown) for place in places]
+    if len(set(names)) == len(names):
+        return names
+    # A URL is told apart by its host or bucket too.
+    paths = ["/" + place.shown.replace("://", "/", 1).lstrip("/") for place in places]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [os.path.relpath(path, root) for path in paths]
+
+
 Given: TypeAlias = str | os.PathLike[str] | Place
 """What a user may give for a place: a path, a URL, or a place."""
 
@@ -87,6 +99,20 @@ def place_of(given: Given, store: Store | None = None) -> Place:
         return given
     found, path = resolve(given)
     return Place(store or found, path)
+
+
+def local_place(given: Given, what: str, store: Store | None = None) -> Place:
+    """The same of what must be on this machine, as `file://` is.
+
+    Args:
+        given: as of `place_of`.
+        what: it is, for the error: `"the output of pack"`.
+        store: as of `place_of`.
+
+    Raises:
+        ConfigError: it is in another store; nothing is asked of that.
+    """
+    return given if isinstance(given, Place) else place_of(local_path(given, what), store)
 
 
 def dataset_at(given: Given, store: Store | None = None, *, follow_links: bool = False) -> Place:

@@ -31,6 +31,7 @@ from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, output_path, require_other
+from penstock.store.place import Place, place_of
 from penstock.store.put import aborting
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
@@ -236,7 +237,7 @@ def shuffle_tokenized_data(
     used, said = _drawn(seed)
     rows = open_rows(input_data_path, format="pbin")
     order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
-    output = Output(output_data_path, "pbin", policy == "override")
+    output = Output(place_of(output_data_path), "pbin", policy == "override")
     made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
     written = write_in_order(rows, order, [rows], output, made_by, progress=progress)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
@@ -276,7 +277,7 @@ def _all_lines(path: Path) -> tuple[LineRows, bool]:
     runs = IndexedLines(store, str(path), size_bytes, validate=False)
     lines = np.concatenate([np.empty((0, 2), np.int64), *runs])
     unended = len(lines) > 0 and int(lines[-1].sum()) == size_bytes
-    return LineRows(lines, store, str(path), "jsonl"), unended
+    return LineRows(lines, Place(store, str(path)), "jsonl"), unended
 
 
 def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
@@ -284,7 +285,7 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
     counter, store = Counter(len(rows), progress), LocalStore()
     path = output_path(store, str(target))
     with claimed(store, path), aborting(store.stage(path, overwrite=policy == "override")) as staged:
-        for data, lengths in reordered(rows, TableOrder(table), output=path):
+        for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
             staged.write(data)
             counter.add(len(lengths))
         staged.commit()
@@ -345,7 +346,7 @@ def create_shuffled_dataset_chunk(
     opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
     rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
-    output = Output(output_chunk_file_path, "pbin", policy == "override")
+    output = Output(place_of(output_chunk_file_path), "pbin", policy == "override")
     made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
     order = TableOrder(numpy_list_shuffle(len(rows), seed))
     written = write_in_order(rows, order, opened, output, made_by, progress=progress)
@@ -412,9 +413,9 @@ def _chunks_of(opened: Sequence[Rows], chunk_id: int, num_chunks: int, target: P
         if rows.dtype != opened[0].dtype:
             raise ConfigError(
                 "tokens of different widths",
-                path=rows.path,
+                path=rows.place.path,
                 found=f"{rows.dtype.itemsize} bytes",
-                expected=f"{opened[0].dtype.itemsize} bytes, as in {opened[0].path}",
+                expected=f"{opened[0].dtype.itemsize} bytes, as in {opened[0].place.path}",
             )
     return JoinedRows(parts)
 

@@ -27,6 +27,7 @@ from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_load
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.store.resolve import local_path
 from penstock.types import IntArray
 
@@ -321,7 +322,7 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
             found=f"{len(wrong)} of {len(chosen)} entries that are no whole line, the first is {int(wrong[0])}",
             hint=remake(str(src_path)),
         )
-    rows = LineRows(chosen, store, str(src_path), "jsonl")
+    rows = LineRows(chosen, Place(store, str(src_path)), "jsonl")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / src_path.name
         with copy.open("wb") as file:
