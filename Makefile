@@ -1,35 +1,46 @@
-# Everything a new machine needs is made here: each target brings its own virtual environment.
+# Everything a new machine needs is made here: each target brings its own virtual environment, and says how long it took.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKED := src tests bench release docs/generate.py
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
 
-.PHONY: demo test lint interop crash fuzz bench clean
+# Runs commands, and prints the target's time whether they pass or not.
+timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
+pytest = $(BIN)/python -m pytest --durations=5
+
+.PHONY: demo smoke test lint interop crash fuzz bench release clean
 
 demo: $(VENV)/.ready
-	$(BIN)/penstock demo demo --overwrite
+	$(call timed, $(BIN)/penstock demo demo --overwrite)
+
+smoke: $(VENV)/.ready-test
+	$(call timed, $(pytest) -rs tests/smoke)
 
 test: $(VENV)/.ready-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup)
 
 lint: $(VENV)/.ready-test
-	$(BIN)/ruff check src tests bench docs/generate.py
-	$(BIN)/ruff format --check src tests bench docs/generate.py
-	$(BIN)/pyright
+	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
 
 interop: $(VENV)/.ready-test
-	$(BIN)/python tests/interop/run.py
+	$(call timed, $(BIN)/python tests/interop/run.py)
 
 crash: $(VENV)/.ready-test
-	CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py
+	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)
 
 fuzz: $(VENV)/.ready-test
-	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py
-	FUZZ_EXAMPLES=600 $(BIN)/python -m pytest -n 2 tests/store/test_outputs_keep.py
+	$(call timed, FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py; \
+		FUZZ_EXAMPLES=600 $(pytest) -n 2 tests/store/test_outputs_keep.py)
 
 bench: $(VENV)/.ready-test
-	$(BIN)/python bench/run.py
+	$(call timed, $(BIN)/python bench/run.py)
+
+# A trial that leaves the tree as it is; with WRITE=1 the version and CHANGELOG.md are written too.
+release:
+	$(call timed, $(PYTHON) release/make.py $(if $(VERSION),--version $(VERSION)) $(if $(EXTRA),--extra $(EXTRA)) \
+		$(if $(WRITE),--write))
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -37,12 +48,12 @@ $(VENV)/.made:
 	touch $@
 
 $(VENV)/.ready: pyproject.toml | $(VENV)/.made
-	$(BIN)/pip install --quiet -e '.[all]'
+	$(call timed, $(BIN)/pip install --quiet -e '.[all]')
 	touch $@
 
 $(VENV)/.ready-test: pyproject.toml | $(VENV)/.made
-	$(BIN)/pip install --quiet -e '.[test]'
+	$(call timed, $(BIN)/pip install --quiet -e '.[test]')
 	touch $@ $(VENV)/.ready
 
 clean:
-	rm -rf $(VENV) .venvs demo
+	rm -rf $(VENV) .venvs demo dist

@@ -88,7 +88,7 @@ def write(n_tokens: int) -> dict[str, float]:
 
     def work() -> None:
         with ps.create(path, format="flat-tokens") as writer:
-            writer.write_documents(ids, lengths)
+            writer.write_run(ids, lengths)
 
     def clean() -> None:
         shutil.rmtree(path, ignore_errors=True)

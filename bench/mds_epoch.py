@@ -83,7 +83,7 @@ def copies(path: str) -> dict[str, float]:
     stream = ps.Shuffle(source, seed=7)
     n_batches = len(source) // BATCH
     count = n_batches * BATCH
-    extents = [source.extent(index) for index in stream.order(np.arange(count)).tolist()]
+    extents = [source.place_of(index).extents[0] for index in stream.order(np.arange(count)).tolist()]
     maps: dict[str, mmap.mmap] = {}
     for extent in extents:
         if extent.path not in maps:

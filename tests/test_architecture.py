@@ -32,6 +32,7 @@ LAYERS: dict[str, int] = {
     "_tree": 0,
     "_columns": 0,
     "_index": 0,
+    "_kinds": 0,
     "_places": 0,
     "_stages": 0,
     "_resolved": 0,
@@ -257,6 +258,17 @@ def test_every_exception_is_used_and_has_a_reason() -> None:
     assert all(LONG_FUNCTIONS.values())
     assert all(MAY_IMPORT_BY_NAME.values())
     assert MAY_IMPORT_BY_NAME.keys() == {name for name in modules() if None in _by_call(name)}
+
+
+def test_what_may_be_asked_for_is_a_seam() -> None:
+    """Public Protocols that a plug-in may add stand in one module; what others ask of each other has other names."""
+    found = {
+        name
+        for name in modules()
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Supports")
+    }
+    assert found == {"penstock.abc.powers"}
 
 
 def test_formats_do_not_know_each_other() -> None:

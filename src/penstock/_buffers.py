@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.abc import Buffer
+from penstock.types import Buffer
 
 
 def byte_view(data: Buffer) -> memoryview:

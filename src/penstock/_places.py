@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from penstock.abc import Source, SupportsExtents, SupportsKeyRuns, SupportsKeys, SupportsPlaces, SupportsTokenExtents
+from penstock.abc import Source, SupportsKeys, SupportsPlaces
 from penstock.errors import FormatError
 from penstock.types import Extent, Place
 
 T = TypeVar("T")
 
+ExtentsOf = Callable[[int, int], tuple[Extent, ...]]
+"""File ranges that hold tokens `[start, stop)`."""
+
+
+@runtime_checkable
+class _ManyKeys(Protocol):
+    def key_run(self, start: int, stop: int, /) -> list[str]: ...
+
 
 def place_of(source: Source[Any], index: int) -> Place:
     """Key, documents and file ranges of sample `index`, each None where `source` does not know it."""
-    if isinstance(source, SupportsPlaces):
-        return source.place_of(index)
-    return Place(
-        key=_known(source.key_of, index) if isinstance(source, SupportsKeys) else None,
-        extents=_known(lambda at: (source.extent(at),), index) if isinstance(source, SupportsExtents) else None,
-    )
+    known = _known(source.place_of, index) if isinstance(source, SupportsPlaces) else None
+    place = Place() if known is None else known
+    if place.key is None and isinstance(source, SupportsKeys):
+        return replace(place, key=_known(source.key_of, index))
+    return place
 
 
 def _known(find: Callable[[int], T], index: int) -> T | None:
@@ -31,12 +39,18 @@ def _known(find: Callable[[int], T], index: int) -> T | None:
 
 
 def keys_of(source: SupportsKeys, start: int, stop: int) -> list[str]:
-    """Keys of the samples `[start, stop)`; in one call where `source` can do that."""
-    if isinstance(source, SupportsKeyRuns):
+    """Keys of the samples `[start, stop)`; a source made of others finds them in one call."""
+    if isinstance(source, _ManyKeys):
         return source.key_run(start, stop)
     return [source.key_of(index) for index in range(start, stop)]
 
 
+def extents_of_tokens(source: object) -> ExtentsOf | None:
+    """What tells the file ranges of tokens of a token source; None where it does not know them."""
+    return getattr(source, "token_extent", None)
+
+
 def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:
     """File ranges that hold tokens `[start, stop)`; None where `source` does not know them."""
-    return source.token_extent(start, stop) if isinstance(source, SupportsTokenExtents) else None
+    extents = extents_of_tokens(source)
+    return None if extents is None else extents(start, stop)

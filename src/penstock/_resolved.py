@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Source, Stream, SupportsResolvedSamples
+from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.types import Batch, IntArray
 
-Expect: TypeAlias = Callable[..., None]
-"""`expect` of `penstock.abc.SupportsExpect`."""
+Prefetch: TypeAlias = Callable[..., None]
+"""`prefetch` of `penstock.abc.SupportsPrefetch`."""
 
 
 def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
@@ -24,29 +24,34 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
     return [source[index] for index in indices.tolist()]
 
 
-def expect_of(node: Any) -> Expect | None:
+def prefetch_of(node: Any) -> Prefetch | None:
     """What to tell about what is going to be read of a source or stream; None where it has no use for it."""
-    return getattr(node, "expect", None)
+    return getattr(node, "prefetch", None)
 
 
-def expect_parts(children: Sequence[Expect | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
+def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
+    """Whether a stream resolves positions; one that takes no hints may be without `prefetch`."""
+    return callable(getattr(stream, "get_resolved_samples", None))
+
+
+def prefetch_parts(children: Sequence[Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
     """Tell each child what is going to be read of it.
 
     Args:
         children: what each wants to be told by.
         owner: [n, k]: number of the child, for each sample of n batches.
         inner: int64[n, k]: what the child knows the sample by.
-        whole: see `penstock.abc.SupportsExpect`.
+        whole: see `penstock.abc.SupportsPrefetch`.
     """
-    for child, expect in enumerate(children):
-        if expect is None:
+    for child, prefetch in enumerate(children):
+        if prefetch is None:
             continue
         own = owner == child
         counts = np.count_nonzero(own, axis=1)
         # Batches in which it has as many samples are told together.
         for count in np.unique(counts[counts > 0]).tolist():
             rows = counts == count
-            expect(inner[rows][own[rows]].reshape(-1, count), whole=whole)
+            prefetch(inner[rows][own[rows]].reshape(-1, count), whole=whole)
 
 
 class Ahead:
@@ -54,15 +59,15 @@ class Ahead:
 
     Attributes:
         stream: the stream.
-        expect: tells it which tickets are going to be read; None where it has no use for that.
+        prefetch: tells it which tickets are going to be read; None where it has no use for that.
     """
 
-    __slots__ = ("_resolving", "expect", "stream")
+    __slots__ = ("_resolving", "prefetch", "stream")
 
     def __init__(self, stream: Stream[Any]) -> None:
         self.stream = stream
-        self._resolving = isinstance(stream, SupportsResolvedSamples)
-        self.expect = expect_of(stream) if self._resolving else None
+        self._resolving = resolves(stream)
+        self.prefetch = prefetch_of(stream) if self._resolving else None
 
     def resolve(self, positions: IntArray) -> IntArray:
         """int64[k]: a ticket for each position."""

@@ -12,7 +12,7 @@ MOST_LINES = 24
 
 
 @runtime_checkable
-class SupportsSummary(Protocol):
+class _SaysSummary(Protocol):
     """Says in one line what it is, without reading data."""
 
     def summary(self) -> str:
@@ -21,7 +21,7 @@ class SupportsSummary(Protocol):
 
 
 @runtime_checkable
-class SupportsChildNotes(Protocol):
+class _NotesChildren(Protocol):
     """Says something about each of its children: shares, counts, lengths."""
 
     def child_notes(self) -> Mapping[str, str]:
@@ -40,7 +40,7 @@ def tree(self: Any) -> str:
     return "\n".join(_lines(self, "", 0, 1))
 
 
-def brief(self: SupportsSummary) -> str:
+def brief(self: _SaysSummary) -> str:
     """`<summary>`: the `__repr__` of what says in one line what it is."""
     return f"<{self.summary()}>"
 
@@ -63,10 +63,10 @@ def _lines(node: Any, label: str, depth: int, most: int) -> Iterator[str]:
     indent = "  " * depth
     children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
     cut = " …" if children and depth == most else ""
-    yield f"{indent}{label}{node.summary() if isinstance(node, SupportsSummary) else type(node).__name__}{cut}"
+    yield f"{indent}{label}{node.summary() if isinstance(node, _SaysSummary) else type(node).__name__}{cut}"
     if cut:
         return
-    notes = node.child_notes() if isinstance(node, SupportsChildNotes) else {}
+    notes = node.child_notes() if isinstance(node, _NotesChildren) else {}
     for place, (name, child) in enumerate(children.items()):
         if place == MOST_CHILDREN:
             yield f"{indent}  … and {len(children) - place:,} more"

@@ -17,6 +17,9 @@ IntArray: TypeAlias = NDArray[np.int64]
 TokenArray: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """uint8, uint16 or uint32 array of token ids, in native byte order."""
 
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+"""Bytes to write."""
+
 Sample: TypeAlias = dict[str, Any]
 """One sample: field name → value."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -17,6 +18,27 @@ MODULES = [f"penstock.abc.{one.name}" for one in pkgutil.iter_modules(seams.__pa
 def made_in(name: str) -> dict[str, Any]:
     found = vars(importlib.import_module(name))
     return {key: value for key, value in found.items() if getattr(value, "__module__", None) == name and len(key) > 4}
+
+
+MOST_SEAMS = 20
+"""Who writes a plug-in reads all of them."""
+
+POWERS = {name for name in seams.__all__ if name.startswith("Supports")}
+
+
+def test_they_are_few_enough_to_be_read() -> None:
+    assert len(seams.__all__) <= MOST_SEAMS
+
+
+def test_what_may_be_added_stands_by_itself_and_says_what_is_gained() -> None:
+    assert made_in("penstock.abc.powers").keys() == POWERS
+    for name in POWERS:
+        assert "Gain: " in str(inspect.getdoc(getattr(seams, name))), name
+
+
+def test_contributing_lists_each_of_them() -> None:
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    assert [name for name in seams.__all__ if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", MODULES)

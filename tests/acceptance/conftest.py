@@ -12,28 +12,12 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import NotFound
-from penstock.testing import MemorySource
+from penstock.testing import KeyedSource
 
 
-class Keyed(MemorySource):
+def numbers(length: int, first: int = 0) -> KeyedSource:
     """`{"__key__": str(n), "n": n}` for n from `first` on."""
-
-    def __init__(self, length: int, first: int = 0) -> None:
-        super().__init__([{"__key__": str(first + i), "n": first + i} for i in range(length)])
-        self.first = first
-
-    def key_of(self, index: int, /) -> str:
-        return self[index]["__key__"]
-
-    def index_of(self, key: str, /) -> int:
-        if not self.first <= int(key) < self.first + len(self):
-            raise NotFound(key)
-        return int(key) - self.first
-
-
-def numbers(length: int, first: int = 0) -> Keyed:
-    return Keyed(length, first)
+    return KeyedSource([{"__key__": str(n), "n": n} for n in range(first, first + length)])
 
 
 def pair(left: Any, right: Any) -> Any:

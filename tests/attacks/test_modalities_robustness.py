@@ -315,7 +315,7 @@ def test_garbage_appended(place: Path, garbage: bytes) -> None:
 def test_flipped_bits_are_found(place: Path) -> None:
     with ps.create("packed.pbin", format="pbin", token_bytes=2) as writer:
         source: Any = ps.open("good.pbin")
-        writer.write_documents(source.tokens(0, source.num_tokens), np.diff(source.doc_starts))
+        writer.write_run(source.tokens(0, source.num_tokens), np.diff(source.doc_starts))
     assert ps.verify("packed.pbin", depth="full") == []
     data = bytearray(Path("packed.pbin").read_bytes())
     data[9000] ^= 4

@@ -299,7 +299,7 @@ def big(tmp_path: Path) -> Path:
     """Three million tokens, so that a run that is killed has written something."""
     tokens = np.random.default_rng(5).integers(0, 60_000, 3_000_000).astype(np.uint16)
     with ps.create(tmp_path / "big.pbin", format="pbin", token_bytes=2) as writer:
-        writer.write_documents(tokens, np.full(3000, 1000))
+        writer.write_run(tokens, np.full(3000, 1000))
     return tmp_path / "big.pbin"
 
 
@@ -372,7 +372,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     with ps.create(many, format="pbin", token_bytes=2) as writer:
         run = np.zeros(1 << 22, np.uint16)
         for _ in range(48):
-            writer.write_documents(run, np.full(1 << 12, 1 << 10))
+            writer.write_run(run, np.full(1 << 12, 1 << 10))
     code = (
         "import sys, penstock as ps\n"
         "ps.convert(sys.argv[1], sys.argv[2], to=sys.argv[3])\n"

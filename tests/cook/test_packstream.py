@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.abc import LaneStream, is_lane_stream
+from penstock._kinds import LaneStream, is_lane_stream
 from penstock.errors import ConfigError
 from penstock.testing import MemorySource
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import is_lane_stream, is_stream
+from penstock._kinds import is_lane_stream, is_stream
 from penstock.errors import PenstockError
 from penstock.formats import create, open_source
 from penstock.load import Loader

@@ -45,7 +45,8 @@ import pyarrow.parquet
 import shard_columns
 from PIL import Image
 
-from penstock.abc import SupportsKeys, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
 from penstock.prepare.media.run import prepare_media

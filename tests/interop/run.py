@@ -74,7 +74,7 @@ def _one(name: str, seed: int) -> Outcome:
         report = Path(folder) / "report.xml"
         # The project's own options leave this folder out of `make test`; here they are set anew.
         command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
-        command += ["-o", "addopts=", f"--junitxml={report}"]
+        command += ["--durations=5", "-o", "addopts=", f"--junitxml={report}"]
         command += map(str, sorted(HERE.glob(f"test_{name}*.py")))
         done = subprocess.run(command, cwd=peers.ROOT, env={**os.environ, SEED_VARIABLE: str(seed)})
         return _read(name, report, done.returncode, time.monotonic() - started)

@@ -21,29 +21,14 @@ from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe.flavored import Flavored
-from penstock.testing import MemorySource, MemoryTokens
+from penstock.testing import KeyedSource, MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
 
 
 def keyed(count: int, name: str) -> Any:
     """A source with keys, as a WebDataset has them."""
-    return Keyed(count, name)
-
-
-class Keyed(MemorySource):
-    def __init__(self, count: int, name: str) -> None:
-        super().__init__([{"__key__": f"{name}{number}"} for number in range(count)])
-        self._name = name
-
-    def key_of(self, index: int, /) -> str:
-        return f"{self._name}{range(len(self))[index]}"
-
-    def index_of(self, key: str, /) -> int:
-        number = key.removeprefix(self._name)
-        if not key.startswith(self._name) or not number.isdigit() or int(number) >= len(self):
-            raise ps.errors.NotFound("no such key")
-        return int(number)
+    return KeyedSource([{"__key__": f"{name}{number}"} for number in range(count)])
 
 
 def unchanged(sample: Any) -> Any:
@@ -330,6 +315,6 @@ def test_plan_of_a_join_counts_the_ranges_of_its_members(tmp_path: Path, own_cac
                 writer.write({"__key__": f"k{number}", "txt": b"text"})
     joined = ps.Join(ps.open(str(tmp_path / "a")), ps.open(str(tmp_path / "b")), how="none")
     found = plan(ps.Shuffle(joined, 1), global_batch=6, steps=2)
-    one = ps.open(str(tmp_path / "a")).extent(0).length_bytes
+    one = ps.open(str(tmp_path / "a")).place_of(0).extents[0].length_bytes
     assert found["requests"] == 2 * (6 + 4)
     assert found["bytes"] == 2 * (6 + 4) * one

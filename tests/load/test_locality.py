@@ -75,8 +75,8 @@ def test_a_file_comes_whole_where_what_is_expected_of_it_costs_as_much(tmp_path:
     with FileServer({"few": bytes(size_bytes), "many": bytes(size_bytes)}) as server:
         store = CachedStore(RemoteStore(server.url), str(tmp_path))
         few, many = f"{server.url}/few", f"{server.url}/many"
-        store.expect_reads({few: (5, 10_000), many: (6, 10_000)})
-        store.expect_reads({many: (7, 10_000)})
+        store.prefetch({few: (5, 10_000), many: (6, 10_000)})
+        store.prefetch({many: (7, 10_000)})
         for path in (few, many):
             assert store.get_ranges(path, [(50, 60)]) == [bytes(10)]
         assert server.gets() == [(50, 60), (0, size_bytes)]
@@ -93,8 +93,8 @@ def test_what_is_expected_changes_no_sample(server: FileServer, tmp_path: Path) 
     mapped = ps.Map(source, next_of)
     requests = store.stats().requests
     for whole in (False, True):
-        mapped.expect(batches, whole=whole)
-        source.expect(batches[:0], whole=whole)
+        mapped.prefetch(batches, whole=whole)
+        source.prefetch(batches[:0], whole=whole)
     assert store.stats().requests == requests
     for batch in batches:
         assert (source.get_batch(batch)["id"] == batch).all()
@@ -106,7 +106,7 @@ def test_copies_beyond_those_that_are_mapped_are_not_fetched_again(
 ) -> None:
     monkeypatch.setattr("penstock.store.cache._MOST_MAPPED", 2)
     source, store = opened(server, tmp_path)
-    source.expect(np.arange(len(source)).reshape(-1, BATCH), whole=True)
+    source.prefetch(np.arange(len(source)).reshape(-1, BATCH), whole=True)
     everything = np.arange(len(source))
     source.get_batch(everything)
     fetched_bytes = store.stats().fetched_bytes

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.abc import SupportsDocumentFlags, SupportsKeyRuns, SupportsKeys, SupportsTokenExtents, is_token_source
+from penstock._kinds import is_token_source
+from penstock._places import extents_of_tokens
+from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Blend, Concat
 from penstock.mix.concat import ConcatSource
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
-from penstock.testing.memory import MemorySource, MemoryTokens
+from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws, same
 from penstock.types import Extent, Field, Place, Sample, Schema
 
@@ -93,7 +95,7 @@ def test_of_token_sources_it_is_one() -> None:
     assert not isinstance(Concat(plain), SupportsDocumentFlags)
     assert not isinstance(Concat([*plain[:1], *flagged]), SupportsDocumentFlags)
     assert isinstance(Concat(flagged), SupportsDocumentFlags)
-    assert not isinstance(Concat(plain), SupportsTokenExtents)
+    assert extents_of_tokens(Concat(plain)) is None
 
 
 class WithExtents(MemoryTokens):
@@ -103,7 +105,7 @@ class WithExtents(MemoryTokens):
 
 def test_file_ranges_across_borders() -> None:
     joined = Concat([WithExtents([[1, 2, 3]]), WithExtents([]), WithExtents([[4], [5, 6]])])
-    assert isinstance(joined, SupportsTokenExtents)
+    assert joined.token_extent is not None
     assert joined.token_extent(1, 5) == (Extent("1", 1, 2), Extent("2", 0, 2))
     assert joined.token_extent(3, 4) == (Extent("2", 0, 1),)
     assert joined.token_extent(3, 3) == ()
@@ -212,26 +214,14 @@ def test_formats_in_one(tmp_path: Any) -> None:
     assert ps.open_recipe(joined.recipe()).fingerprint == joined.fingerprint
 
 
-class Keyed(MemorySource):
-    """Samples with `__key__`."""
-
-    def __init__(self, keys: str) -> None:
-        super().__init__([{"__key__": key} for key in keys])
-
-    def key_of(self, index: int, /) -> str:
-        return self[index]["__key__"]
-
-    def index_of(self, key: str, /) -> int:
-        for place in range(len(self)):
-            if self.key_of(place) == key:
-                return place
-        raise NotFound(f"no key {key!r}")
+def keyed(keys: str) -> KeyedSource:
+    return KeyedSource([{"__key__": key} for key in keys])
 
 
 class TestKeys(SourceLaws):
     @pytest.fixture
     def source(self) -> Any:
-        return Concat([Keyed("ab"), Keyed(""), Keyed("cde")])
+        return Concat([keyed("ab"), keyed(""), keyed("cde")])
 
     @pytest.fixture
     def expected(self) -> list[Sample]:
@@ -239,9 +229,9 @@ class TestKeys(SourceLaws):
 
 
 def test_keys_are_known_where_all_sources_know_theirs() -> None:
-    joined = Concat([Keyed("ab"), Keyed("cde")])
+    joined = Concat([keyed("ab"), keyed("cde")])
     assert isinstance(joined, SupportsKeys)
-    assert isinstance(joined, SupportsKeyRuns)
+    assert joined.key_run is not None
     assert joined.key_of(-1) == "e"
     assert [joined.key_run(start, stop) for start, stop in ((0, 5), (1, 3), (2, 2), (3, 5))] == [
         list("abcde"), list("bc"), [], list("de"),
@@ -249,8 +239,8 @@ def test_keys_are_known_where_all_sources_know_theirs() -> None:
     with pytest.raises(NotFound, match="'x'"):
         joined.index_of("x")
     # As in a source that has a key twice, it stands for the first of the two.
-    assert Concat([Keyed("ab"), Keyed("ba")]).index_of("a") == 0  # pyright: ignore[reportOptionalCall]
-    assert not isinstance(Concat([Keyed("ab"), MemorySource(A)]), SupportsKeys)
+    assert Concat([keyed("ab"), keyed("ba")]).index_of("a") == 0  # pyright: ignore[reportOptionalCall]
+    assert not isinstance(Concat([keyed("ab"), MemorySource(A)]), SupportsKeys)
 
 
 def test_different_tokenizers_are_taken_only_when_asked() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.abc import SupportsPasses
 from penstock.errors import ConfigError
 from penstock.load import Loader
 from penstock.mix import Blend, Concat, Epochs, Map
@@ -117,7 +116,7 @@ def test_each_epoch_of_a_shuffle_is_one_pass() -> None:
 def test_locate_names_the_child_and_its_own_epoch() -> None:
     child = Shuffle(numbers(9, 100), 3)
     stream = Shuffle(Epochs({"a": (numbers(10), 2), "b": (child, 0.5)}), 1)
-    assert isinstance(stream.source, SupportsPasses)
+    assert isinstance(stream.source, Epochs)
     for position in (0, 7, 100, 10**12):
         at = stream.locate(position)
         inner = {"a": numbers(10), "b": numbers(9, 100)}[at.path[0]]

@@ -18,29 +18,21 @@ from penstock.errors import ConfigError, NotFound
 from penstock.mix import Concat, Join, WithAux
 from penstock.order import Shuffle, Take
 from penstock.store import DerivedCache
-from penstock.testing.memory import MemorySource
+from penstock.testing.memory import KeyedSource, MemorySource
 from penstock.testing.sources import SourceLaws
 from penstock.testing.streams import StreamLaws
 from penstock.types import Extent, Place, Sample
 
 
-class Keyed(MemorySource):
-    """Samples with `__key__`."""
-
-    def __init__(self, keys: Any, name: str = "a") -> None:
-        super().__init__([{"__key__": key, name: number} for number, key in enumerate(keys)])
-
-    def key_of(self, index: int, /) -> str:
-        return self[index]["__key__"]
-
-    def index_of(self, key: str, /) -> int:
-        for place in range(len(self)):
-            if self.key_of(place) == key:
-                return place
-        raise NotFound(f"no key {key!r}")
+def numbered(keys: Any, name: str = "a") -> list[Sample]:
+    return [{"__key__": key, name: number} for number, key in enumerate(keys)]
 
 
-class InRuns(Keyed):
+def keyed(keys: Any, name: str = "a") -> KeyedSource:
+    return KeyedSource(numbered(keys, name))
+
+
+class InRuns(KeyedSource):
     """Tells keys in runs, and counts how often it is asked for single ones."""
 
     single = 0
@@ -53,7 +45,7 @@ class InRuns(Keyed):
         return [self[place]["__key__"] for place in range(start, stop)]
 
 
-A, B = Keyed("abcdefgh"), Keyed("hxcaf", "b")
+A, B = keyed("abcdefgh"), keyed("hxcaf", "b")
 
 
 class Files(MemorySource):
@@ -110,13 +102,13 @@ class TestShuffled(StreamLaws):
 def test_rules_for_rows_without_a_partner() -> None:
     assert pairs(Join(A, B, how="skip")) == pairs(Join(A, B, how="inner")) == [(0, 3), (2, 2), (5, 4), (7, 0)]
     assert pairs(Join(A, B, how="none")) == [(0, 3), (1, None), (2, 2), (3, None), (4, None), (5, 4), (6, None), (7, 0)]
-    assert pairs(Join(Keyed("fac"), B)) == [(0, 4), (1, 3), (2, 2)]
+    assert pairs(Join(keyed("fac"), B)) == [(0, 4), (1, 3), (2, 2)]
     with pytest.raises(ConfigError, match=r"4 of 8 keys of '0' are not in '1': found 'b', 'd', 'e', 'g'"):
         Join(A, B)
 
 
 def test_a_list_a_dict_and_many() -> None:
-    third = Keyed("cfz", "c")
+    third = keyed("cfz", "c")
     joined = Join([A, B, third], how=["skip", "none"])
     assert [(sample["__key__"], sample["2"] and sample["2"]["c"]) for sample in map(joined.__getitem__, range(4))] == [
         ("a", None),
@@ -140,21 +132,21 @@ def test_a_failed_join_leaves_nothing_behind(cache: DerivedCache, tmp_path: Path
 
 def test_an_empty_join_works(cache: DerivedCache) -> None:
     for _ in range(2):
-        joined = Join(A, Keyed("xyz"), how="skip", derived=cache)
+        joined = Join(A, keyed("xyz"), how="skip", derived=cache)
         assert (len(joined), joined.get_batch([]), joined.block_starts.tolist()[-1]) == (0, {}, 0)
         with pytest.raises(IndexError):
             joined[0]
-    assert len(Join(Keyed(""), B, derived=cache)) == 0
-    assert pairs(Join(A, Keyed("", "b"), how="none", derived=cache)) == [(number, None) for number in range(8)]
+    assert len(Join(keyed(""), B, derived=cache)) == 0
+    assert pairs(Join(A, keyed("", "b"), how="none", derived=cache)) == [(number, None) for number in range(8)]
 
 
 def test_rows_are_worked_out_once_and_mapped(cache: DerivedCache, tmp_path: Path) -> None:
-    first = InRuns("abc"), InRuns("bca", "b")
+    first = InRuns(numbered("abc")), InRuns(numbered("bca", "b"))
     Join(*first, derived=cache)
     assert [source.single for source in first] == [0, 0]
     files = [name for name in os.listdir(tmp_path / "derived") if name.endswith(".npy")]
     assert len(files) == 1
-    again = pickle.loads(pickle.dumps(Join(Keyed("abc"), Keyed("bca", "b"), derived=cache)))
+    again = pickle.loads(pickle.dumps(Join(keyed("abc"), keyed("bca", "b"), derived=cache)))
     assert pairs(again) == [(0, 2), (1, 0), (2, 1)]
     assert isinstance(again._rows().base, np.memmap) or not again._rows().flags.writeable
     assert [name for name in os.listdir(tmp_path / "derived") if name.endswith(".npy")] == files
@@ -165,8 +157,8 @@ def test_everything_that_matters_is_in_the_fingerprint(cache: DerivedCache) -> N
         return Join({"x": left, "y": right}, **{"how": "skip", "derived": cache, **options}).fingerprint
 
     others = [
-        made(left=Keyed("abcdefg")),
-        made(right=Keyed("hxca", "b")),
+        made(left=keyed("abcdefg")),
+        made(right=keyed("hxca", "b")),
         made(how="none"),
         made(joiner=add),
         made(joiner=add, name="sum-2"),
@@ -176,7 +168,7 @@ def test_everything_that_matters_is_in_the_fingerprint(cache: DerivedCache) -> N
 
 
 def test_keys_that_come_twice() -> None:
-    for sources in ((Keyed("aba"), B), (A, Keyed("xyx", "b"))):
+    for sources in ((keyed("aba"), B), (A, keyed("xyx", "b"))):
         with pytest.raises(ConfigError, match=r"'[ax]' at 0 and 2"):
             Join(*sources, how="skip")
 
@@ -200,7 +192,7 @@ def test_joins_that_do_not_work(sources: Any, options: Any) -> None:
 
 
 def test_keys_places_and_blocks() -> None:
-    class Placed(Keyed):
+    class Placed(KeyedSource):
         preferred_mode = "blocks"
 
         @property
@@ -210,7 +202,7 @@ def test_keys_places_and_blocks() -> None:
         def place_of(self, index: int, /) -> Place:
             return Place(self.key_of(index), None, (Extent("file", index, 1),))
 
-    joined = Join(Placed("abcdefgh"), B, how="skip")
+    joined = Join(Placed(numbered("abcdefgh")), B, how="skip")
     assert [joined.key_of(i) for i in range(4)] == list("acfh")
     assert [joined.index_of(key) for key in "acfh"] == list(range(4))
     for missing in "bz":
@@ -226,7 +218,7 @@ def test_keys_places_and_blocks() -> None:
 class TestOfParts(SourceLaws):
     @pytest.fixture
     def source(self) -> Any:
-        return Join(Take(A, 0, 7), Concat([Keyed("hx", "b"), Keyed("caf", "b")]), how="skip")
+        return Join(Take(A, 0, 7), Concat([keyed("hx", "b"), keyed("caf", "b")]), how="skip")
 
     @pytest.fixture
     def expected(self) -> list[Sample]:
@@ -254,7 +246,7 @@ def test_parts_and_concatenations_are_joined() -> None:
 
 
 def test_a_part_asks_for_keys_in_runs() -> None:
-    source = InRuns("abcdefgh")
+    source = InRuns(numbered("abcdefgh"))
     assert len(Join(Concat([Take(source, 0, 4), Take(source, 4, 8)]), Take(source, 2, 8), how="skip")) == 6
     assert not source.single
 
@@ -270,7 +262,7 @@ def test_hashes_whose_first_halves_are_equal(monkeypatch: pytest.MonkeyPatch) ->
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.text(max_size=3), unique=True, max_size=12), st.lists(st.text(max_size=3), unique=True, max_size=12))
 def test_rows_are_those_of_a_dict(left: list[str], right: list[str]) -> None:
-    rows = index.join_rows(["x", "y"], [Keyed(left), Keyed(right, "b")], ["none"]).reshape(-1, 2)
+    rows = index.join_rows(["x", "y"], [keyed(left), keyed(right, "b")], ["none"]).reshape(-1, 2)
     places = {key: place for place, key in enumerate(right)}
     assert rows.tolist() == [[place, places.get(key, -1)] for place, key in enumerate(left)]
 
@@ -278,5 +270,5 @@ def test_rows_are_those_of_a_dict(left: list[str], right: list[str]) -> None:
 def test_many_keys_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "RUN", 7)
     left, right = [f"k{i}" for i in range(40)], [f"k{i}" for i in range(39, 5, -2)]
-    rows = index.join_rows(["x", "y"], [Keyed(left), InRuns(right, "b")], ["skip"]).reshape(-1, 2)
+    rows = index.join_rows(["x", "y"], [keyed(left), InRuns(numbered(right, "b"))], ["skip"]).reshape(-1, 2)
     assert [(left[a], right[b]) for a, b in rows.tolist()] == [(key, key) for key in left if key in right]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.abc import SupportsExcluded, is_token_source
+from penstock._kinds import is_token_source
 from penstock.errors import ConfigError
 from penstock.mix import subset
 from penstock.testing.memory import MemorySource, MemoryTokens
@@ -111,7 +111,6 @@ def test_samples_that_are_left_out_are_counted() -> None:
             return sum(1 for other in range(place) if other % 3)
 
     source = Excluding([{"n": place} for place in range(12) if place % 3])
-    assert isinstance(source, SupportsExcluded)
     assert values(subset(source, [0, 6])) == [1, 2, 4, 5]
     assert values(subset(source, ["50%", "100%"])) == [7, 8, 10, 11]
     assert values(subset(subset(source, [3, "end"]), ["0%", "50%"])) == [4, 5]

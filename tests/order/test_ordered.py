@@ -5,32 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError
 from penstock.order import Sequential, Shuffle
-from penstock.testing.memory import MemorySource
-from penstock.types import Extent
+from penstock.testing.memory import KeyedSource, MemorySource
+from penstock.types import Extent, Place
 
 
-class Keyed(MemorySource):
-    def key_of(self, index: int, /) -> str:
-        return f"k{index}"
-
-    def index_of(self, key: str, /) -> int:
-        raise NotFound(key)
-
-    def extent(self, index: int, /) -> Extent:
-        return Extent("f", index * 10, 10)
+class Placed(KeyedSource):
+    def place_of(self, index: int, /) -> Place:
+        return Place(extents=(Extent("f", index * 10, 10),))
 
 
 SAMPLES = [{"n": n} for n in range(20)]
 
 
 def test_locate_names_epoch_index_key_and_bytes() -> None:
-    stream = Shuffle(Keyed(SAMPLES), 3)
+    stream = Shuffle(Placed(SAMPLES, "n"), 3)
     at = stream.locate(47)
     assert (at.position, at.path, at.epoch) == (47, (), 2)
     assert stream[47] == SAMPLES[at.index]
-    assert at.key == f"k{at.index}"
+    assert at.key == str(at.index)
     assert at.extents == (Extent("f", at.index * 10, 10),)
     assert at.documents is None
 

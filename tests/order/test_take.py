@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.abc import (
-    SupportsDocumentFlags,
-    SupportsKeyRuns,
-    SupportsKeys,
-    SupportsTokenExtents,
-    is_token_source,
-)
+from penstock._kinds import is_token_source
+from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.order import Take
-from penstock.testing.memory import MemorySource, MemoryTokens
+from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws
 from penstock.types import Extent, IntArray, Place, Sample
 
@@ -34,32 +29,19 @@ class TestTake(SourceLaws):
         return SAMPLES[2:7]
 
 
-class Keyed(MemorySource):
-    """Sample n has the key `kn`."""
-
-    def key_of(self, index: int, /) -> str:
-        return f"k{self[index]['n']}"
-
-    def index_of(self, key: str, /) -> int:
-        for index in range(len(self)):
-            if self.key_of(index) == key:
-                return index
-        raise NotFound(f"no key {key!r}")
-
-
 class TestTakeOfKeys(TestTake):
     @pytest.fixture
     def source(self) -> Any:
-        return Take(Keyed(SAMPLES), 2, 7)
+        return Take(KeyedSource(SAMPLES, "n"), 2, 7)
 
 
 def test_keys_are_those_of_the_part() -> None:
-    part = Take(Keyed(SAMPLES), 2, 7)
+    part = Take(KeyedSource(SAMPLES, "n"), 2, 7)
     assert isinstance(part, SupportsKeys)
-    assert isinstance(part, SupportsKeyRuns)
-    assert (part.key_of(-1), part.index_of("k3"), part.key_run(1, 3)) == ("k6", 1, ["k3", "k4"])
-    with pytest.raises(NotFound, match=r"'k7'.*sample 7 of the source.*inside \[2, 7\)"):
-        part.index_of("k7")
+    assert part.key_run is not None
+    assert (part.key_of(-1), part.index_of("3"), part.key_run(1, 3)) == ("6", 1, ["3", "4"])
+    with pytest.raises(NotFound, match=r"'7'.*sample 7 of the source.*inside \[2, 7\)"):
+        part.index_of("7")
     assert not isinstance(Take(MemorySource(SAMPLES), 0, 1), SupportsKeys)
 
 
@@ -80,7 +62,7 @@ def test_of_a_token_source_it_is_one() -> None:
     assert not is_token_source(Take(MemorySource(SAMPLES), 1, 4))
     assert not isinstance(plain, SupportsDocumentFlags)
     assert isinstance(flagged, SupportsDocumentFlags)
-    assert not isinstance(plain, SupportsTokenExtents)
+    assert plain.token_extent is None
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 11), (4, 3), (11, 11)])
@@ -131,7 +113,7 @@ class WithExtents(MemoryTokens):
 
 def test_file_ranges_are_moved() -> None:
     part = Take(WithExtents(), 2, 5)
-    assert isinstance(part, SupportsTokenExtents)
+    assert part.token_extent is not None
     assert part.token_extent(1, 4) == (Extent("f", 5, 3),)
 
 

@@ -121,6 +121,9 @@ def test_refusals(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=what):
             merge(sources, tmp_path / target)
+    for to in ("webdataset", "folder", "mds"):  # they hold samples, and a line is none of theirs
+        with pytest.raises(Unsupported, match="can't hold lines"):
+            merge([lines], tmp_path / "out", to=to)
     merge([a], tmp_path / "b.pbin")
     before = (tmp_path / "b.pbin").read_bytes()
     with pytest.raises(ConfigError, match="exists"):

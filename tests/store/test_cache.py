@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.abc import SupportsCopies, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unreachable
 from penstock.store import _copies
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._sweep import sweep
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.testing.stores import StoreSuite
@@ -80,7 +81,7 @@ class TestCachedStore(StoreSuite):
 
 def test_a_copy_is_made_once(store: CachedStore, server: FileServer, folder: Path) -> None:
     url = f"{server.url}/a"
-    assert isinstance(store, SupportsCopies)
+    assert isinstance(store, CopyingStore)
     assert not isinstance(store, SupportsMmap)
     mapped = store.mapped_copy(url, size_bytes=len(DATA), hashes=SHA1)
     assert mapped.tobytes() == DATA

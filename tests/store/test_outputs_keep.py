@@ -307,7 +307,7 @@ def test_what_takes_a_place_of_a_new_output_stays(memory: Path, format: str) -> 
 
 
 @pytest.mark.parametrize("format", FOLDERS)
-def test_what_came_came_at_the_last_moment_outlives_a_kill(memory: Path, format: str) -> None:
+def test_what_came_at_the_last_moment_outlives_a_kill(memory: Path, format: str) -> None:
     """It is in the folder that was replaced, which is still whole, and hidden."""
     root, stop, kill = (memory / name for name in ("root", "stop", "kill"))
     at = 1 + calls_of(memory / "calls", "create", format).index("renameat2")

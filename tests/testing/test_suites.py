@@ -17,13 +17,13 @@ from penstock.order.permutation import GlobalOrder
 from penstock.order.shuffle import Shuffle
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStaged, MemoryStore
-from penstock.testing.memory import MemorySource, MemoryTokens
+from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.orders import OrderLaws
 from penstock.testing.sources import SourceLaws, TokenSourceLaws
 from penstock.testing.stores import StoreSuite
 from penstock.testing.streams import StreamLaws
 from penstock.testing.tokens import TokenFormatSuite
-from penstock.types import Sniff
+from penstock.types import Place, Sniff
 
 SAMPLES = [{"n": number} for number in range(10)]
 
@@ -67,6 +67,30 @@ class Shifting(MemoryTokens):
         return super().gather(np.maximum(starts, 1), length, out)
 
 
+class Elsewhere(KeyedSource):
+    """Says a place with another sample's key."""
+
+    def place_of(self, index):
+        return Place(key=self.key_of((index + 1) % len(self)))
+
+
+class Forgetful(KeyedSource):
+    """Hints change what is read."""
+
+    def prefetch(self, batches, *, whole=False):
+        self._samples = self._samples[::-1]
+
+
+class Everything(KeyedSource):
+    """Has a file of any name."""
+
+    def get(self, name):
+        return name.encode()
+
+    def get_media_metadata(self, name):
+        return None
+
+
 COUNTER = itertools.count()
 
 
@@ -78,6 +102,9 @@ def test_sources() -> None:
     assert noticed(laws.test_fork, Counting(SAMPLES), SAMPLES)
     assert noticed(laws.test_every_sample, MemorySource(SAMPLES[:9]), SAMPLES)
     assert noticed(laws.test_fingerprint, Restless(SAMPLES))
+    assert not noticed(laws.test_optional_powers, KeyedSource(SAMPLES, "n"), SAMPLES)
+    for wrong in (Elsewhere, Forgetful, Everything):
+        assert noticed(laws.test_optional_powers, wrong(SAMPLES, "n"), SAMPLES)
     tokens = np.array([5, 6, 7, 8], np.uint8)
     assert not noticed(TokenSourceLaws().test_gather_is_slices, MemoryTokens([tokens]), tokens)
     assert noticed(TokenSourceLaws().test_gather_is_slices, Shifting([tokens]), tokens)

@@ -1,115 +1,49 @@
 """The seams of Penstock: every Protocol that a plug-in may implement, with its laws.
 
-Read this package first: `sources`, `streams`, `stores`, `formats`. Take the names from here. Each law is tested by a
-suite in `penstock.testing`.
+What a plug-in implements, in this order to read: `sources` (`Source`, `TokenSource`, `Packing`), `streams` (`Stream`,
+`Order`), `stores` (`Store`, `Staged`), `formats` (`Format`, `Writer`, `Executor`).
+
+What it may add to be faster or safer, each with what it gains: `powers`.
+
+Take the names from here. Each law is tested by a suite in `penstock.testing`.
 """
 
 from __future__ import annotations
 
-from penstock.abc.formats import (
-    Executor,
-    Format,
-    SupportsDocumentRuns,
-    SupportsLineRuns,
-    SupportsManifest,
-    SupportsSampleRuns,
-    SupportsTokenParts,
-    Writer,
-)
-from penstock.abc.sources import (
-    Packing,
-    Source,
+from penstock.abc.formats import Executor, Format, Writer
+from penstock.abc.powers import (
     SupportsBlocks,
-    SupportsDetails,
     SupportsDocumentFlags,
-    SupportsExcluded,
-    SupportsExtents,
     SupportsFiles,
-    SupportsFlaggedGather,
-    SupportsKeyRuns,
     SupportsKeys,
-    SupportsLines,
-    SupportsPasses,
-    SupportsPlaces,
-    SupportsSamples,
-    SupportsTokenExtents,
-    SupportsTokenRun,
-    TokenSource,
-    is_token_source,
-)
-from penstock.abc.stores import (
-    Buffer,
-    Derived,
-    Staged,
-    StagedFolder,
-    Store,
-    SupportsCopies,
-    SupportsExpectedReads,
-    SupportsFolders,
-    SupportsLinks,
     SupportsMmap,
-)
-from penstock.abc.streams import (
-    LaneStream,
-    Order,
-    Stream,
-    SupportsExpect,
-    SupportsHorizon,
-    SupportsResolve,
-    SupportsResolvedSamples,
-    SupportsSeed,
+    SupportsPlaces,
+    SupportsPrefetch,
+    SupportsRuns,
     SupportsSubstitutes,
-    is_lane_stream,
-    is_stream,
 )
+from penstock.abc.sources import Packing, Source, TokenSource
+from penstock.abc.stores import Staged, Store
+from penstock.abc.streams import Order, Stream
 
 __all__ = [
-    "Buffer",
-    "Derived",
     "Executor",
     "Format",
-    "LaneStream",
     "Order",
     "Packing",
     "Source",
     "Staged",
-    "StagedFolder",
     "Store",
     "Stream",
     "SupportsBlocks",
-    "SupportsCopies",
-    "SupportsDetails",
     "SupportsDocumentFlags",
-    "SupportsDocumentRuns",
-    "SupportsExcluded",
-    "SupportsExpect",
-    "SupportsExpectedReads",
-    "SupportsExtents",
     "SupportsFiles",
-    "SupportsFlaggedGather",
-    "SupportsFolders",
-    "SupportsHorizon",
-    "SupportsKeyRuns",
     "SupportsKeys",
-    "SupportsLineRuns",
-    "SupportsLines",
-    "SupportsLinks",
-    "SupportsManifest",
     "SupportsMmap",
-    "SupportsPasses",
     "SupportsPlaces",
-    "SupportsResolve",
-    "SupportsResolvedSamples",
-    "SupportsSampleRuns",
-    "SupportsSamples",
-    "SupportsSeed",
+    "SupportsPrefetch",
+    "SupportsRuns",
     "SupportsSubstitutes",
-    "SupportsTokenExtents",
-    "SupportsTokenParts",
-    "SupportsTokenRun",
     "TokenSource",
     "Writer",
-    "is_lane_stream",
-    "is_stream",
-    "is_token_source",
 ]

@@ -1,14 +1,11 @@
-"""Where bytes are: stores, files and folders that appear whole, what is worked out once a host."""
+"""Where bytes are: stores, and files that appear whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-Buffer = bytes | bytearray | memoryview | NDArray[Any]
+from penstock.types import Buffer
 
 
 class Staged(Protocol):
@@ -100,129 +97,4 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove one file; raises `NotFound`."""
-        ...
-
-
-@runtime_checkable
-class SupportsMmap(Protocol):
-    """A store whose files can be mapped."""
-
-    def mmap(self, path: str) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the file, mapped read-only; empty for an empty file."""
-        ...
-
-
-@runtime_checkable
-class SupportsCopies(Protocol):
-    """A remote store that keeps whole, checked local copies of its files.
-
-    Laws: a copy is visible only when its size and hashes are right; a copy that is wrong raises `Corrupt` or
-    `Truncated` and is not kept; whoever holds a mapping keeps its bytes though the copy be evicted.
-    """
-
-    def mapped_copy(
-        self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
-    ) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the whole file, fetched once a host and mapped read-only.
-
-        Args:
-            path: file in this store.
-            size_bytes: the size that an index states.
-            hashes: algorithm → lower-case hex digest that an index states; checked when the copy is made.
-        """
-        ...
-
-    def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
-        """Say what an index states of a file: whatever copy of it is used or made later is checked by it."""
-        ...
-
-    def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
-        """Local path of the copy, for libraries that open files by name; it may be evicted after that."""
-        ...
-
-
-class StagedFolder(Protocol):
-    """A folder of files that nobody sees until `commit`.
-
-    Laws: as `Staged`, for the folder as a whole; where it replaces a folder, there is one or the other at any time.
-    """
-
-    path: str
-    """The final path."""
-
-    def stage(self, name: str) -> Staged:
-        """Begin a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
-        ...
-
-    def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible, durably; with `part`, that folder in it alone, under `path`.
-
-        Raises:
-            ConfigError: something stands there and `overwrite` is false.
-        """
-        ...
-
-    def abort(self) -> None:
-        """Drop it. A second call, or a call after `commit`, does nothing."""
-        ...
-
-
-@runtime_checkable
-class SupportsExpectedReads(Protocol):
-    """A store that plans by what is going to be read."""
-
-    def expect_reads(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Say what comes: path → requests that it would take, and bytes of all of them."""
-        ...
-
-
-@runtime_checkable
-class SupportsFolders(Protocol):
-    """A store that can make whole folders visible at once."""
-
-    def stage_folder(
-        self,
-        path: str,
-        *,
-        overwrite: bool = False,
-        beside: str | None = None,
-        own: Callable[[str], Collection[str] | None] | None = None,
-    ) -> StagedFolder:
-        """Begin a folder.
-
-        Args:
-            path: where it will be; an empty folder there counts as nothing.
-            overwrite: replace a folder that is there, where `own` lists every file in it.
-            beside: keep the hidden files next to this path; by default next to `path`.
-            own: gives the files that a dataset in a folder lists itself, by their paths in it, the one that makes it
-                visible last; None where none is there.
-
-        Raises:
-            ConfigError: something stands at `path` and `overwrite` is false, or it is more than `own` lists (asked
-                again at commit).
-        """
-        ...
-
-
-@runtime_checkable
-class SupportsLinks(Protocol):
-    """A store whose files can have several names."""
-
-    def link(self, path: str, name: str) -> bool:
-        """Give a file a second name, durably and in one step in the place of a file of that name.
-
-        Returns:
-            False where the file system has no such names; nothing is changed then.
-        """
-        ...
-
-
-class Derived(Protocol):
-    """Things computed once a host and mapped: decoded document starts, plans, permutations."""
-
-    def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The 1-d array stored under `key`, built under a lock where it is missing; read-only and mapped.
-
-        `key` is a digest of all that the array depends on: fingerprint, parameters, version.
-        """
         ...

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import Source, Store
 from penstock.check.verify import find_format
@@ -151,10 +152,10 @@ def _of_all(first: Finding, count: int) -> Finding:
 
 def _place(source: Any, index: int) -> tuple[str, int | None]:
     try:
-        extent = source.extent(index)
-    except (PenstockError, AttributeError, OSError):
-        return str(getattr(source, "path", "")), None
-    return extent.path, extent.offset_bytes
+        extents = place_of(source, index).extents
+    except (PenstockError, OSError):
+        extents = None
+    return (extents[0].path, extents[0].offset_bytes) if extents else (str(getattr(source, "path", "")), None)
 
 
 def _key(source: Any, index: int) -> Iterator[str]:

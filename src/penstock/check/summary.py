@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
-from penstock.abc import Source, Store, SupportsDetails, TokenSource, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Source, Store, TokenSource
 from penstock.check.verify import find_format, open_options
 from penstock.errors import ConfigError
 from penstock.types import IntArray, Manifest, Sample
@@ -16,6 +17,15 @@ from penstock.types import IntArray, Manifest, Sample
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 _SAMPLED_DOCS = 1024
+
+
+@runtime_checkable
+class _TellsDetails(Protocol):
+    """A source that has more to tell of how it is stored than counts and a schema."""
+
+    def details(self) -> dict[str, Any]:
+        """What `info` shows: name → number, text, list of texts, or dict of texts."""
+        ...
 
 
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         found |= _tokens(source, manifest, options.get("eos_id"))
     else:
         found["samples"] = len(source)
-    if isinstance(source, SupportsDetails):
+    if isinstance(source, _TellsDetails):
         found["details"] = source.details()
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
-from penstock.abc import Format, Store, SupportsManifest
+from penstock.abc import Format, Store
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.formats import files_at, get_format, sniff
 from penstock.store.cache import CachedStore
@@ -81,6 +81,19 @@ def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
     return what in _CONTRADICTIONS or finding.code == "folder.missing"
 
 
+@runtime_checkable
+class _MakesManifest(Protocol):
+    """A format that can make the side file for data that another tool wrote."""
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """Write the side file; returns its path.
+
+        Raises:
+            Corrupt: there is one that the data contradict, and `replace` is false.
+        """
+        ...
+
+
 def write_side_file(
     path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Any
 ) -> str:
@@ -99,7 +112,7 @@ def write_side_file(
     """
     given = open_options(options)
     store, root, chosen = find_format(path, format, given)
-    if not isinstance(chosen, SupportsManifest):
+    if not isinstance(chosen, _MakesManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=root)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
     with claimed_data(store, *files_at(chosen.name, root)) as held:

@@ -72,7 +72,7 @@ def _unread(name: str) -> Callable[..., NoReturn]:
 
 
 def _ordered(data: Any, is_shuffled: bool, seed: int | None, lanes: int | None) -> Any:
-    from penstock.abc import is_lane_stream, is_stream
+    from penstock._kinds import is_lane_stream, is_stream
     from penstock.order import Shuffle
 
     if is_stream(data) or is_lane_stream(data) or not is_shuffled:

@@ -57,7 +57,7 @@ def _read_state(path: str) -> Any:
 
 def _stop_step(run: Any, step: int | None) -> int:
     """The first step that is not looked at: by default where the state is, else after everything was read once."""
-    from penstock.abc import is_lane_stream
+    from penstock._kinds import is_lane_stream
     from penstock.load.history import stretch_of
     from penstock.load.plan import once
 

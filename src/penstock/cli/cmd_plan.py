@@ -51,7 +51,7 @@ def command(recipe: str, steps: int | None, profile: int | None, workers: int, a
 
 def _measured(data: Any, batch: dict[str, Any], steps: int, workers: int) -> Metrics:
     """What the loader says after some steps of rank 0, read as fast as they come."""
-    from penstock.abc import is_lane_stream, is_stream
+    from penstock._kinds import is_lane_stream, is_stream
     from penstock.load import Loader
 
     if batch.get("global_batch") is None:

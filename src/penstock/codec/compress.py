@@ -17,8 +17,8 @@ from typing import Any
 from penstock._buffers import byte_view
 from penstock._limits import BYTES_PER_FRAME, FRAMES
 from penstock._optional import require
-from penstock.abc import Buffer
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Truncated
+from penstock.types import Buffer
 
 _STEP_BYTES = 1 << 20
 _FEED_BYTES = 1 << 16

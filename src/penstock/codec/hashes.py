@@ -10,8 +10,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer
 from penstock.errors import ConfigError
+from penstock.types import Buffer
 
 _XXHASH = {
     "xxh128": xxhash.xxh3_128_hexdigest,

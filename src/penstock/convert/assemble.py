@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, cast
 
 import penstock
-from penstock.abc import StagedFolder
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import own_files, read_index
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
+from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
 from penstock.types import Manifest

@@ -233,7 +233,7 @@ def _column(to: str, one: Found, wanted: str | None, path: str) -> Column:
         name = wanted if wanted else part_name(_name_of(one), one.kind)
         write, missing = f"part:{name}", "nothing"
         refused = one.kind in ("mixed", "opaque")
-    elif to == "jsonl":
+    elif to not in ("mds", *TEXT_FORMATS):  # JSONL, and formats of plug-ins
         name, write, missing = _name_of(one), "json", "nothing"
         refused = one.kind not in (*_JSON_KINDS, "long", "array", "time", "decimal")
     elif to == "mds":

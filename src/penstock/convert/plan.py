@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._kinds import is_token_source
 from penstock._secrets import redact
-from penstock.abc import Format, Source, Store, TokenSource, is_token_source
+from penstock.abc import Format, Source, Store, TokenSource
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.eos import EosRule
 from penstock.convert.samples import GROUPED

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from penstock.abc import Source, Store, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Source, Store
 from penstock.convert.columns import PART_FORMATS, TEXT_FORMATS, choose_columns, find_columns
 from penstock.convert.rows import STORED, FolderRows, Place, Rows, SourceRows, TableRows
 from penstock.convert.samples import GROUPED, Input, RowMaker, Target
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import files_at, get_format, sniff
+from penstock.formats import BUILT_IN, files_at, get_format, sniff
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
@@ -75,7 +76,7 @@ def plan_samples(source: Any, store: Store, target: str, asked: Asked) -> tuple[
         Unsupported: the target's format can't hold these samples; the reason is told.
         ConfigError: options that make no sense.
     """
-    if asked.to not in TARGETS:
+    if asked.to not in TARGETS and (asked.to in BUILT_IN or get_format(asked.to).traits.tokens):
         raise Unsupported(f"{asked.to} can't hold these samples", path=target, expected=", ".join(TARGETS))
     if asked.group_rows is not None and asked.group_rows < 1:
         raise ConfigError("a group needs a sample", found=asked.group_rows)

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._kinds import is_token_source
 from penstock._secrets import redacted_repr
-from penstock.abc import Source, Store, SupportsDocumentRuns, TokenSource, Writer, is_token_source
+from penstock.abc import Source, Store, SupportsRuns, TokenSource, Writer
 from penstock.codec.hashes import DocumentDigest
 from penstock.convert.eos import EosRule
 from penstock.convert.plan import Plan, make_plan, sides
@@ -267,8 +268,8 @@ def _runs(source: TokenSource, rule: EosRule, path: str) -> Iterator[tuple[NDArr
 
 
 def _write_run(writer: Writer, tokens: NDArray[Any], doc_lengths: IntArray) -> None:
-    if isinstance(writer, SupportsDocumentRuns):
-        writer.write_documents(tokens, doc_lengths)
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(tokens, doc_lengths)
     else:
         writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})
 

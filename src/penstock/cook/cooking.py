@@ -12,11 +12,12 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_position, as_positions
+from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, expect_of, samples_of
+from penstock._resolved import Ahead, prefetch_of, samples_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, SupportsFiles, SupportsSeed, SupportsSubstitutes, is_stream
+from penstock.abc import Source, Stream, SupportsFiles, SupportsSubstitutes
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
 from penstock.cook.stores import FileStore, stores_of
@@ -131,7 +132,7 @@ class CookedSource:
         self.source = source
         self.kitchen = kitchen
         self._fingerprint: str | None = None
-        self.expect = expect_of(source)
+        self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedSource, (self.source, self.kitchen))
@@ -205,7 +206,7 @@ class CookedStream:
         self.kitchen = kitchen
         self._fingerprint: str | None = None
         self._held = Held(stream)
-        self.expect = self._held.expect
+        self.prefetch = self._held.prefetch
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedStream, (self.stream, self.kitchen))
@@ -271,7 +272,7 @@ class CookedStream:
 
     def seeded(self, seed: int, /) -> CookedStream:
         """With `seed` where the stream left its own open."""
-        return CookedStream(self.stream.seeded(seed), self.kitchen) if isinstance(self.stream, SupportsSeed) else self
+        return CookedStream(self.stream.seeded(seed), self.kitchen) if isinstance(self.stream, Seedable) else self
 
     def children(self) -> Mapping[str, Stream[Any]]:
         """The stream, under the name `stream`."""
@@ -301,7 +302,7 @@ class Held:
         self._ahead = Ahead(stream)
         self._local = threading.local()
         # An optional power: None stands for "not supported".
-        self.expect = self._expect if self._ahead.expect is not None else None
+        self.prefetch = self._prefetch if self._ahead.prefetch is not None else None
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Held, (self._stream,))
@@ -313,15 +314,15 @@ class Held:
             self._local.next = 0
         return positions
 
-    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        if self._ahead.expect is None:
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        if self._ahead.prefetch is None:
             return
         positions = batches.reshape(-1)
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         # Most often they were resolved a moment ago.
         known = held is not None and np.array_equal(held[0], positions)
         tickets = held[1] if held is not None and known else self._ahead.resolve(positions)
-        self._ahead.expect(tickets.reshape(batches.shape), whole=whole)
+        self._ahead.prefetch(tickets.reshape(batches.shape), whole=whole)
 
     def samples(self, positions: IntArray) -> list[Any]:
         """The samples at `positions`: int64[k]."""

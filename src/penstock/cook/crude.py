@@ -12,7 +12,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
-from penstock._resolved import expect_of, samples_of
+from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsFiles, SupportsKeys
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -90,7 +90,7 @@ class Crude:
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
         self.get = source.get if isinstance(source, SupportsFiles) else None
         self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
-        self.expect = expect_of(source)
+        self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
         of_type = (self.origin.kind, self.origin.sample_class)

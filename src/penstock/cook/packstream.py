@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from penstock._digest import digest
+from penstock._kinds import is_stream
 from penstock._resolved import Ahead
 from penstock._tree import brief, line, tree
-from penstock.abc import Stream, is_stream
+from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.types import Schema
 

@@ -9,12 +9,12 @@ from typing import Any
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Staged, Store
+from penstock.abc import Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import output_exists
 from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
-from penstock.types import Manifest
+from penstock.types import Buffer, Manifest
 
 _READ_BYTES = 1 << 20
 DATA = "data"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._digest import digest
-from penstock.abc import SupportsHorizon
+from penstock._kinds import HasHorizon
 
 _DIGEST_CHARS = 12
 # An entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, and `, ` and a number
@@ -108,7 +108,7 @@ def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
 def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int | None]]]:
     """A node's own parameters and its children, each with the end of what is read of it; None: can't be told apart."""
     children: Mapping[str, Any] = node.children()
-    if stop is not None and isinstance(node, SupportsHorizon):
+    if stop is not None and isinstance(node, HasHorizon):
         own, reached = node.horizon(stop)
         return own, {name: (children[name], max(1, count)) for name, count in reached.items()}
     recipes = {_text(child.recipe()) for child in children.values()}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
-from penstock.abc import is_lane_stream, is_stream
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import history as runs
 from penstock.load import lanes

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from penstock.abc import LaneStream, Stream
+from penstock._kinds import LaneStream
+from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.load.inverse import positions_of
 from penstock.load.lanes import Places, require_outputs

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
-from penstock.abc import Source, SupportsKeys, is_lane_stream, is_stream, is_token_source
+from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Balance, Blend, ConcatSource, ConcatTokens, Epochs, Stages
 from penstock.order import OrderedStream, Sequential, Skip

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from penstock._columns import stack
+from penstock._kinds import LaneStream
 from penstock._stages import Collecting
-from penstock.abc import LaneStream
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load import state as saved_states
 from penstock.load.collate import Collate

@@ -12,8 +12,9 @@ from weakref import WeakSet
 import numpy as np
 
 from penstock._ending import only_exit_handlers_run
+from penstock._kinds import LaneStream, is_lane_stream
 from penstock._secrets import logger
-from penstock.abc import LaneStream, Source, Stream, is_lane_stream
+from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.load import history as runs
 from penstock.load import lanes

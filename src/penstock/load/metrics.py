@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import SupportsHorizon, is_token_source
+from penstock._kinds import HasHorizon, is_token_source
 
 _STARVING = 0.05
 
@@ -129,7 +129,7 @@ def _walk(node: Any, place: str, reads: int, tokens: int | None, found: dict[str
     if tokens is None:
         tokens = _tokens_of_sample(node)
     children: Mapping[str, Any] = node.children()
-    if isinstance(node, SupportsHorizon):
+    if isinstance(node, HasHorizon):
         reached = node.horizon(reads)[1] if reads else dict.fromkeys(children, 0)
         several = len(children) > 1
         for name, count in reached.items():

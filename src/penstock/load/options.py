@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import SupportsSubstitutes, is_lane_stream, is_stream
+from penstock._kinds import is_lane_stream, is_stream
+from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate
 from penstock.load.read import OnError

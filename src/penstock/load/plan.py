@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._kinds import HasHorizon, is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
-from penstock.abc import SupportsHorizon, is_lane_stream, is_stream, is_token_source
 from penstock.errors import ConfigError
 from penstock.mix import Blend, Epochs, Stages
 from penstock.order import OrderedStream
@@ -84,7 +84,7 @@ def _all_read(node: Any, reads: int) -> bool:
     streams = {name: child for name, child in node.children().items() if is_stream(child)}
     if not streams:
         return True
-    reached = node.horizon(reads)[1] if isinstance(node, SupportsHorizon) else dict.fromkeys(streams, reads)
+    reached = node.horizon(reads)[1] if isinstance(node, HasHorizon) else dict.fromkeys(streams, reads)
     # A stage that is cut short never ends its epoch: it need not.
     lengths = dict(zip(streams, np.diff([0, *node.borders]).tolist(), strict=False)) if isinstance(node, Stages) else {}
     return all(
@@ -163,7 +163,7 @@ def _sources(node: Any, path: str, reads: int, is_by_blocks: bool) -> Iterable[_
     elif isinstance(node, Epochs):
         for name, (child, count) in _of_passes(node, reads).items():
             yield from _sources(child, f"{path}/{name}" if path else name, count, is_by_blocks)
-    elif isinstance(node, SupportsHorizon):
+    elif isinstance(node, HasHorizon):
         reached = node.horizon(max(1, reads))[1] if reads else dict.fromkeys(children, 0)
         streams = {name: child for name, child in children.items() if is_stream(child)}
         for name, child in streams.items():

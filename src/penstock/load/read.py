@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock._resolved import prefetch_of, resolves
 from penstock._stages import Collecting
-from penstock.abc import SupportsExpect, SupportsResolve
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
 from penstock.load.substitute import Substitutions
@@ -77,7 +77,8 @@ def read_batches(
     """
     seconds = {} if seconds is None else seconds
     batch_of = _reader(task, wait, seconds)
-    resolve = task.data.resolve if isinstance(task.data, SupportsResolve) else None
+    prefetch = prefetch_of(task.data)
+    resolve = task.data.resolve if resolves(task.data) else None
     whole_lanes = getattr(task.data, "lanes", 1) % task.stride == 0
     within = np.arange(task.batch_size, dtype=np.int64)
     ahead = _FIRST_AHEAD
@@ -90,9 +91,9 @@ def read_batches(
         positions = task.first_position + task.stride * (numbers[:, None] * task.batch_size + within)
         began = time.perf_counter()
         tickets = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
-        if isinstance(task.data, SupportsExpect):
+        if prefetch is not None:
             places = tickets if task.num_samples is None else tickets % task.num_samples
-            task.data.expect(places, whole=whole_lanes)
+            prefetch(places, whole=whole_lanes)
         seconds["order"] = seconds.get("order", 0.0) + time.perf_counter() - began
         for row in range(count):
             yield batch_of(positions[row], tickets[row], (number - first) // step * task.batch_size)
@@ -130,7 +131,7 @@ def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable
             return _with(read(positions % num_samples), "valid", positions < num_samples)
 
         return of_source
-    read_resolved = _retrying(task.data.get_resolved, wait) if isinstance(task.data, SupportsResolve) else read
+    read_resolved = _retrying(task.data.get_resolved, wait) if resolves(task.data) else read
     if task.on_error == "raise":
         return lambda _positions, tickets, _num_read: read_resolved(tickets)
     substitutions = Substitutions(task.data, task.substitute_limit)

@@ -17,9 +17,11 @@ from typing import Any, cast, overload
 import numpy as np
 
 from penstock._index import as_index, as_indices
+from penstock._kinds import LaneStream, is_stream
 from penstock._optional import require
+from penstock._resolved import resolves
 from penstock._secrets import logger
-from penstock.abc import LaneStream, Source, Stream, SupportsResolve, is_stream
+from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate, Then, collate_columns
 from penstock.load.ids import ToSignedIds, may_hold_arrays, signed_ids
@@ -85,7 +87,7 @@ class TorchDataset:
         if length is not None and not 0 <= length <= available:
             raise ConfigError("there are not so many samples", found=f"length={length}", expected=f"0 to {available}")
         self._data = data
-        self._resolving = data if isinstance(data, SupportsResolve) else None
+        self._resolving = data if resolves(data) else None
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
         # A place, and the tickets of it and those behind it: orders are computed for many at once.
@@ -111,7 +113,7 @@ class TorchDataset:
         """For `DataLoader(collate_fn=…)`: the batch as it was read, in tensors, with `cu_seqlens` joined."""
         return rows.to_tensors(collate_columns(rows.columns))
 
-    def _tickets(self, data: SupportsResolve, places: IntArray) -> IntArray:
+    def _tickets(self, data: SupportsPrefetch, places: IntArray) -> IntArray:
         first, last = int(places.min()), int(places.max())
         start, tickets = self._ahead
         if not start <= first <= last < start + len(tickets):

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import scatter
-from penstock._resolved import Ahead, expect_parts
-from penstock.abc import Stream, SupportsSeed, SupportsSubstitutes
+from penstock._kinds import Seedable
+from penstock._resolved import Ahead, prefetch_parts
+from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
@@ -44,15 +45,15 @@ class Branches:
 
     Attributes:
         streams: the children, by number.
-        expect: tells them which tickets are going to be read; None where none of them has a use for that.
+        prefetch: tells them which tickets are going to be read; None where none of them has a use for that.
     """
 
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
         self.streams = tuple(streams)
         self._split = split
         self._ahead = [Ahead(stream) for stream in streams]
-        self._told = [ahead.expect for ahead in self._ahead]
-        self.expect = self._expect if any(self._told) else None
+        self._told = [ahead.prefetch for ahead in self._ahead]
+        self.prefetch = self._prefetch if any(self._told) else None
         self._known: tuple[Schema, Widths] | None = None
 
     @property
@@ -113,9 +114,9 @@ class Branches:
             raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
         return stream
 
-    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner, own = self._opened(batches.reshape(-1))
-        expect_parts(self._told, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
+        prefetch_parts(self._told, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
 
     def _opened(self, tickets: IntArray) -> tuple[NDArray[Any], IntArray]:
         """The child and its own ticket, for each ticket."""
@@ -162,7 +163,7 @@ def same_lanes(what: str, lanes: int, streams: Mapping[str, Stream[Any]]) -> Non
 
 def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:
     """The stream, with `seed` where it left one open."""
-    return stream.seeded(seed) if isinstance(stream, SupportsSeed) else stream
+    return stream.seeded(seed) if isinstance(stream, Seedable) else stream
 
 
 def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:

@@ -7,18 +7,11 @@ from typing import Any, cast, overload
 
 from penstock._digest import digest
 from penstock._index import as_index
+from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, expect_of, samples_of
+from penstock._resolved import Ahead, prefetch_of, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import (
-    Source,
-    Stream,
-    SupportsFiles,
-    SupportsKeys,
-    SupportsSeed,
-    SupportsSubstitutes,
-    is_stream,
-)
+from penstock.abc import Source, Stream, SupportsFiles, SupportsKeys, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -83,7 +76,7 @@ class AuxSource:
         self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
         self.get = source.get if isinstance(source, SupportsFiles) else None
         self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
-        self.expect = expect_of(source)
+        self.prefetch = prefetch_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -154,7 +147,7 @@ class AuxStream:
         self.aux = dict(aux)
         self._fingerprint: str | None = None
         self._ahead = Ahead(stream)
-        self.expect = self._ahead.expect
+        self.prefetch = self._ahead.prefetch
 
     @property
     def lanes(self) -> int:
@@ -212,7 +205,7 @@ class AuxStream:
 
     def seeded(self, seed: int, /) -> AuxStream:
         """With `seed` where the stream left its own open."""
-        return AuxStream(self.below.seeded(seed), self.aux) if isinstance(self.below, SupportsSeed) else self
+        return AuxStream(self.below.seeded(seed), self.aux) if isinstance(self.below, Seedable) else self
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
         """The stream, under the name `stream`, and the stores by theirs."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock._digest import array_digest, derive_key, digest
 from penstock._index import as_position, as_positions
+from penstock._resolved import Prefetch
 from penstock._tree import brief, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
@@ -44,6 +45,8 @@ class Balance(Generic[T]):
     Raises:
         ConfigError: no order over one source, other lanes than 1, costs that don't fit it.
     """
+
+    prefetch: Prefetch | None = None
 
     def __init__(
         self, stream: OrderedStream[T], world: int, costs: IntArray | None = None, *, steps: int = 64, seed: int = 0

@@ -11,9 +11,10 @@ import numpy as np
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
+from penstock._kinds import is_stream
 from penstock._naming import naming
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, is_stream
+from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
 from penstock.mix.places import VERSION, BlockPlaces
@@ -73,7 +74,7 @@ class Blend:
         self._names = list(self._streams)
         self._places = BlockPlaces(list(self.counts.values()), self.seed, self._lanes)
         self._branches = Branches(list(self._streams.values()), self._places.split)
-        self.expect = self._branches.expect
+        self.prefetch = self._branches.prefetch
         self._fingerprint: str | None = None
 
     @property

@@ -13,17 +13,11 @@ from numpy.typing import NDArray
 from penstock._columns import scatter
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import keys_of, place_of, token_extents
-from penstock._resolved import expect_of, expect_parts, samples_of
+from penstock._kinds import is_token_source
+from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._resolved import prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import (
-    Source,
-    SupportsDocumentFlags,
-    SupportsKeys,
-    SupportsTokenExtents,
-    TokenSource,
-    is_token_source,
-)
+from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
 from penstock.order.blocks import blocks_of
@@ -85,7 +79,7 @@ class ConcatSource:
         self.index_of = self._index_of if keys else None
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
-        self.expect = self._expect if any(map(expect_of, sources)) else None
+        self.prefetch = self._prefetch if any(map(prefetch_of, sources)) else None
 
     @property
     def schema(self) -> Schema:
@@ -161,9 +155,9 @@ class ConcatSource:
     __repr__ = brief
     __str__ = tree
 
-    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
-        expect_parts([expect_of(source) for source in self.sources], owner, batches - self._starts[owner], whole)
+        prefetch_parts([prefetch_of(source) for source in self.sources], owner, batches - self._starts[owner], whole)
 
     def _common(self) -> tuple[Schema, Widths]:
         # Not before it is needed: a schema may have to be read.
@@ -221,7 +215,7 @@ class ConcatTokens:
         self._fingerprint: str | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         flags = all(isinstance(source, SupportsDocumentFlags) for source in sources)
-        extents = all(isinstance(source, SupportsTokenExtents) for source in sources)
+        extents = all(extents_of_tokens(source) is not None for source in sources)
         self.gather_starts = self._gather_starts if flags else None
         self.token_extent = self._token_extent if extents else None
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import is_stream
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, is_stream
+from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches
 from penstock.mix.auxiliary import AuxStream

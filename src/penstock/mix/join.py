@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Derived, Source, SupportsKeys
+from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
 from penstock.order.blocks import blocks_of

@@ -9,11 +9,12 @@ from typing import Any, overload
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
+from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, expect_of, samples_of
+from penstock._resolved import Ahead, prefetch_of, samples_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, SupportsSeed, SupportsSubstitutes, is_stream
+from penstock.abc import Source, Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
 from penstock.order.blocks import blocks_of
@@ -62,7 +63,7 @@ class MappedSource:
         self.name = name
         self._aux = aux_of(source)
         self._fingerprint: str | None = None
-        self.expect = expect_of(source)
+        self.prefetch = prefetch_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -130,7 +131,7 @@ class MappedStream:
         self._ahead = Ahead(stream)
         self._aux = aux_of(stream)
         self._fingerprint: str | None = None
-        self.expect = self._ahead.expect
+        self.prefetch = self._ahead.prefetch
 
     @property
     def lanes(self) -> int:
@@ -188,7 +189,7 @@ class MappedStream:
 
     def seeded(self, seed: int, /) -> MappedStream:
         """With `seed` where the stream left its own open."""
-        if not isinstance(self.stream, SupportsSeed):
+        if not isinstance(self.stream, Seedable):
             return self
         return MappedStream(self.stream.seeded(seed), self.fn, self.name)
 

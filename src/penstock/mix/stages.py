@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
+from penstock._kinds import is_stream
 from penstock._tree import brief, line, tree
-from penstock.abc import Stream, is_stream
+from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
 from penstock.order.permutation import MAX_SIZE
@@ -53,7 +54,7 @@ class Stages:
             raise ConfigError("the stages are too long", found=self.borders[-1], expected=f"at most {MAX_SIZE}")
         self._starts: IntArray = np.array([0, *self.borders], dtype=np.int64)
         self._branches = Branches(list(self._streams.values()), self._split)
-        self.expect = self._branches.expect
+        self.prefetch = self._branches.prefetch
         self._fingerprint: str | None = None
 
     @property

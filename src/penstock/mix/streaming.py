@@ -12,10 +12,11 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_positions
+from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._resolved import samples_of
+from penstock._resolved import Prefetch, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Derived, Source
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
 from penstock.order.compat.streaming.epochs import StreamingEpochs, decode_state
@@ -69,6 +70,8 @@ class StreamingOrder:
     Raises:
         ConfigError: arguments that don't fit each other or the data, or a source that knows no shards.
     """
+
+    prefetch: Prefetch | None = None
 
     def __init__(
         self,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from penstock.abc import Source, SupportsExcluded
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.take import Take, TakenSource, TakenTokens
 
@@ -47,6 +47,20 @@ class Chosen:
         return self.start + int((stop - self.start) * low), self.start + int((stop - self.start) * high)
 
 
+@runtime_checkable
+class _Excluding(Protocol):
+    """A source that leaves out samples of its split, whose places subsets count all the same."""
+
+    @property
+    def split_size(self) -> int:
+        """Samples of the split, those left out included."""
+        ...
+
+    def kept_before(self, place: int, /) -> int:
+        """How many samples before `place` of the split are in the source; `place` is in `[0, split_size]`."""
+        ...
+
+
 def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | TakenTokens:
     """The part `[a, b)` of a source; of a subset, that part of the part.
 
@@ -63,7 +77,7 @@ def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | T
     known: Chosen | None = getattr(source, "chosen", None)
     chosen = _narrowed(Chosen(source) if known is None else known, bounds)
     whole = chosen.source
-    if isinstance(whole, SupportsExcluded):
+    if isinstance(whole, _Excluding):
         start, stop = map(whole.kept_before, chosen.range_in(whole.split_size))
     else:
         start, stop = chosen.range_in(len(whole))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._places import place_of
-from penstock._resolved import expect_of, samples_of
+from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Order, Source, SupportsPasses
+from penstock.abc import Order, Source
 from penstock.errors import ConfigError
 from penstock.order.permutation import permute_one
 from penstock.types import Batch, IntArray, Location, Schema
@@ -34,10 +34,31 @@ class SizedOrder(Order, Protocol):
         ...
 
 
+@runtime_checkable
+class _Passes(Protocol):
+    """A source whose later passes hold other samples than its first: fractions of what it draws from.
+
+    Place v is sample `v mod len(self)` of pass `v // len(self)`. Law: for `v < len(self)` each method gives what
+    its counterpart of `Source` gives.
+    """
+
+    def pass_samples(self, places: IntArray, /) -> list[Any]:
+        """The samples at `places`: int64[k], in that order."""
+        ...
+
+    def pass_batch(self, places: IntArray, /) -> Batch:
+        """Columns of the samples at `places`: int64[k], in that order."""
+        ...
+
+    def pass_location(self, place: int, /) -> Location:
+        """Where the sample at `place` comes from; its `position` is `place`."""
+        ...
+
+
 class OrderedStream(Generic[T]):
     """Position p holds `source[order(p)]`, for ever: epoch `p // len(source)`.
 
-    Where later passes of the source hold other samples (`SupportsPasses`), epoch e is an order of pass e.
+    Where later passes of the source hold other samples (`_Passes`), epoch e is an order of pass e.
 
     Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is. With `whole_blocks` the
     order reads the source's storage blocks one after another, or a few at a time, and each to its end.
@@ -69,9 +90,9 @@ class OrderedStream(Generic[T]):
         self._with_seed = with_seed
         self._whole_blocks = whole_blocks
         self._written = dict(written or {})
-        self._passes = source if isinstance(source, SupportsPasses) else None
+        self._passes = source if isinstance(source, _Passes) else None
         # An optional power: None stands for "not supported".
-        self.expect = self._expect if self._passes is None and expect_of(source) is not None else None
+        self.prefetch = self._prefetch if self._passes is None and prefetch_of(source) is not None else None
         self._fingerprint: str | None = None
 
     @property
@@ -192,10 +213,10 @@ class OrderedStream(Generic[T]):
         params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
         return line(self.name, params, self._fingerprint)
 
-    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell the source which samples are going to be read: see `penstock.abc.SupportsExpect`."""
-        if (expect := expect_of(self.source)) is not None:
-            expect(batches, whole=whole and self._whole_blocks)
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell the source which samples are going to be read: see `penstock.abc.SupportsPrefetch`."""
+        if (prefetch := prefetch_of(self.source)) is not None:
+            prefetch(batches, whole=whole and self._whole_blocks)
 
     __repr__ = brief
     __str__ = tree

@@ -10,9 +10,10 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
+from penstock._kinds import Seedable
 from penstock._resolved import Ahead
 from penstock._tree import brief, line, tree
-from penstock.abc import Stream, SupportsSeed, SupportsSubstitutes
+from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.order.permutation import MAX_SIZE
 from penstock.types import Batch, IntArray, Location, Schema
@@ -44,7 +45,7 @@ class Skip(Generic[T]):
         self._moves = bounds[:, 0] - self._lost[:-1]
         self._ahead = Ahead(stream)
         self._fingerprint: str | None = None
-        self.expect = self._ahead.expect
+        self.prefetch = self._ahead.prefetch
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
 
     @property
@@ -124,7 +125,7 @@ class Skip(Generic[T]):
 
     def seeded(self, seed: int, /) -> Skip[T]:
         """With `seed` where the stream left its own open."""
-        return Skip(self.stream.seeded(seed), self.ranges) if isinstance(self.stream, SupportsSeed) else self
+        return Skip(self.stream.seeded(seed), self.ranges) if isinstance(self.stream, Seedable) else self
 
     def children(self) -> Mapping[str, Stream[T]]:
         """The stream, under the name `stream`."""

@@ -11,17 +11,11 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import keys_of, place_of, token_extents
-from penstock._resolved import expect_of, samples_of
+from penstock._kinds import is_token_source
+from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import (
-    Source,
-    SupportsDocumentFlags,
-    SupportsKeys,
-    SupportsTokenExtents,
-    TokenSource,
-    is_token_source,
-)
+from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.order.blocks import blocks_of
 from penstock.order.permutation import size_of
@@ -68,7 +62,7 @@ class TakenSource(Generic[T]):
         self.index_of = self._index_of if keys else None
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
-        self.expect = self._expect if expect_of(source) is not None else None
+        self.prefetch = self._prefetch if prefetch_of(source) is not None else None
 
     @property
     def schema(self) -> Schema:
@@ -144,9 +138,9 @@ class TakenSource(Generic[T]):
         """Keys of the samples `[start, stop)`."""
         return keys_of(cast(SupportsKeys, self.source), self.start + start, self.start + stop)
 
-    def _expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        if (expect := expect_of(self.source)) is not None:
-            expect(batches + self.start, whole=whole)
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        if (prefetch := prefetch_of(self.source)) is not None:
+            prefetch(batches + self.start, whole=whole)
 
     __repr__ = brief
     __str__ = tree
@@ -167,7 +161,7 @@ class TakenTokens:
         self._range: tuple[int, int] | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.gather_starts = self._gather_starts if isinstance(source, SupportsDocumentFlags) else None
-        self.token_extent = self._token_extent if isinstance(source, SupportsTokenExtents) else None
+        self.token_extent = None if extents_of_tokens(source) is None else self._token_extent
 
     @property
     def schema(self) -> Schema:

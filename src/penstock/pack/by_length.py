@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._digest import array_digest, digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import Derived
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Derived, Source
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.pack.best_fit import place_by_length
 from penstock.types import Batch, IntArray, Sample, Schema

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, SupportsDocumentFlags, SupportsFlaggedGather, TokenSource
+from penstock.abc import Source, SupportsDocumentFlags, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
@@ -186,7 +186,7 @@ class Windows:
         if self.packing.labels is None:
             return {"tokens": self.source.gather(starts, self._read_tokens, out)}
         exact = None if self.packing.labels == "shift" else starts
-        if isinstance(self.source, SupportsFlaggedGather):
+        if isinstance(self.source, _FlaggedGather):
             blocks, begins = self.source.gather_flagged(starts, self._read_tokens, out)
         else:
             blocks = self.source.gather(starts, self._read_tokens, out)
@@ -205,6 +205,17 @@ class Windows:
             return starts_after(blocks, eos_id)
         before = self.source.gather(np.maximum(starts - 1, 0), 1)[:, 0]
         return starts_after(blocks, eos_id, (before == eos_id) | (starts == 0))
+
+
+@runtime_checkable
+class _FlaggedGather(Protocol):
+    """A token source whose tokens carry their start flags: windows and flags come for one read."""
+
+    def gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, BoolArray]:
+        """What `gather(starts, length, out)` and `gather_starts(starts, length)` give."""
+        ...
 
 
 NO_STARTS = "labels need to know where documents start, and this source does not say"

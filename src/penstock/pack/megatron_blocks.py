@@ -16,9 +16,10 @@ import xxhash
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import Derived
 from penstock._places import token_extents
 from penstock._tree import brief, line, tree
-from penstock.abc import Derived, Source, TokenSource
+from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between
 from penstock.pack.labels import BoolArray, fields, first_row, shifted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.abc import is_stream
+from penstock._kinds import is_stream
 from penstock.errors import ConfigError, UnsafeData
 from penstock.formats import open_source
 from penstock.recipe.code import Code

@@ -137,7 +137,7 @@ def write_kept(
             data, lengths = read_run(rows, first, stop)
             groups = keep(first, stop, data, lengths).astype(np.int64) - 1
             for _, some, some_lengths in grouped(data, lengths, groups):
-                write_rows(writer, some, some_lengths, rows.place)
+                write_rows(writer, rows, some, some_lengths)
             counter.add(stop - first)
 
     manifest = write_output(output, [rows], made_by, fill)

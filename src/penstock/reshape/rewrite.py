@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._kinds import TokenParts
 from penstock._secrets import redacted_repr
-from penstock.abc import (
-    SupportsDocumentRuns,
-    SupportsLineRuns,
-    SupportsSampleRuns,
-    SupportsTokenParts,
-    Writer,
-)
+from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.reshape.once import once_dataset
-from penstock.reshape.rows import AnyRows, TokenRows, read_run, runs, total_units
+from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, distinct_names
@@ -165,7 +160,8 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
         return _sample_writer(output, samples, made_by)
     documents = [rows for rows in sources if isinstance(rows, TokenRows)]
     chosen = get_format(format_for(output, sources))
-    if not chosen.traits.write or chosen.traits.tokens != bool(documents):
+    holds = chosen.traits.tokens if documents else chosen.name == sources[0].format
+    if not (chosen.traits.write and holds):
         what = "documents of tokens" if documents else "lines"
         raise Unsupported(
             f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint="Name one with --to (to=)"
@@ -213,10 +209,10 @@ def append_rows(
         advance: told the rows appended, after each run.
     """
     run = rows.token_run() if isinstance(rows, TokenRows) else None
-    if run is None or rows.dtype.itemsize != width or not isinstance(writer, SupportsTokenParts):
+    if run is None or rows.dtype.itemsize != width or not isinstance(writer, TokenParts):
         for at, end in runs(rows, first, stop):
             data, lengths = read_run(rows, at, end)
-            write_rows(writer, data, lengths, rows.place)
+            write_rows(writer, rows, data, lengths)
             advance(end - at)
         return
     for at, end in runs(rows, first, stop, _PART_BYTES):
@@ -225,32 +221,33 @@ def append_rows(
         advance(end - at)
 
 
-def write_rows(writer: Writer, data: NDArray[Any], lengths: IntArray, place: Place) -> None:
-    """Append rows.
+def write_rows(
+    writer: Writer, source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None
+) -> None:
+    """Append some rows of a source.
 
     Args:
         writer: what `open_writer` gave.
+        source: where they come from, or one of several.
         data: any[n_units]: the rows back to back.
         lengths: int64[k], their units.
-        place: where they come from, for errors.
+        place: for errors; None: that of `source`.
 
     Raises:
         Corrupt: a line does not end where its index says.
     """
-    if isinstance(writer, SupportsLineRuns):
+    if isinstance(source, LineRows):
+        at = place or source.place
         wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
         if len(wrong):
             raise Corrupt(
                 "the index has an entry that is no whole line",
-                path=place.path,
+                path=at.path,
                 found=f"{len(wrong)} of {len(lengths)} lines",
-                hint=f"Make it again: `penstock index {place.path} --overwrite`",
+                hint=f"Make it again: `penstock index {at.path} --overwrite`",
             )
-        writer.write_lines(data, lengths - 1)
-    elif isinstance(writer, SupportsSampleRuns):
-        writer.write_samples(data, lengths)
-    elif isinstance(writer, SupportsDocumentRuns):
-        writer.write_documents(data, lengths)
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(data, lengths)
     else:
         writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
 

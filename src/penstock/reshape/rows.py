@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsLines, SupportsTokenRun, TokenSource, is_token_source
+from penstock._kinds import is_token_source
+from penstock.abc import Store, TokenSource
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
@@ -75,6 +76,24 @@ class Rows(Protocol):
         ...
 
 
+@runtime_checkable
+class _OneRun(Protocol):
+    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
+
+    def token_run(self) -> Extent | None:
+        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
+        ...
+
+
+@runtime_checkable
+class _Lines(Protocol):
+    """A source of lines in one file, for work on their bytes."""
+
+    def line_ranges(self) -> IntArray:
+        """int64[n, 2]: start and length in bytes of each line, without its line end."""
+        ...
+
+
 class TokenRows:
     """The documents of a token source.
 
@@ -91,7 +110,7 @@ class TokenRows:
         self.place = place
         self.format = format
         self.dtype = source.dtype
-        run = source.token_run() if place.is_local and isinstance(source, SupportsTokenRun) else None
+        run = source.token_run() if place.is_local and isinstance(source, _OneRun) else None
         self._run = None if run is None else replace(run, path=real_path(place.store, run.path))
         self._map: MappedFile | None = None
 
@@ -280,7 +299,7 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     source = chosen.open(place.store, place.path, known)
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)
-    if isinstance(source, SupportsLines):
+    if isinstance(source, _Lines):
         return LineRows(source.line_ranges(), place, chosen.name)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS)

@@ -94,7 +94,7 @@ def write_in_order(
     def fill(writer: Writer) -> None:
         if order is not None:
             for data, lengths in reordered(rows, order, output=output.place, memory_bytes=memory_bytes):
-                write_rows(writer, data, lengths, rows.place)
+                write_rows(writer, sources[0], data, lengths, rows.place)
                 counter.add(len(lengths))
 
     return Written.of(output.place, write_output(output, sources, made_by, fill, len(rows)))

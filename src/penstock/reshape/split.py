@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
-from penstock.abc import Store, SupportsFolders
+from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats import get_format
 from penstock.formats.shards.upload import take_back
@@ -34,6 +34,7 @@ from penstock.reshape.rows import (
     total_units,
 )
 from penstock.store.place import Given, Place, place_of
+from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
@@ -125,7 +126,7 @@ def _written(
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     """The same output, in the place of a part that this work made before."""
     own = part.published(None) is not None
-    if own and isinstance(rows, SampleRows) and not isinstance(part.store, SupportsFolders):
+    if own and isinstance(rows, SampleRows) and not isinstance(part.store, FolderStore):
         take_back(part.store, part.path)  # it can't be replaced in one step there
         return output
     return replace(output, overwrite=output.overwrite or own)
@@ -176,7 +177,7 @@ def _deal(
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-                write_rows(writers[part], some, some_lengths, rows.place)
+                write_rows(writers[part], rows, some, some_lengths)
             counter.add(stop - first)
         return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
 

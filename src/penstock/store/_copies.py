@@ -25,7 +25,6 @@ from typing import Any
 
 from penstock._digest import digest
 from penstock._secrets import logger, redact
-from penstock.abc import Buffer
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated
 from penstock.store._published import DIGEST, Published, note_use, open_published, remove_published, write_record
@@ -35,6 +34,7 @@ from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 from penstock.store.put import aborting
+from penstock.types import Buffer
 
 _log = logger()
 _NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")

@@ -22,11 +22,11 @@ from typing import IO, Any
 
 from penstock import errors
 from penstock._buffers import byte_view
-from penstock.abc import Buffer
 from penstock.errors import PenstockError, Unreachable
 from penstock.store._objects import Head, Objects, RangesIgnored, Reply, Transport, forked_after_use
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
+from penstock.types import Buffer
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.store._elsewhere import serve; serve()"
 

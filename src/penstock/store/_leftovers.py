@@ -59,7 +59,7 @@ def is_staged_for(entry: str, name: str) -> bool:
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
-    """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
+    """Give a file a second name, in the place of a file of that name."""
     taken = os.path.lexists(name)
     temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
     try:

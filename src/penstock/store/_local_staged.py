@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock._buffers import byte_view
 from penstock._regular import open_descriptor, require_regular
-from penstock.abc import Buffer
 from penstock.errors import Truncated
 from penstock.store._files import (
     NO_SECOND_NAME,
@@ -30,6 +29,7 @@ from penstock.store._leftovers import (
 )
 from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced
+from penstock.types import Buffer
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
@@ -224,7 +224,7 @@ class LocalStaged:
 
 
 class LocalStagedFolder:
-    """One staged local folder; see `penstock.abc.StagedFolder`. `stage` may be called from several threads."""
+    """One staged local folder; see `penstock.store.powers.StagedFolder`. `stage` may be called from several threads."""
 
     __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_own", "_temp", "path")
 

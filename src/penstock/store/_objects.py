@@ -26,12 +26,12 @@ from urllib.parse import unquote_to_bytes
 from penstock._ending import sleep
 from penstock._optional import require
 from penstock._pool import Pool
-from penstock.abc import Buffer
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._patience import Watch
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
+from penstock.types import Buffer
 
 _MOST_WAIT_S = 10.0
 _PART_BYTES = 1 << 24

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer
 from penstock.errors import Truncated
+from penstock.types import Buffer
 
 Range = tuple[int, int]
 MOST_PARTS = 1 << 14

@@ -11,13 +11,14 @@ from typing import Protocol
 import xxhash
 
 from penstock._digest import digest
-from penstock.abc import Buffer, Staged
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound
 from penstock.store._copies import in_cache_folder
 from penstock.store._leftovers import staged_name
 from penstock.store._sweep import sweep
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
+from penstock.types import Buffer
 
 ONE_PUT_BYTES = 1 << 23
 """Up to here a file is uploaded when it is committed, by one conditional request; it is in memory for that time."""

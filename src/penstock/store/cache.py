@@ -4,7 +4,7 @@ A file is asked for by ranges first. What these cost is summed up: their bytes, 
 soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
 answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
 read of it later; a small file is fetched whole at its second read. Who knows what is going to be read says so
-(`expect_reads`), and that is summed up before it is read. Each process counts for itself.
+(`prefetch`), and that is summed up before it is read. Each process counts for itself.
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are asked for
 once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._secrets import logger
-from penstock.abc import Buffer, Staged, Store
+from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, lend_run, wrong_bytes, wrong_size
 from penstock.store._objects import Head, RangesIgnored
@@ -38,6 +38,7 @@ from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Counters, Traffic
+from penstock.types import Buffer
 
 _MOST_MAPPED = 128
 _MOST_HEADS = 1 << 17
@@ -152,7 +153,7 @@ class CachedStore:
     def mapped_copy(
         self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
     ) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the whole file, fetched once a host and mapped; see `penstock.abc.SupportsCopies`.
+        """uint8[size_bytes]: the whole file, fetched once a host and mapped; see `penstock.store.powers.CopyingStore`.
 
         Where the cache folder takes no copy, the file is read into memory, up to 1 GiB.
 
@@ -173,13 +174,13 @@ class CachedStore:
             return self._in_memory(path, head)
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
-        """Local path of the copy; see `penstock.abc.SupportsCopies`. Raises as `mapped_copy`."""
+        """Local path of the copy; see `penstock.store.powers.CopyingStore`. Raises as `mapped_copy`."""
         if hashes:
             self.expect_hashes(path, hashes)
         return self._copy_on_disk(path, self._head_of_size(path, size_bytes), whole=True).path
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
-        """What an index states of a file, by which every copy of it is checked; see `penstock.abc.SupportsCopies`."""
+        """What an index states of a file, by which every copy of it is checked; see `store.powers.CopyingStore`."""
         known = self._stated.get(path, {})
         if not hashes.items() <= known.items():
             self._stated[path] = {**known, **hashes}
@@ -200,7 +201,7 @@ class CachedStore:
             self._remember(path, found)
         return found
 
-    def expect_reads(self, reads: Mapping[str, tuple[int, int]]) -> None:
+    def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
         """What will be asked for by `get_ranges`: path → requests that it would take, and bytes of all of them."""
         for path, (requests, size_bytes) in reads.items():
             self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES

@@ -53,7 +53,7 @@ def upload_folder() -> str:
 
 
 class DerivedCache:
-    """Mapped arrays by key; see `penstock.abc.Derived`. Falls back to memory where the folder can't be written."""
+    """Mapped arrays by key; see `penstock._kinds.Derived`. Falls back to memory where the folder can't be written."""
 
     __slots__ = ("_folder",)
 

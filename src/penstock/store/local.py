@@ -151,7 +151,7 @@ class LocalStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
-        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        """Begin a folder; see `penstock.store.powers.FolderStore`."""
         self.require_target(path)
         if not is_free(path):
             if not overwrite:
@@ -204,7 +204,7 @@ class LocalStore:
         drop_second_names(self._os, path)
 
     def link(self, path: str, name: str) -> bool:
-        """Give a file a second name, in the place of a file of that name; see `penstock.abc.SupportsLinks`."""
+        """Give a file a second name, in the place of a file of that name."""
         self.require_target(name)
         return give_name(self._os, path, name)
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Staged
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, Truncated
 from penstock.store._claims import MemoryClaim
 from penstock.store._replaced import Owned, listed, refuse_strangers
 from penstock.store.local import LocalStore, output_exists
+from penstock.types import Buffer
 
 
 class MemoryStore:
@@ -69,7 +70,7 @@ class MemoryStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> MemoryStagedFolder:
-        """Begin a folder; see `penstock.abc.SupportsFolders`."""
+        """Begin a folder; see `penstock.store.powers.FolderStore`."""
         if self.exists(path):
             if not overwrite:
                 raise output_exists(path)
@@ -171,7 +172,7 @@ class MemoryStaged:
 
 
 class MemoryStagedFolder:
-    """One staged folder of a `MemoryStore`; see `penstock.abc.StagedFolder`."""
+    """One staged folder of a `MemoryStore`; see `penstock.store.powers.StagedFolder`."""
 
     __slots__ = ("_files", "_overwrite", "_own", "_store", "path")
 

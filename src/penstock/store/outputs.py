@@ -14,13 +14,14 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
-from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, Unsupported
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
+from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
@@ -218,7 +219,7 @@ def open_folder(
         PrepareError: another writer has it.
         Unsupported: a store that can't make whole folders visible.
     """
-    if not isinstance(store, SupportsFolders):
+    if not isinstance(store, FolderStore):
         raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     with contextlib.ExitStack() as stack:
         stack.callback(claim(store, path, shared=split is not None).release)

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Generator
 from typing import TypeVar
 
-from penstock.abc import Buffer, Staged, StagedFolder, Store
+from penstock.abc import Staged, Store
+from penstock.store.powers import StagedFolder
+from penstock.types import Buffer
 
 StagedT = TypeVar("StagedT", bound=Staged | StagedFolder)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.testing.faults import count_operations as count_operations
     from penstock.testing.faults import faults_everywhere as faults_everywhere
     from penstock.testing.formats import FormatSuite as FormatSuite
+    from penstock.testing.memory import KeyedSource as KeyedSource
     from penstock.testing.memory import MemorySource as MemorySource
     from penstock.testing.memory import MemoryTokens as MemoryTokens
     from penstock.testing.orders import OrderLaws as OrderLaws

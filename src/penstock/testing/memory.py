@@ -15,7 +15,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound
 from penstock.types import Batch, Field, IntArray, Sample, Schema, TokenArray
 
 
@@ -68,6 +68,38 @@ class MemorySource:
 
     __repr__ = brief
     __str__ = tree
+
+
+class KeyedSource(MemorySource):
+    """A `MemorySource` whose samples have keys: it has the power of `penstock.abc.SupportsKeys`.
+
+    Args:
+        samples: dicts; not copied.
+        key: the field that holds a sample's key; where two have the same, the first is found.
+        schema: what they hold; open and empty by default.
+    """
+
+    def __init__(self, samples: Sequence[Sample], key: str = "__key__", schema: Schema | None = None) -> None:
+        super().__init__(samples, schema)
+        self._key = key
+        self._indices: dict[str, int] | None = None
+
+    def key_of(self, index: int, /) -> str:
+        """Key of sample `index`, as text."""
+        return str(self[index][self._key])
+
+    def index_of(self, key: str, /) -> int:
+        """Index of the sample with this key; raises `NotFound`."""
+        if self._indices is None:
+            self._indices = {str(self[index][self._key]): index for index in reversed(range(len(self)))}
+        index = self._indices.get(key)
+        if index is None:
+            raise NotFound(f"no key {key!r}")
+        return index
+
+    def summary(self) -> str:
+        """One line: the number of samples."""
+        return line("KeyedSource", {"samples": len(self)}, self._fingerprint)
 
 
 class MemoryTokens:

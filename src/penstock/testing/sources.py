@@ -22,17 +22,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from penstock.abc import (
-    Source,
-    SupportsDocumentFlags,
-    SupportsExcluded,
-    SupportsExtents,
-    SupportsKeyRuns,
-    SupportsKeys,
-    SupportsSamples,
-    SupportsTokenExtents,
-    TokenSource,
-)
+from penstock._places import keys_of, token_extents
+from penstock._resolved import prefetch_of, samples_of
+from penstock.abc import Source, SupportsDocumentFlags, SupportsFiles, SupportsKeys, SupportsPlaces, TokenSource
 from penstock.errors import NotFound
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
 from penstock.testing.equality import row_matches, same, same_samples
@@ -51,6 +43,18 @@ def check_reads(source: Source[Any], expected: Sequence[Sample], seed: int = 0) 
     indices = rng.integers(0, len(expected), 20)
     batch = source.get_batch(indices)
     assert all(row_matches(batch, row, expected[index]) for row, index in enumerate(indices.tolist()))
+
+
+def _check_place(source: SupportsPlaces, index: int) -> None:
+    """Its file ranges lie in their files, and its key is the sample's."""
+    place = source.place_of(index)
+    for extent in place.extents or ():
+        assert extent.offset_bytes >= 0
+        assert extent.length_bytes >= 0
+        if os.path.exists(extent.path):  # else in another store
+            assert extent.offset_bytes + extent.length_bytes <= os.path.getsize(extent.path)
+    if isinstance(source, SupportsKeys) and place.key is not None:
+        assert place.key == source.key_of(index)
 
 
 class SourceLaws:
@@ -156,20 +160,24 @@ class SourceLaws:
             assert [source.index_of(source.key_of(index)) for index in range(count)] == list(range(count))
             with pytest.raises(NotFound):
                 source.index_of("no such key \0")
-        if isinstance(source, SupportsKeys) and isinstance(source, SupportsKeyRuns):
-            assert source.key_run(1, count) == [source.key_of(index) for index in range(1, count)]
-        if isinstance(source, SupportsSamples):
-            assert same_samples(source.get_samples(np.array([2, 0, 2])), [expected[2], expected[0], expected[2]])
-        if isinstance(source, SupportsExcluded):
-            kept = [source.kept_before(place) for place in range(source.split_size + 1)]
+            assert keys_of(source, 1, count) == [source.key_of(index) for index in range(1, count)]
+        if isinstance(source, SupportsFiles):
+            with pytest.raises(NotFound):
+                source.get("no such file")
+        asked = np.array([2, 0, 2])
+        assert same_samples(samples_of(source, asked), [expected[2], expected[0], expected[2]])
+        if hasattr(source, "kept_before"):
+            whole: Any = source
+            kept = [whole.kept_before(place) for place in range(whole.split_size + 1)]
             assert (kept[0], kept[-1]) == (0, count)
             assert set(np.diff(kept).tolist()) <= {0, 1}
-        if isinstance(source, SupportsExtents):
-            for extent in map(source.extent, range(count)):
-                assert extent.offset_bytes >= 0
-                assert extent.length_bytes >= 0
-                size_bytes = os.path.getsize(extent.path)
-                assert extent.offset_bytes + extent.length_bytes <= size_bytes
+        if isinstance(source, SupportsPlaces):
+            for index in range(count):
+                _check_place(source, index)
+        prefetch = prefetch_of(source)
+        if prefetch is not None:
+            prefetch(asked.reshape(1, 3), whole=True)
+            assert same_samples(samples_of(source, asked), [expected[2], expected[0], expected[2]])
         if hasattr(type(source), "block_starts"):
             borders: Any = source
             starts = borders.block_starts
@@ -247,8 +255,8 @@ class TokenSourceLaws(SourceLaws):
             assert all(sample["tokens"][-1] == source.eos_id for sample in expected if len(sample["tokens"]))
 
     def test_token_extents(self, source: TokenSource, stored: Any) -> None:
-        if isinstance(source, SupportsTokenExtents):
-            extents = source.token_extent(1, len(stored))
+        extents = token_extents(source, 1, len(stored))
+        if extents:
             assert sum(extent.length_bytes for extent in extents) >= (len(stored) - 1) * source.dtype.itemsize
             for extent in extents:
                 assert extent.offset_bytes + extent.length_bytes <= os.path.getsize(extent.path)

@@ -14,16 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.abc import (
-    Source,
-    Stream,
-    SupportsHorizon,
-    SupportsResolve,
-    SupportsResolvedSamples,
-    SupportsSeed,
-    SupportsSubstitutes,
-    is_stream,
-)
+from penstock._kinds import HasHorizon, Seedable, is_stream
+from penstock.abc import Source, Stream, SupportsPrefetch, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy
 from penstock.testing.equality import row_matches, same, same_samples
@@ -148,7 +140,7 @@ class StreamLaws:
 
     def test_resolve(self) -> None:
         stream = self.make()
-        if isinstance(stream, SupportsResolve):
+        if isinstance(stream, SupportsPrefetch):
             asked = np.random.default_rng(0).integers(0, 10**6, 64)
             tickets = stream.resolve(asked)
             assert tickets.dtype == np.int64
@@ -158,14 +150,14 @@ class StreamLaws:
 
     def test_samples_by_ticket(self) -> None:
         stream = self.make()
-        if isinstance(stream, SupportsResolvedSamples):
+        if isinstance(stream, SupportsPrefetch):
             asked = np.random.default_rng(1).integers(0, 10**6, 20)
             samples = stream.get_resolved_samples(stream.resolve(asked))
             assert same_samples(samples, [stream[position] for position in asked.tolist()])
 
     def test_horizon(self) -> None:
         stream = self.make()
-        if isinstance(stream, SupportsHorizon):
+        if isinstance(stream, HasHorizon):
             for stop in (1, 2, 1000, 10**6):
                 params, children = stream.horizon(stop)
                 assert json.loads(json.dumps(params, allow_nan=False)) == params
@@ -174,7 +166,7 @@ class StreamLaws:
 
     def test_seeds_that_are_filled_in(self) -> None:
         stream = self.make()
-        if isinstance(stream, SupportsSeed):
+        if isinstance(stream, Seedable):
             filled, other = stream.seeded(5), stream.seeded(6)
             assert filled.fingerprint == stream.seeded(5).fingerprint
             # Nothing is open in it any more.

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from hypothesis.strategies import SearchStrategy
 
-from penstock.abc import SupportsDocumentRuns, SupportsTokenParts, TokenSource, is_token_source
+from penstock._kinds import TokenParts, is_token_source
+from penstock.abc import SupportsRuns, TokenSource
 from penstock.codec.hashes import DocumentDigest
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.store.local import LocalStore
@@ -143,14 +144,14 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
         plain, path = next(fresh), next(fresh)
         self.write(plain, self.example)
         writer = self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
-        if isinstance(writer, SupportsDocumentRuns):
+        if isinstance(writer, SupportsRuns):
             lengths = np.array([len(sample["tokens"]) for sample in self.example], np.int64)
             tokens = np.concatenate([sample["tokens"] for sample in self.example]).astype(np.uint32)
             for wrong in (lengths + 1, lengths[:-1], np.append(lengths, -1)):
                 with pytest.raises(PenstockError):
-                    writer.write_documents(tokens, wrong)
-            writer.write_documents(tokens, lengths)
-            writer.write_documents(tokens[:0], lengths[:0])
+                    writer.write_run(tokens, wrong)
+            writer.write_run(tokens, lengths)
+            writer.write_run(tokens[:0], lengths[:0])
             writer.commit()
             assert files_in(path.parent) == files_in(plain.parent)
         else:
@@ -162,7 +163,7 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
         part = tmp_path / "part"
         writer = self.the_format.create(LocalStore(), str(path), self.options, overwrite=False)
         failing = self.the_format.create(LocalStore(), str(wrong), self.options, overwrite=False)
-        if isinstance(writer, SupportsTokenParts) and isinstance(failing, SupportsTokenParts):
+        if isinstance(writer, TokenParts) and isinstance(failing, TokenParts):
             for number, sample in enumerate(self.example):
                 part.write_bytes(b"skipped" + sample["tokens"].astype("<u2").tobytes() + b"after")
                 lengths = np.array([len(sample["tokens"])], np.int64)

@@ -110,11 +110,11 @@ class TestPlaces:
     def test_extents_hold_the_lines(self, path: Path) -> None:
         source, data = opened(path), path.read_bytes()
         for number, line in enumerate(LINES):
-            extent = source.extent(number)
+            [extent] = source.place_of(number).extents
             assert extent == Extent(str(path), data.index(line), len(line))
-        assert source.extent(-1) == source.extent(len(LINES) - 1)
+        assert source.place_of(-1) == source.place_of(len(LINES) - 1)
         with pytest.raises(IndexError):
-            source.extent(len(LINES))
+            source.place_of(len(LINES))
 
     def test_schema(self, path: Path) -> None:
         assert opened(path).schema == Schema((), open=True)

@@ -145,9 +145,9 @@ def test_lines_as_they_are(tmp_path: Path) -> None:
     data = np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8)
     with ps.create(tmp_path / "a.jsonl", format="jsonl") as writer:
         writer.write({"n": 1})
-        writer.write_lines(data[:4], np.array([3]))
-        writer.write_lines(data[4:], np.array([len(line) for line in lines[1:]]))
-        writer.write_lines(data[:0], np.empty(0, np.int64))
+        writer.write_run(data[:4], np.array([4]))
+        writer.write_run(data[4:], np.array([len(line) + 1 for line in lines[1:]]))
+        writer.write_run(data[:0], np.empty(0, np.int64))
         writer.write({"n": 2})
     assert (tmp_path / "a.jsonl").read_bytes() == b'{"n":1}\n' + data.tobytes() + b'{"n":2}\n'
     raw: Any = ps.open(tmp_path / "a.jsonl", raw=True)
@@ -158,7 +158,7 @@ def test_lines_as_they_are(tmp_path: Path) -> None:
 def test_lines_and_lengths_that_differ(tmp_path: Path) -> None:
     data = np.frombuffer(b"1\n2\n", np.uint8)
     with ps.create(tmp_path / "a.jsonl", format="jsonl") as writer:
-        for lengths in ([3, 3], [1], [0, 2], []):
+        for lengths in ([4, 4], [2], [1, 3], [0, 2, 2], []):
             with pytest.raises(ConfigError, match="differ"):
-                writer.write_lines(data, np.array(lengths, np.int64))
+                writer.write_run(data, np.array(lengths, np.int64))
     assert (tmp_path / "a.jsonl").read_bytes() == b""

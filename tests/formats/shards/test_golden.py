@@ -87,7 +87,7 @@ def test_write_all_encodings_again(tmp_path: Path) -> None:
     options = {key: entry[key] for key in ("size_limit", "compression", "hashes")}
     with ps.create(tmp_path / "again", format="mds", columns=columns, **options) as writer:
         for index in range(len(source)):
-            stored = stored_values(source.extent(index), entry)
+            stored = stored_values(source.place_of(index).extents[0], entry)
             writer.write(source[index] | {name: stored[name] for name in kept})
     check_same_files(GOLDEN / "mds_all", tmp_path / "again", False)
 

@@ -98,7 +98,7 @@ def test_nested_folders() -> None:
 def test_compressed_only(name: str) -> None:
     source: Any = ps.open(GOLDEN / "mds_zip" / name)
     assert [source[index]["id"] for index in (59, 0, 30)] == [59, 0, 30]
-    assert source.extent(30).path.endswith(f"shard.00001.mds.{name}")
+    assert source.place_of(30).extents[0].path.endswith(f"shard.00001.mds.{name}")
 
 
 def test_raw_beside_compressed_is_read(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_raw_beside_compressed_is_read(tmp_path: Path) -> None:
     (tmp_path / "set" / "shard.00001.mds.zstd").unlink()
     source: Any = ps.open(tmp_path / "set")
     assert same_samples(list(source), list(whole))
-    assert source.extent(30).path.endswith("shard.00001.mds")
+    assert source.place_of(30).extents[0].path.endswith("shard.00001.mds")
     (tmp_path / "set" / "shard.00001.mds").unlink()
     with pytest.raises(NotFound) as caught:
         ps.open(tmp_path / "set")[30]
@@ -188,7 +188,7 @@ def test_few_requests_without_maps(tmp_path: Path) -> None:
     source[3]
     before = store.reads, store.read_bytes
     assert same(source[7], samples[7])
-    assert (store.reads, store.read_bytes) == (before[0] + 1, before[1] + source.extent(7).length_bytes)
+    assert (store.reads, store.read_bytes) == (before[0] + 1, before[1] + source.place_of(7).extents[0].length_bytes)
     batch = source.get_batch([5, 30, 5, 9])
     assert row_matches(batch, 1, samples[30])
     assert store.reads == before[0] + 1 + 4
@@ -204,7 +204,7 @@ def test_tables_that_are_long_are_read_by_the_pair(tmp_path: Path) -> None:
     assert store.read_bytes == before + 4 + 8 + 8  # how many samples, a pair of places, the sample
     batch = source.get_batch([2, count - 5, 11])
     assert batch["id"].tolist() == [2, count - 5, 11]
-    assert source.extent(2).length_bytes == 8
+    assert source.place_of(2).extents[0].length_bytes == 8
     damage(tmp_path / "set" / "shard.00000.mds", 4 + 4 * 100, b"\xff\xff\xff\xff")
     with pytest.raises(Corrupt) as caught:
         source[100]

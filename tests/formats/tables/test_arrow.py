@@ -53,7 +53,7 @@ class TestParquet(SourceLaws):
 
     def test_blocks_are_row_groups(self, source: Any) -> None:
         assert source.block_starts.tolist() == [0, 5, 10, 15, 20, 23]
-        assert source.extent(7).offset_bytes > source.extent(2).offset_bytes
+        assert source.place_of(7).extents[0].offset_bytes > source.place_of(2).extents[0].offset_bytes
         assert [(one.name, one.kind) for one in source.schema.fields] == [
             ("id", "int"), ("text", "text"), ("x", "float"), ("tags", "json"), ("raw", "bytes"),
         ]  # fmt: skip

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Unsupported
+from penstock.formats import _modes
 from penstock.formats._manifest import data_fingerprint
-from penstock.formats.tokens import common as tokens_module
 from penstock.formats.tokens.common import TokenFile, flags_of_starts
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
@@ -107,9 +107,9 @@ def test_how_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("mapped")
 
     monkeypatch.setattr(LocalStore, "mmap", no_map)
-    monkeypatch.setattr(tokens_module, "on_network", lambda _: True)
+    monkeypatch.setattr(_modes, "on_network", lambda _: True)
     assert TokenFile(LocalStore(), str(path), 0, 5000, IDS.dtype).tokens(0, 2).tolist() == [0, 1]
-    monkeypatch.setattr(tokens_module, "on_network", lambda _: False)
+    monkeypatch.setattr(_modes, "on_network", lambda _: False)
     with pytest.raises(AssertionError, match="mapped"):
         TokenFile(LocalStore(), str(path), 0, 5000, IDS.dtype).tokens(0, 2)
 

@@ -239,7 +239,7 @@ def test_borders_are_found_once_a_host(tmp_path: Path, monkeypatch: pytest.Monke
     again = FORMAT.open(store, path, options)
     assert again[19_999]["tokens"].tolist() == [1, 2, 0]
     assert store.read_bytes < 40_000
-    assert again.extent(1) == Extent(path, 6, 6)
+    assert again.place_of(1).extents == (Extent(path, 6, 6),)
     other = FORMAT.open(LocalStore(), path, OpenOptions(layout="uint16", eos_id=1))
     assert len(other) == 20_001
     assert other.fingerprint != again.fingerprint

@@ -19,10 +19,12 @@ from tests.prepare.conftest import EOS, TEXTS, expected_tokens, names_in, stored
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
-from penstock.formats import open_source
+from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
+from penstock.prepare.tokens import pipeline
 from penstock.prepare.tokens.engines import load_engine
 from penstock.testing.datasets import files_in
+from penstock.types import Traits
 
 Pack = Callable[..., PackReport]
 
@@ -288,6 +290,29 @@ class TestTheSameBytes:
         good = [text for text in ["first", *texts] if text]
         assert stored_tokens(folder / "o.pbin") == expected_tokens(bpe2, good)
         assert report.num_dropped == len(texts) + 1 - len(good)
+
+
+class ByDocument:
+    """A format of tokens whose writers take no parts from files, as one in a package of its own may be."""
+
+    name = "pbin"
+    traits = Traits(write=True, tokens=True, suffixes=(".pbin",))
+
+    def create(self, store: Any, path: str, options: Any, *, overwrite: bool) -> Any:
+        writer = get_format("pbin").create(store, path, options, overwrite=overwrite)
+        plain: Any = type("Plain", (), {"write_part": None, "__getattr__": lambda _, name: getattr(writer, name)})
+        plain.__enter__, plain.__exit__ = (lambda self: self), (lambda _, *error: writer.__exit__(*error))
+        return plain()
+
+
+def test_a_writer_that_takes_documents_alone(
+    tmp_path: Path, corpus: Path, made: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(corpus, tmp_path / "plain.pbin")
+    known = {"pbin": ByDocument()}
+    monkeypatch.setattr(pipeline, "get_format", lambda name: known.get(name) or get_format(name))
+    made(corpus, tmp_path / "out.pbin")
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "plain.pbin").read_bytes()
 
 
 class TestRefusals:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import Buffer
 from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
 from penstock.codec.fields._codec import FieldCodec
 from penstock.errors import ConfigError, FormatError
+from penstock.types import Buffer
 
 __all__ = ["FieldCodec", "mds_encodings", "mds_field", "text_field"]
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, Unsupported
+from penstock.types import Buffer
 
 _CODES = {
     "uint8": 8,

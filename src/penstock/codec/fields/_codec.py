@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.abc import Buffer
 from penstock.errors import ConfigError, Corrupt, TooLarge, Truncated
+from penstock.types import Buffer
 
 
 @dataclass(frozen=True, slots=True)

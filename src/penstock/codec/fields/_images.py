@@ -20,9 +20,9 @@ import numpy as np
 from penstock._buffers import byte_view
 from penstock._optional import require
 from penstock._regular import read_regular
-from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, PenstockError, TooLarge
+from penstock.types import Buffer
 
 _FILE_TYPES = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _PIXEL_BYTES = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, damaged, text_of
+from penstock.types import Buffer
 
 
 def encode_json(value: Any) -> bytes:

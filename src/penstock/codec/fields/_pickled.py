@@ -6,9 +6,9 @@ import pickle
 import pickletools
 from typing import Any
 
-from penstock.abc import Buffer
 from penstock.codec.fields._codec import damaged
 from penstock.errors import ConfigError, UnsafeData
+from penstock.types import Buffer
 
 _PROTOCOL = 4  # the same bytes under every Python
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import Buffer
 from penstock.codec.fields._codec import bad_value, cut_off, damaged, out_of_range, text_of, utf8
+from penstock.types import Buffer
 
 
 def encode_bytes(value: Any) -> bytes:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, is_typeddict
 
 from penstock._digest import derive_key
-from penstock.abc import Source, Stream, is_stream
+from penstock._kinds import is_stream
+from penstock.abc import Source, Stream
 from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.samples import TYPES
 from penstock.compat.energon.stages import Encoded, Filled, Lanes

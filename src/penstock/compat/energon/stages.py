@@ -32,7 +32,7 @@ class Encoded:
         self.stream = stream
         self.work = work
         self._cooked = CookedStream(stream, work)
-        self.expect = self._cooked.expect
+        self.prefetch = self._cooked.prefetch
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Encoded, (self.stream, self.work))

@@ -111,7 +111,7 @@ def _filter(
         first, kept = 0, 0
         for tokens, doc_lengths in document_runs(source, _RUN_TOKENS):
             stay = keep(first, tokens, doc_lengths)
-            writer.write_documents(tokens[np.repeat(stay, doc_lengths)], doc_lengths[stay])
+            writer.write_run(tokens[np.repeat(stay, doc_lengths)], doc_lengths[stay])
             first += len(doc_lengths)
             kept += int(stay.sum())
         if not (kept or may_be_empty):

@@ -16,8 +16,8 @@ Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 Files: `scan` lines and their validity · `build` the index made · `index` read and held against its file ·
 `source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules.
 
-Others go through the registry; what indexes, packs and cuts lines may import `build`, `energon`, `index`, `scan` and
-`source`.
+Others go through the registry; what indexes, packs and cuts lines may import `build`, `energon`, `index`, `owner`,
+`scan` and `source`.
 """
 
 from __future__ import annotations

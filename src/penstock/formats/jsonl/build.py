@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._secrets import logger
-from penstock.abc import Staged, Store, SupportsCopies, SupportsMmap
+from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import side_path
@@ -24,6 +24,7 @@ from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting
 from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT, file_facts, is_next
@@ -172,7 +173,7 @@ def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | N
             stack.enter_context(hold_lock(_lock_path(path)))
         if store.exists(index_path):
             return None
-        if isinstance(store, SupportsCopies):
+        if isinstance(store, CopyingStore):
             return _lines_in_cache(store, path)
         lines = IndexedLines(store, path, store.size(path))
         _log.info("%s: making the index %s", path, index_path)

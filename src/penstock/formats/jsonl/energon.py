@@ -45,6 +45,7 @@ from penstock.types import (
     IntArray,
     MediaMetadata,
     OpenOptions,
+    Place,
     Sample,
     Schema,
     SourceInfo,
@@ -302,10 +303,10 @@ class EnergonJsonlSource:
         for first in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(first, min(first + _STEP, len(self))))
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """The range of sample `index`: its line, and blank ones that follow."""
         start, stop = self._range(as_index(index, len(self)))
-        return Extent(self.path, start, stop - start)
+        return Place(extents=(Extent(self.path, start, stop - start),))
 
     def key_of(self, index: int, /) -> str:
         """The number of sample `index` as text."""

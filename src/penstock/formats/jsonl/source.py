@@ -23,7 +23,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.side_file import file_facts, fitting_manifest
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 FLAVORS = ("modalities", "energon")
 """Whose index tells where lines are, and what a sample is."""
@@ -123,10 +123,10 @@ class JsonlSource:
         """int64[k, 2]: start and length in bytes of each line in the file, without its line end."""
         return self._lines
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """Place of line `index` in the file, without its line end."""
         start, length = self._lines[as_index(index, len(self._lines))].tolist()
-        return Extent(self._path, start, length)
+        return Place(extents=(Extent(self._path, start, length),))
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

@@ -112,12 +112,12 @@ class JsonlWriter:
         for values in zip(*batch.values(), strict=True):
             self.write(dict(zip(names, values, strict=True)))
 
-    def write_lines(self, data: NDArray[np.uint8], line_lengths: IntArray, /) -> None:
+    def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
         """Add lines as they are; whether they are JSON is not looked at.
 
         Args:
             data: uint8[n_bytes]: lines back to back, each with its `\\n`.
-            line_lengths: int64[k], in bytes, without the `\\n`.
+            lengths: int64[k], in bytes, with the `\\n`.
 
         Raises:
             ConfigError: lines and lengths differ, or the writer is closed.
@@ -126,11 +126,12 @@ class JsonlWriter:
         if self._for_energon:
             raise ConfigError("lines as they are may be no samples of Energon", path=self._path, hint="Write samples")
         self._flush()
-        stops = np.cumsum(line_lengths + 1)
+        stops = np.cumsum(lengths)
         size_bytes = int(stops[-1]) if len(stops) else 0
-        if size_bytes != len(data) or not (data[stops - 1] == ord("\n")).all():
+        ends = (lengths > 0).all() and size_bytes == len(data) and (data[stops - 1] == ord("\n")).all()
+        if not ends:
             raise ConfigError("lines and their lengths differ", path=self._path, found=f"{len(data)} bytes")
-        self._append(data, line_lengths)
+        self._append(data, lengths - 1)
 
     def commit(self) -> Manifest:
         """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""

@@ -18,10 +18,11 @@ from urllib.parse import quote
 
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock._regular import require_regular_path
-from penstock.abc import Store, SupportsCopies
+from penstock.abc import Store
 from penstock.store._copies import NoCopy
 from penstock.store._named import named
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.resolve import absolute
 
 _STRIDE = 100_000
@@ -108,7 +109,7 @@ def raise_system_error(error: BaseException, path: str) -> None:
 
 def _copy(store: Store, path: str) -> str | bytearray:
     """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
-    if not isinstance(store, SupportsCopies):
+    if not isinstance(store, CopyingStore):
         return bytearray(store.get(path))
     try:
         return store.local_copy(path)

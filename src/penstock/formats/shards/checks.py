@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsCopies, SupportsMmap
+from penstock.abc import Store, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
@@ -27,6 +27,7 @@ from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.source import folder_of, read_index, splits_in
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
+from penstock.store.powers import CopyingStore
 from penstock.store.resolve import real_path
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -189,7 +190,7 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth == "full":
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
-        if broken and isinstance(folder.store, SupportsCopies):
+        if broken and isinstance(folder.store, CopyingStore):
             return  # which gives no bytes that their hashes contradict
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
@@ -265,7 +266,7 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
         except MissingExtra:
             raise
         except PenstockError as error:
-            if zipped is None and isinstance(folder.store, SupportsCopies):
+            if zipped is None and isinstance(folder.store, CopyingStore):
                 yield _problem("shards.hash", error, folder.place(raw), _RESTORE)
             continue  # opening the shard says it
         yield from _digests(number, folder.place(raw), raw, data)

@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Buffer, Store, SupportsCopies, SupportsMmap
+from penstock.abc import Store, SupportsMmap
 from penstock.codec.compress import FAMILIES, decompress
 from penstock.codec.hashes import ALGORITHMS, hasher
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats.shards.index_json import Shard, ShardFile
-from penstock.types import Batch, Extent, Field, IntArray, Sample
+from penstock.store.powers import CopyingStore
+from penstock.types import Batch, Buffer, Extent, Field, IntArray, Sample
 
 _PIECE_BYTES = 1 << 24
 _LARGEST_BYTES = 1 << 32  # places have 32 bits, whatever size an index states
@@ -242,14 +243,14 @@ def is_ranged(folder: Folder, shard: Shard) -> bool:
 
     They are where the shard is compressed, and where a store with copies has to check them.
     """
-    checked_whole = folder.validate_hash is not None and isinstance(folder.store, SupportsCopies)
+    checked_whole = folder.validate_hash is not None and isinstance(folder.store, CopyingStore)
     return not folder.mapped and shard.zip_data is None and not checked_whole
 
 
 def expect_hashes(folder: Folder, file: ShardFile, path: str) -> None:
     """Tell a store with copies what the index states of a file, so that no whole copy of it goes unchecked."""
     hashes = checkable(file)
-    if hashes and isinstance(folder.store, SupportsCopies):
+    if hashes and isinstance(folder.store, CopyingStore):
         folder.store.expect_hashes(path, hashes)
 
 
@@ -383,14 +384,14 @@ def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArra
 def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
     """All bytes of one file, of the size that the index states."""
     store: Any = folder.store
-    if isinstance(folder.store, SupportsCopies):
+    if isinstance(folder.store, CopyingStore):
         data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=checkable(file))
     elif folder.mapped:
         data = store.mmap(path)
     else:
         data = np.frombuffer(store.get(path), np.uint8)
     _require_size(len(data), file, path)
-    if folder.validate_hash is not None and not isinstance(folder.store, SupportsCopies):
+    if folder.validate_hash is not None and not isinstance(folder.store, CopyingStore):
         _require_hash(folder, file, path, (data,))
     return data
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, StagedFolder, Store, SupportsFolders
+from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.errors import ConfigError
@@ -19,9 +19,10 @@ from penstock.formats.shards.upload import FilesOutput, sweep_mark
 from penstock.store._sweep import sweep_folder
 from penstock.store.local import output_exists
 from penstock.store.outputs import open_folder, output_path
+from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest
-from penstock.types import IntArray, Manifest
+from penstock.types import Buffer, IntArray, Manifest
 
 MakeShard: TypeAlias = Callable[[IntArray], tuple[bytes, bytes | None]]
 """int64[n] bytes of a shard's rows → what stands before them in the data file, and the meta file if there is one."""
@@ -50,7 +51,7 @@ class Output(Protocol):
 def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
     """Begin a dataset at `path`; raises `ConfigError` where something is there that may not be replaced."""
     path = output_path(store, path)
-    if isinstance(store, SupportsFolders):
+    if isinstance(store, FolderStore):
         return _FolderOutput(open_folder(store, path, partial(own_files, store), overwrite=overwrite), side_name)
     if store.exists(f"{path}/{INDEX_NAME}"):
         if overwrite:

@@ -24,7 +24,7 @@ from penstock._index import as_index, as_indices
 from penstock._pool import Pool
 from penstock._secrets import logger, redact
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Store, SupportsCopies, SupportsExpectedReads, SupportsMmap
+from penstock.abc import Source, Store, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
@@ -35,8 +35,9 @@ from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema
+from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 """Name of the side file in the folder of an index."""
 
@@ -91,7 +92,7 @@ class ShardSource:
         mapped = way_to_read(store, path, options.read) == "mmap"
         self._folder = Folder(store, path, mapped, options.validate_hash)
         _require_hashes(index.shards, options.validate_hash, path)
-        if options.validate_hash is None and isinstance(store, SupportsCopies):
+        if options.validate_hash is None and isinstance(store, CopyingStore):
             _say_unchecked(index.shards, path)
         self._codecs = _codecs(index.shards, options, codec_of, path)
         self._cache = ShardCache(self._load)
@@ -215,13 +216,13 @@ class ShardSource:
             self._refuse(chosen)
             raise
 
-    def expect(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Tell a store that plans by it what is going to be read; see `penstock.abc.SupportsExpect`.
+    def prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Tell a store that plans by it what is going to be read; see `penstock.abc.SupportsPrefetch`.
 
         Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
         """
         store = self._folder.store
-        if not isinstance(store, SupportsExpectedReads) or not batches.size:
+        if not isinstance(store, CopyingStore) or not batches.size:
             return
         places = np.sort(batches, axis=1)
         numbers = np.searchsorted(self._starts, places, side="right") - 1
@@ -238,13 +239,13 @@ class ShardSource:
             asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
         told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
         place = self._folder.place
-        store.expect_reads({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+        store.prefetch({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
         place = as_index(index, self._size)
         number = bisect_right(self._first, place) - 1
-        return self._shard(number).extent(place - self._first[number])
+        return Place(extents=(self._shard(number).extent(place - self._first[number]),))
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

@@ -17,7 +17,7 @@ import msgspec
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Store
+from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store._copies import NoCopy, in_cache_folder
@@ -28,7 +28,7 @@ from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
 from penstock.store.put import aborting, put
 from penstock.store.side_file import encode_manifest
-from penstock.types import Manifest
+from penstock.types import Buffer, Manifest
 
 MARK = f".{INDEX_NAME}.writing.staged"
 UNFINISHED = "a writer is at work here, or was killed"

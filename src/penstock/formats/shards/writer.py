@@ -177,7 +177,7 @@ class ShardWriter:
         for row in range(max(lengths, default=0)):
             self.write({name: values[row] for name, values in plain.items()})
 
-    def write_samples(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
+    def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
         """Append samples as a source of the same columns stores them.
 
         Args:

@@ -23,7 +23,7 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Sample, Schema
+from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
 
@@ -179,10 +179,10 @@ class ArrowSource:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """Where the block of row `index` is."""
         place = as_index(index, len(self))
-        return self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1)
+        return Place(extents=(self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1),))
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

@@ -19,7 +19,7 @@ from penstock.formats.tokens.common import document, document_batch, flags_of_st
 from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "run-starts-1"
 _SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take
@@ -257,10 +257,10 @@ class RunSource:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         return self._borders.flags(lambda: self.doc_starts, starts, length)
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """File range of document `index`."""
         index = range(len(self))[index]
-        return self.ids.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1]))
+        return Place(extents=(self.ids.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1])),))
 
     def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File range of tokens `[start, stop)`."""

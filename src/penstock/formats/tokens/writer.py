@@ -30,7 +30,7 @@ class DocumentWriter(Protocol):
 
     def write_batch(self, batch: Batch, /) -> None: ...
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None: ...
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None: ...
 
 
 def write_document(self: DocumentWriter, sample: Sample, /) -> None:
@@ -40,7 +40,7 @@ def write_document(self: DocumentWriter, sample: Sample, /) -> None:
 
 def write_document_batch(self: DocumentWriter, batch: Batch, /) -> None:
     """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-    self.write_documents(*document_run(batch, self._path))  # pyright: ignore[reportPrivateUsage]
+    self.write_run(*document_run(batch, self._path))  # pyright: ignore[reportPrivateUsage]
 
 
 def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> tuple[dict[str, Any], Provenance]:

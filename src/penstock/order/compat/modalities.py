@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._index import as_indices, as_position, as_positions
-from penstock.abc import Derived, Source
+from penstock._kinds import Derived
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.fisher_yates import swap_walk
 from penstock.order.ordered import OrderedStream, T

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Derived, Source
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.fisher_yates import swap_walk
 from penstock.types import Batch, IntArray, Place, Schema

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.abc import SupportsTokenParts
+from penstock._kinds import TokenParts
 from penstock.errors import PrepareError
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile
@@ -34,7 +34,7 @@ class Assembly:
         dropped: the first lines that were left out.
     """
 
-    writer: SupportsTokenParts
+    writer: TokenParts
     store: LocalStore
     inputs: Sequence[InputFile]
     token_bytes: int

@@ -14,7 +14,7 @@ COLUMN = "tokens"
 
 
 class ColumnParts:
-    """A writer of samples that takes finished runs of tokens, a document a sample; see `SupportsTokenParts`.
+    """A writer of samples that takes finished runs of tokens, a document a sample; see `penstock._kinds.TokenParts`.
 
     Memory: the part at hand, mapped, and what the writer holds.
 

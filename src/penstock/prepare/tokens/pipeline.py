@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.abc import Format, SupportsTokenParts, Writer
+from penstock._kinds import TokenParts
+from penstock.abc import Format, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import InlineExecutor, ProcessExecutor, make_executor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
@@ -310,7 +311,7 @@ def _write(
     tasks = cut_tasks(journal, material.inputs, plan.task_bytes, spec.token_bytes)
     reference = material.reference if engine == "gigatoken" else None
     with _create(request, material) as writer:
-        if not isinstance(writer, SupportsTokenParts):
+        if not isinstance(writer, TokenParts):
             raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output)
         assembly = Assembly(
             writer, request.store, material.inputs, spec.token_bytes, request.skip, reference, request.progress
@@ -341,8 +342,10 @@ def _create(request: _Request, material: _Material) -> Writer:
         options["vocab_size"] = spec.num_ids
     if request.to == "mds":
         options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
-    writer = get_format(request.to).create(request.store, request.output, options, overwrite=request.overwrite)
-    return ColumnParts(writer, spec.token_bytes) if request.to == "mds" else writer
+    chosen = get_format(request.to)
+    writer = chosen.create(request.store, request.output, options, overwrite=request.overwrite)
+    by_document = request.to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
+    return ColumnParts(writer, spec.token_bytes) if by_document else writer
 
 
 def _recorded(request: _Request, material: _Material) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_samples(folder: Path) -> None:
     with pytest.raises(Corrupt, match=r"bad\.jpg"):
         source[NAMES.index("bad.jpg")]
     assert ps.open(folder, columns=["__key__"])[0] == {"__key__": ".hid/h.jpg"}
-    assert source.extent(1).length_bytes == (folder / "a.jpg").stat().st_size
+    assert source.place_of(1).extents[0].length_bytes == (folder / "a.jpg").stat().st_size
 
 
 def test_by_name(folder: Path) -> None:

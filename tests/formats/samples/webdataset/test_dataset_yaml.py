@@ -104,7 +104,7 @@ def test_opened_by_name(folder: Path) -> None:
     assert source.index_of("s2_003") == 3
     assert source.key_of(3) == "s2_003"
     assert source.get("s2_003.txt") == raw[3]["txt"]
-    assert source.extent(3) == raw.extent(3)
+    assert source.place_of(3) == raw.place_of(3)
     assert source.block_starts.tolist() == [0, 10]
     assert "CaptioningSample" in str(source)
     assert sum(1 for _ in source) == len(source) == source.split_size

@@ -110,7 +110,7 @@ def test_samples_with_pax_times_are_read(tmp_path: Path) -> None:
     source: Any = penstock.open(tmp_path, raw=True)
     assert [sample["__key__"] for sample in source] == [f"k{number}" for number in range(50)]
     assert all(sample["a"] == sample["b"] == bytes(300) for sample in source)
-    assert source.extent(1).offset_bytes == 8 * 512
+    assert source.place_of(1).extents[0].offset_bytes == 8 * 512
 
 
 @settings(deadline=None, max_examples=60)

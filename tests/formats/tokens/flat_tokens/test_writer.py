@@ -85,7 +85,7 @@ def test_bytes_do_not_depend_on_threads_or_runs(tmp_path: Path, monkeypatch: pyt
         again = tmp_path / compressor / "b"
         run = np.concatenate(documents).astype(np.uint64)
         with FORMAT.create(LocalStore(), str(again), {"chunk_starts": 4} | options, overwrite=False) as writer:
-            writer.write_documents(run, np.array([len(one) for one in documents]))
+            writer.write_run(run, np.array([len(one) for one in documents]))
         assert files_in(plain) == files_in(again)
 
 

@@ -100,7 +100,7 @@ def test_a_document_longer_than_an_index_can_tell(tmp_path: Path) -> None:
     writer = ps.create(tmp_path / "a", format="megatron", token_bytes=1)
     tokens = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (MOST_LENGTH + 1,), (0,))
     with pytest.raises(TooLarge, match="document"):
-        writer.write_documents(tokens, np.array([MOST_LENGTH + 1]))
+        writer.write_run(tokens, np.array([MOST_LENGTH + 1]))
     writer.abort()
 
 

@@ -189,7 +189,7 @@ def test_sample_reads_places_all_over(tmp_path: Path) -> None:
     tokens[-1] = 50
     path = tmp_path / "a.pbin"
     with FORMAT.create(LocalStore(), str(path), {"token_bytes": 2}, overwrite=False) as writer:
-        writer.write_documents(tokens, np.array([1_000_000]))
+        writer.write_run(tokens, np.array([1_000_000]))
     assert codes(path, "sample", vocab_size=50) == ["token-range"]
     assert codes(path, "full", vocab_size=50) == ["token-range"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.abc import SupportsManifest
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin import FORMAT
 from penstock.store.local import LocalStore
@@ -31,7 +30,7 @@ def test_equal_to_the_writers(golden: Path, tmp_path: Path, name: str) -> None:
     assert side == f"{foreign}.penstock"
     source = FORMAT.open(LocalStore(), str(foreign), OpenOptions())
     with FORMAT.create(LocalStore(), str(ours), {"token_bytes": data[8]}, overwrite=False) as writer:
-        writer.write_documents(source.tokens(0, source.num_tokens), source.doc_starts[1:] - source.doc_starts[:-1])
+        writer.write_run(source.tokens(0, source.num_tokens), source.doc_starts[1:] - source.doc_starts[:-1])
     assert Path(side).read_bytes() == Path(f"{ours}.penstock").read_bytes()
     assert foreign.read_bytes() == data
 
@@ -71,7 +70,6 @@ def test_damaged_data_get_none(golden: Path, put: Put, tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
         make(path)
     assert [one.name for one in tmp_path.iterdir()] == ["a.pbin"]
-    assert isinstance(FORMAT, SupportsManifest)
 
 
 def test_no_tokens(packed: Build, put: Put) -> None:

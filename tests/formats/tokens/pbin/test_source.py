@@ -129,7 +129,7 @@ class TestLittleIsRead:
         assert not (tmp_path / "cache").exists()  # a small index is decoded in less time than it is kept
         path = str(tmp_path / "many.pbin")
         with FORMAT.create(LocalStore(), path, {"token_bytes": 1}, overwrite=False) as writer:
-            writer.write_documents(np.ones(40_000, np.uint8), np.full(20_000, 2))
+            writer.write_run(np.ones(40_000, np.uint8), np.full(20_000, 2))
         os.unlink(path + ".penstock")
         assert len(opened(path)) == 20_000
 
@@ -157,7 +157,7 @@ class TestLittleIsRead:
             lengths[20_000:20_002] = border, 4 - border
             path = str(tmp_path / str(border))
             with FORMAT.create(LocalStore(), path, {"token_bytes": 2}, overwrite=False) as writer:
-                writer.write_documents(np.ones(80_000, np.uint16), lengths)
+                writer.write_run(np.ones(80_000, np.uint16), lengths)
             source = opened(path)
             source._fingerprint = "one-and-the-same"
             assert len(source[20_000]["tokens"]) == border
@@ -180,11 +180,11 @@ def test_batch_of_equal_lengths_is_one_array(packed: Build, put: Put) -> None:
 def test_extents(packed: Build, put: Put) -> None:
     path = put(packed())
     source = opened(path)
-    assert source.extent(3) == Extent(path, 12 + 8, 8)
-    assert source.extent(-1) == Extent(path, 12 + 16, 4)
+    assert source.place_of(3).extents == (Extent(path, 12 + 8, 8),)
+    assert source.place_of(-1).extents == (Extent(path, 12 + 16, 4),)
     assert source.token_extent(1, 4) == (Extent(path, 14, 6),)
     with pytest.raises(IndexError):
-        source.extent(5)
+        source.place_of(5)
     with pytest.raises(IndexError):
         source.token_extent(0, 100)
 

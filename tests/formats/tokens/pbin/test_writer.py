@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock.abc import SupportsDocumentRuns, SupportsTokenParts
+from penstock._kinds import TokenParts
+from penstock.abc import SupportsRuns
 from penstock.codec.hashes import DocumentDigest, hash_blocks
 from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats.tokens.pbin import FORMAT
@@ -47,7 +48,7 @@ def runs(writer: PbinWriter, source: PbinSource, _: str) -> None:
     starts = source.doc_starts
     for first in range(0, len(source), 40):
         some = starts[first : first + 41]
-        writer.write_documents(source.tokens(int(some[0]), int(some[-1])).astype(np.int64), np.diff(some))
+        writer.write_run(source.tokens(int(some[0]), int(some[-1])).astype(np.int64), np.diff(some))
 
 
 def parts(writer: PbinWriter, source: PbinSource, path: str) -> None:
@@ -85,7 +86,7 @@ def test_many_documents(tmp_path: Path) -> None:
     with create(tmp_path / "a.pbin", token_bytes=1) as writer:
         for first in range(0, len(lengths), 150):
             some = lengths[first : first + 150]
-            writer.write_documents(np.ones(some.sum(), np.uint8), some)
+            writer.write_run(np.ones(some.sum(), np.uint8), some)
     offsets = np.cumsum(lengths) - lengths
     index = list(zip(offsets.tolist(), lengths.tolist(), strict=True))
     assert (tmp_path / "a.pbin").read_bytes()[12 + int(lengths.sum()) :] == pickle.dumps(index, 4)
@@ -123,7 +124,7 @@ def test_digests_of_more_than_a_block(tmp_path: Path) -> None:
     path = str(tmp_path / "a.pbin")
     with create(path, token_bytes=4) as writer:
         for number in range(9):
-            writer.write_documents(np.full(2_000_000, number, np.uint32), np.array([2_000_000]))
+            writer.write_run(np.full(2_000_000, number, np.uint32), np.array([2_000_000]))
         manifest = writer.commit()
     assert manifest.size_bytes > 1 << 26
     assert manifest.block_digests["data"] == hash_blocks(LocalStore().mmap(path))
@@ -172,8 +173,8 @@ def test_parts(tmp_path: Path) -> None:
     part = tmp_path / "part"
     part.write_bytes(b"\1\0\2\0")
     with create(tmp_path / "a.pbin", token_bytes=2) as writer:
-        assert isinstance(writer, SupportsTokenParts)
-        assert isinstance(writer, SupportsDocumentRuns)
+        assert isinstance(writer, TokenParts)
+        assert isinstance(writer, SupportsRuns)
         with pytest.raises(TooLarge):
             writer.write_part(str(part), 0, np.array([2]), 65_536)
         with pytest.raises(Truncated):

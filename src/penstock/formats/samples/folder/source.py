@@ -21,7 +21,7 @@ from penstock.errors import NotFound, PenstockError
 from penstock.formats.samples.folder.files import INDEX, list_files, part_of, path_of
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Folder"
 _NO_FILE = {errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
@@ -89,10 +89,10 @@ class FolderSource:
     def __iter__(self) -> Iterator[Sample]:
         return map(self._sample, range(len(self._names)))
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """The whole file."""
         path = f"{self.path}/{self._names[as_index(index, len(self._names))]}"
-        return Extent(path, 0, self._store.size(path))
+        return Place(extents=(Extent(path, 0, self._store.size(path)),))
 
     def key_of(self, index: int, /) -> str:
         """Path of file `index` in the folder."""

@@ -9,13 +9,14 @@ from typing import Any, Self
 
 import penstock
 from penstock._digest import digest
-from penstock.abc import StagedFolder, Store, SupportsFolders
+from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import encode_part
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
+from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest, load_manifest
 from penstock.types import Batch, Manifest, Sample
@@ -32,7 +33,7 @@ def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwr
     """
     if options:
         raise ConfigError(f"unknown option {', '.join(sorted(options))}", path=path, expected="no options")
-    if not isinstance(store, SupportsFolders):
+    if not isinstance(store, FolderStore):
         raise Unsupported("folders are written to local disks alone", path=path, hint="Write it here and copy it")
     path = output_path(store, path.rstrip("/") or path)
     return FolderWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite))

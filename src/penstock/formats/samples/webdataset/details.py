@@ -34,7 +34,7 @@ def dataset_details(
     split_config: str | None = None,
     dataset_config: str = DATASET_YAML,
 ) -> dict[str, Any]:
-    """What `.nv-meta` says, as plain JSON values; see `penstock.abc.SupportsDetails`.
+    """What `.nv-meta` says, as plain JSON values: what `info` shows besides.
 
     Args:
         store: where it is.

@@ -33,7 +33,7 @@ from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, parse
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Sample, Schema, SourceInfo
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
 _STEP = 4096
@@ -190,12 +190,12 @@ class WebdatasetSource:
         """How many samples before `place` of the whole split are in this source."""
         return self._places.kept_before(place)
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """Place of sample `index`: its headers and contents."""
         place = self._places.in_split(as_index(index, self._places.size))
         name, inside = self._places.locate_one(place)
         start, stop = self._shards.range(name, inside)
-        return Extent(self._shards.path(name), start, stop - start)
+        return Place(extents=(Extent(self._shards.path(name), start, stop - start),))
 
     # --- by key and name -----------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class WebdatasetSource:
         return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
 
     def details(self) -> dict[str, Any]:
-        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        """What `info` shows besides: shards, splits, and the type of samples."""
         return raw_details(self._store, self.path, split_config=self._split_config)
 
     def summary(self) -> str:

@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Sample, Schema
+from penstock.types import Batch, Field, IntArray, MediaMetadata, Place, Sample, Schema
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Decoded parts with `__key__` → the fields of the typed sample."""
@@ -174,9 +174,9 @@ class TypedSource:
         """How many samples before `place` of the whole split are in this source."""
         return self._raw.kept_before(place)
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """Place of sample `index`."""
-        return self._raw.extent(index)
+        return self._raw.place_of(index)
 
     def key_of(self, index: int, /) -> str:
         """Key of sample `index`, as stored."""
@@ -207,7 +207,7 @@ class TypedSource:
         return {**self._raw.recipe(), **given}
 
     def details(self) -> dict[str, Any]:
-        """See `penstock.abc.SupportsDetails`: shards, splits, and the type of samples."""
+        """What `info` shows besides: shards, splits, and the type of samples."""
         return self._raw.details()
 
     def summary(self) -> str:

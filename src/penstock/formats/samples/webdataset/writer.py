@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import penstock
-from penstock.abc import Staged, StagedFolder, Store, SupportsFolders
+from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import FileDigests
@@ -32,6 +32,7 @@ from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, Sqlite
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
+from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 
@@ -82,7 +83,7 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
     given = WriterOptions(**{name: value for name, value in options.items() if value is not None})
     path = path.rstrip("/") or path
     _require_possible(given, path)
-    if not isinstance(store, SupportsFolders):
+    if not isinstance(store, FolderStore):
         raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     path = output_path(store, path)
     return WebdatasetWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite), given)

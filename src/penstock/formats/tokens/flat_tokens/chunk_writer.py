@@ -12,9 +12,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.abc import StagedFolder
 from penstock.formats.tokens.flat_tokens.encode import encode_file
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
+from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 

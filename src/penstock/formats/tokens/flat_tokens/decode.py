@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._optional import require
-from penstock.abc import Buffer
 from penstock.formats.tokens.flat_tokens.zarr_meta import Chain
-from penstock.types import IntArray
+from penstock.types import Buffer, IntArray
 
 Bytes: TypeAlias = NDArray[np.uint8]
 

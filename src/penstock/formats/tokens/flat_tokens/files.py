@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock.abc import Buffer, Store
+from penstock.abc import Store
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.readahead import Advice, random_access
-from penstock.types import IntArray, ReadMode
+from penstock.types import Buffer, IntArray, ReadMode
 
 Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
 """uint8[size_bytes] of a whole file, and how to have parts of it read ahead."""

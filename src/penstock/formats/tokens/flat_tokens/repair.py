@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.abc import Store, SupportsFolders
+from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
@@ -33,6 +33,7 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
     parse_json,
 )
 from penstock.store._named import raised
+from penstock.store.powers import FolderStore
 from penstock.store.put import aborting, put
 from penstock.store.resolve import real_path
 from penstock.store.side_file import is_next, sweep_next
@@ -186,7 +187,7 @@ def _mend(store: Store, plan: _Plan) -> list[Action]:
 
 
 def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> None:
-    if not isinstance(store, SupportsFolders):
+    if not isinstance(store, FolderStore):
         raise Unsupported("this store can't replace a folder", path=group.path)
     meta = make_layout(group.path, group.zarr_format).starts_meta(0)
     folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer, own=_array_files)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import StagedFolder, Store, SupportsFolders
+from penstock.abc import Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import Provenance
@@ -53,6 +53,7 @@ from penstock.formats.tokens.writer import (
 )
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
+from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import IntArray, Manifest
 
@@ -82,7 +83,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     split = own.pop("split", None)
     if split is not None and split not in SPLITS:
         raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
-    if not isinstance(store, SupportsFolders):
+    if not isinstance(store, FolderStore):
         raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     dtype_for(own.get("token_bytes", 4))
     require_eos(path, np.dtype(np.uint32), given.eos_id)
@@ -147,7 +148,7 @@ class FlatTokensWriter:
     write = write_document
     write_batch = write_document_batch
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
 
         Args:
@@ -194,7 +195,7 @@ class FlatTokensWriter:
         if len(stored) - start_bytes < length_bytes:
             found, expected = f"{len(stored)} bytes", f"{start_bytes + length_bytes} bytes"
             raise Truncated("the file ends inside its tokens", path=path, found=found, expected=expected)
-        self.write_documents(stored[start_bytes : start_bytes + length_bytes].view(self._part_dtype), doc_lengths)
+        self.write_run(stored[start_bytes : start_bytes + length_bytes].view(self._part_dtype), doc_lengths)
 
     def commit(self) -> Manifest:
         """Write the last chunks, metadata and side file, and make the group visible, durably."""

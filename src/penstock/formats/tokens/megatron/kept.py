@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import Protocol, runtime_checkable
 
-from penstock.abc import Store, SupportsLinks
+from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.tokens.megatron.layout import (
     Header,
@@ -35,6 +36,19 @@ KEPT = "megatron.replaced"
 """Code of findings and actions."""
 
 _NAMES = (bin_path, side_file_path, idx_path)  # the one that makes a dataset visible comes last
+
+
+@runtime_checkable
+class _Links(Protocol):
+    """A store whose files can have several names."""
+
+    def link(self, path: str, name: str) -> bool:
+        """Give a file a second name, durably and in one step in the place of a file of that name.
+
+        Returns:
+            False where the file system has no such names; nothing is changed then.
+        """
+        ...
 
 
 def prefix_of(store: Store, path: str) -> str:
@@ -81,7 +95,7 @@ def end_replacement(store: Store, prefix: str) -> None:
 
 def set_aside(store: Store, prefix: str) -> bool:
     """Give the files of a dataset their second names; False where the store has no such names."""
-    if not isinstance(store, SupportsLinks):
+    if not isinstance(store, _Links):
         return False
     drop_kept(store, prefix)
     for name in _NAMES:
@@ -94,7 +108,7 @@ def set_aside(store: Store, prefix: str) -> bool:
 
 def put_back(store: Store, prefix: str) -> None:
     """Make the old dataset visible again."""
-    if not (isinstance(store, SupportsLinks) and has_kept(store, prefix)):
+    if not (isinstance(store, _Links) and has_kept(store, prefix)):
         return
     for name in _NAMES:
         kept = name(kept_prefix(prefix))

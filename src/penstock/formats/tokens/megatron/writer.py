@@ -167,7 +167,7 @@ class MegatronWriter:
     write = write_document
     write_batch = write_document_batch
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
 
         Args:
@@ -210,7 +210,7 @@ class MegatronWriter:
         stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
         lengths = self._checked_lengths(lengths)
         if self._kind.stored.kind not in "iu" or self._kind.itemsize != self._part_dtype.itemsize:
-            self.write_documents(stored.view(self._part_dtype), lengths)
+            self.write_run(stored.view(self._part_dtype), lengths)
             return
         try:
             known = (self._part_dtype, self._digests, self._tally, self._limit, max_token_id)

@@ -232,5 +232,5 @@ def _write(store: Store, path: str, plan: _Plan) -> str:
     width = plan.file.dtype.itemsize
     with PbinWriter(store, path, width, None, Provenance(eos_id=plan.eos_id), overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
-            writer.write_documents(plan.file.tokens(start, stop), doc_lengths)
+            writer.write_run(plan.file.tokens(start, stop), doc_lengths)
     return backup

@@ -23,7 +23,7 @@ from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem,
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.local import LocalStore
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
@@ -179,10 +179,10 @@ class PbinSource:
         """uint[len(starts), length]: one window a row; into `out` where given."""
         return self._file.gather(starts, length, out)
 
-    def extent(self, index: int, /) -> Extent:
+    def place_of(self, index: int, /) -> Place:
         """File range of document `index`."""
         index = range(len(self))[index]
-        return self._file.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1]))
+        return Place(extents=(self._file.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1])),))
 
     def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File range of tokens `[start, stop)`."""

@@ -98,7 +98,7 @@ class PbinWriter:
     write = write_document
     write_batch = write_document_batch
 
-    def write_documents(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
 
         Args:

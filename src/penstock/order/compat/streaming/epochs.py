@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
-from penstock.abc import Derived
+from penstock._kinds import Derived
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun, epoch_grid, epoch_samples
 from penstock.order.compat.streaming.partition import padding_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.abc import SupportsExpect
+from penstock._resolved import prefetch_of
 from penstock.cook import cook
 from penstock.cook.crude import Crude
 from penstock.testing import MemorySource
@@ -25,7 +25,7 @@ class Told(MemorySource):
         self.read: list[int] = []
         self.whole: set[bool] = set()
 
-    def expect(self, batches: Any, /, *, whole: bool = False) -> None:
+    def prefetch(self, batches: Any, /, *, whole: bool = False) -> None:
         assert batches.dtype == np.int64
         assert batches.ndim == 2
         self.told += batches.reshape(-1).tolist()
@@ -85,7 +85,7 @@ TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
 def test_what_is_read_was_told(name: str, rank: int, world: int, workers: int) -> None:
     sources = [Told("a", 60), Told("b", 41), Told("c", 23)]
     stream = TREES[name](*sources)
-    assert isinstance(stream, SupportsExpect)
+    assert prefetch_of(stream) is not None
     batches = iter(ps.Loader(stream, 12, rank=rank, world=world, workers=workers))
     for _ in range(20):
         next(batches)
@@ -99,14 +99,14 @@ def test_what_is_read_was_told(name: str, rank: int, world: int, workers: int) -
 @pytest.mark.parametrize("name", TREES)
 def test_where_nobody_wants_to_know_nobody_is_told(name: str) -> None:
     sources = [MemorySource([{"id": i} for i in range(60)]) for _ in range(3)]
-    assert not isinstance(TREES[name](*sources), SupportsExpect)
+    assert prefetch_of(TREES[name](*sources)) is None
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_it_goes_to_other_processes(name: str) -> None:
     stream = TREES[name](Told("a", 60), Told("b", 41), Told("c", 23))
     again = pickle.loads(pickle.dumps(stream))
-    assert isinstance(again, SupportsExpect)
+    assert prefetch_of(again) is not None
     assert again.fingerprint == stream.fingerprint
 
 

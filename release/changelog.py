@@ -1,0 +1,64 @@
+"""`changes/*.md` → a section of `CHANGELOG.md`, in the style of Keep a Changelog.
+
+A fragment is `<short-name>.<added|changed|fixed>.md`: one or two sentences, or a list of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed"}
+_SECTION = re.compile(r"^## ", re.M)
+
+
+def fragments(folder: Path) -> dict[str, list[str]]:
+    """Kind → texts of its fragments, by name.
+
+    Raises:
+        SystemExit: a fragment is of no kind, or says nothing.
+    """
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for path in sorted(folder.glob("*")):
+        kind = path.name.removesuffix(".md").rpartition(".")[2]
+        if kind not in KINDS or not path.name.endswith(f".{kind}.md"):
+            raise SystemExit(f"{path}: a fragment is called <short-name>.<{'|'.join(KINDS)}>.md")
+        text = path.read_text(encoding="utf-8").strip()
+        if not text:
+            raise SystemExit(f"{path}: the fragment is empty")
+        found[kind].append(text)
+    return found
+
+
+def section(version: str, date: str, texts: dict[str, list[str]]) -> str:
+    """The section of a version: its heading, and a list for each kind that has fragments."""
+    parts = [f"## {version} - {date}"]
+    for kind, title in KINDS.items():
+        if texts[kind]:
+            parts.append(f"### {title}\n\n" + "\n".join(map(_item, texts[kind])))
+    return "\n\n".join(parts) + "\n"
+
+
+def compiled(changelog: str, version: str, date: str, texts: dict[str, list[str]]) -> str:
+    """`changelog` with the section of `version` before those of earlier ones; unchanged where a release added it.
+
+    Raises:
+        SystemExit: nothing is said of `version`, or its section stands already while there are fragments.
+    """
+    stands = re.search(rf"^## {re.escape(version)}(?: |$)", changelog, re.M)
+    if stands and any(texts.values()):
+        raise SystemExit(f"CHANGELOG.md has a section of {version}, and changes/ holds fragments: name a later version")
+    if stands:
+        return changelog
+    if not any(texts.values()):
+        raise SystemExit(f"changes/ holds no fragment, and CHANGELOG.md no section of {version}: there is no change")
+    first = _SECTION.search(changelog)
+    start = first.start() if first else len(changelog)
+    head = changelog[:start].rstrip("\n") + "\n\n"
+    return head + section(version, date, texts) + ("\n" + changelog[start:] if first else "")
+
+
+def _item(text: str) -> str:
+    if text.startswith("- "):
+        return text
+    return "- " + re.sub(r"\n(?=[^\n])", "\n  ", text)

@@ -1,0 +1,117 @@
+"""What kind of data a value is, and what Penstock's own layers ask of each other: no plug-in makes these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+
+from numpy.typing import NDArray
+
+from penstock.abc import Source, Stream, TokenSource
+from penstock.types import IntArray, Schema
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@runtime_checkable
+class LaneStream(Protocol[T_co]):
+    """An endless run that a stage makes with 0 to n outputs for its inputs: packing on the fly, generators, filters.
+
+    Addressed by lane, window and offset, never by position: a window is a run of inputs of one lane, and a lane's
+    outputs are those of its windows one after another. The global order takes one output of each lane in turn.
+
+    Laws: `outputs(lane, window)` is a pure function; lanes never depend on each other.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; a world size must divide it."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """What the samples hold."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of everything that decides what each lane holds."""
+        ...
+
+    def outputs(self, lane: int, window: int, /) -> Iterator[T_co]:
+        """The samples that one window of a lane gives, in order; there may be none."""
+        ...
+
+    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
+        """What it draws from, by name."""
+        ...
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be made again."""
+        ...
+
+
+@runtime_checkable
+class Seedable(Protocol):
+    """A stream in which a seed may be left open."""
+
+    def seeded(self, seed: int, /) -> Stream[Any]:
+        """The stream with `seed` where none was given, in what it draws from too; itself where nothing was open."""
+        ...
+
+
+@runtime_checkable
+class HasHorizon(Protocol):
+    """A stream that knows what its first positions depend on: a run may resume where only a later part differs."""
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`, for `stop >= 1`.
+
+        Returns:
+            The stream's own parameters as plain JSON, without its children's recipes, cut down to what matters
+            before `stop`; empty where the stream so far hands on one child as it is. And the children read
+            there: name → a number that all of the child's positions read so far are below.
+        """
+        ...
+
+
+@runtime_checkable
+class TokenParts(Protocol):
+    """A writer that takes finished runs of tokens from files, without passing them through Python."""
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
+        """Append documents whose tokens lie back to back in a file, little-endian in the writer's width.
+
+        Args:
+            path: local file.
+            start_bytes: where its tokens begin.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, -1 when there is no token, or None: the writer looks.
+        """
+        ...
+
+
+class Derived(Protocol):
+    """Things computed once a host and mapped: decoded document starts, plans, permutations."""
+
+    def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The 1-d array stored under `key`, built under a lock where it is missing; read-only and mapped.
+
+        `key` is a digest of all that the array depends on: fingerprint, parameters, version.
+        """
+        ...
+
+
+def is_token_source(source: object) -> TypeGuard[TokenSource]:
+    """Whether `source` is a TokenSource, without evaluating its properties."""
+    return callable(getattr(type(source), "gather", None))
+
+
+def is_stream(source: object) -> TypeGuard[Stream[Any]]:
+    """Whether `source` is an endless Stream rather than a finite Source."""
+    return callable(getattr(type(source), "locate", None)) and not hasattr(type(source), "__len__")
+
+
+def is_lane_stream(source: object) -> TypeGuard[LaneStream[Any]]:
+    """Whether `source` is a LaneStream, without evaluating its properties."""
+    return callable(getattr(type(source), "outputs", None))

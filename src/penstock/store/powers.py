@@ -1,0 +1,98 @@
+"""What only stores of Penstock itself can do, and its own formats ask of them: no plug-in makes these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.abc import Staged
+
+
+@runtime_checkable
+class CopyingStore(Protocol):
+    """A remote store that keeps whole, checked local copies of its files.
+
+    Laws: a copy is visible only when its size and hashes are right; a copy that is wrong raises `Corrupt` or
+    `Truncated` and is not kept; whoever holds a mapping keeps its bytes though the copy be evicted.
+    """
+
+    def mapped_copy(
+        self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
+    ) -> NDArray[np.uint8]:
+        """uint8[size_bytes]: the whole file, fetched once a host and mapped read-only.
+
+        Args:
+            path: file in this store.
+            size_bytes: the size that an index states.
+            hashes: algorithm → lower-case hex digest that an index states; checked when the copy is made.
+        """
+        ...
+
+    def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
+        """Say what an index states of a file: whatever copy of it is used or made later is checked by it."""
+        ...
+
+    def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
+        """Local path of the copy, for libraries that open files by name; it may be evicted after that."""
+        ...
+
+    def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """Say what comes: path → requests that it would take, and bytes of all of them."""
+        ...
+
+
+class StagedFolder(Protocol):
+    """A folder of files that nobody sees until `commit`.
+
+    Laws: as `Staged`, for the folder as a whole; where it replaces a folder, there is one or the other at any time.
+    """
+
+    path: str
+    """The final path."""
+
+    def stage(self, name: str) -> Staged:
+        """Begin a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
+        ...
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible, durably; with `part`, that folder in it alone, under `path`.
+
+        Raises:
+            ConfigError: something stands there and `overwrite` is false.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Drop it. A second call, or a call after `commit`, does nothing."""
+        ...
+
+
+@runtime_checkable
+class FolderStore(Protocol):
+    """A store that can make whole folders visible at once."""
+
+    def stage_folder(
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,
+        beside: str | None = None,
+        own: Callable[[str], Collection[str] | None] | None = None,
+    ) -> StagedFolder:
+        """Begin a folder.
+
+        Args:
+            path: where it will be; an empty folder there counts as nothing.
+            overwrite: replace a folder that is there, where `own` lists every file in it.
+            beside: keep the hidden files next to this path; by default next to `path`.
+            own: gives the files that a dataset in a folder lists itself, by their paths in it, the one that makes it
+                visible last; None where none is there.
+
+        Raises:
+            ConfigError: something stands at `path` and `overwrite` is false, or it is more than `own` lists (asked
+                again at commit).
+        """
+        ...

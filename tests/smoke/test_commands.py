@@ -1,0 +1,158 @@
+"""Every command does its work on tiny data: status 0, and what it makes or says is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from tests.smoke.made import GOLDEN, MADE
+
+from penstock.cli.main import cli, main
+from penstock.errors import MissingExtra, NotFound
+from penstock.prepare.raw import build_index
+
+PACK = "--tokenizer tokenizers/bpe2 --eos <|eod|>"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Arguments of a command, a file that it makes, and words that it says."""
+
+    arguments: str
+    makes: str = ""
+    says: str = ""
+
+
+USES: dict[str, Use] = {
+    "demo": Use("new --max-mb 0.1", makes="new/stdlib.pbin", says="stop and resume"),
+    "index": Use("inputs/part0.jsonl", makes="inputs/part0.idx"),
+    "pack": Use(f"inputs/part0.jsonl -o new.pbin {PACK}", makes="new.pbin", says="20 documents"),
+    "convert": Use("tokens/a.pbin new --to megatron", makes="new.idx", says="4 samples"),
+    "info": Use("tokens/a.pbin", says="pbin"),
+    "head": Use("lines/a.jsonl -n 1", says="line 0"),
+    "verify": Use("tokens/a.pbin --depth full", says="clean"),
+    "repair": Use("tokens/a.pbin", says="nothing"),
+    "merge": Use("tokens/a.pbin tokens/a.pbin -o new.pbin", makes="new.pbin", says="8 documents"),
+    "shuffle": Use("tokens/a.pbin -o new.pbin --seed 1", makes="new.pbin", says="4 documents"),
+    "split": Use("lines/a.jsonl -o new --ratio 1,1", makes="new", says="2 lines"),
+    "filter": Use("lines/a.jsonl -o new.jsonl --where id>2", makes="new.jsonl", says="3 left out"),
+    "chunk": Use("tokens/a.pbin -o new.pbin --chunk-id 0 --num-chunks 2", makes="new.pbin", says="2 documents"),
+    "prepare": Use("bare --split-ratio 2,1,1", makes="bare/.nv-meta/.info.json", says="train"),
+    "prepare-media": Use("media --media-by-header", makes="media/.nv-meta", says="media"),
+    "lint": Use("tars/a", says="clean"),
+    "preview": Use("tars/a -n 1", says="text 0"),
+    "mount": Use("tars/a point"),
+    "plan": Use("recipe.yaml", says="2 samples"),
+    "explain": Use("recipe.yaml --step 1", says="document 1"),
+    "modalities data create_raw_index": Use("inputs/part0.jsonl --index_path new.idx", makes="new.idx"),
+    "modalities data pack_encoded_data": Use("configs/pack_part0.yaml", makes="pbin/parts/part0.pbin"),
+    "modalities data merge_packed_data": Use("parts/part0.pbin parts/part1.pbin new.pbin", makes="new.pbin"),
+    "modalities data shuffle_tokenized_data": Use(
+        "--input_data_path parts/part0.pbin --output_data_path new.pbin --batch_size 3 --seed 1", makes="new.pbin"
+    ),
+    "modalities data shuffle_jsonl_data": Use(
+        "--input_data_path inputs/part0.jsonl --output_data_path new.jsonl --seed 1", makes="new.jsonl"
+    ),
+    "modalities data create_shuffled_dataset_chunk": Use(
+        "--input_file_list_path configs/file_list.txt --input_data_root_path parts --output_chunk_file_path new.pbin "
+        "--chunk_id 0 --num_chunks 3 --global_seed 7",
+        makes="new.pbin",
+    ),
+    "modalities data create_shuffled_jsonl_chunk": Use(
+        "--input_file_list_path configs/file_list.txt --input_data_root_path inputs --output_chunk_file_path new.jsonl "
+        "--chunk_id 0 --num_chunks 3 --global_seed 7",
+        makes="new.jsonl",
+    ),
+    "modalities data prepare_instruction_tuning_data": Use("--config_file_path configs/instruct.yaml", says="24 train"),
+    "energon prepare": Use("bare --split-ratio 2,1,1", makes="bare/.nv-meta/.info.json", says="train"),
+    "energon prepare-media": Use("media --media-metadata-by-header", makes="media/.nv-meta", says="media"),
+    "energon info": Use("tars/a", says="4"),
+    "energon lint": Use("tars/a", says="clean"),
+    "energon preview": Use("tars/a", says="text 0"),
+    "energon mount": Use("tars/a point"),
+}
+RECIPE = (
+    "penstock: 1\nbatch: {global_batch: 2}\n"
+    "stream: {path: tokens/a.pbin, window: {chunk: {length: 4}}, shuffle: {seed: 5}}\n"
+)
+PATIENCE_S = 60.0
+
+
+def leaves(group: click.Group, name: str = "") -> Iterator[str]:
+    """Full names of all commands that do something."""
+    context = click.Context(group)
+    for inner in group.list_commands(context):
+        command = group.get_command(context, inner)
+        full = f"{name} {inner}".strip()
+        if isinstance(command, click.Group):
+            yield from leaves(command, full)
+        else:
+            yield full
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the inputs."""
+    for name in ("inputs", "configs", "parts"):
+        shutil.copytree(GOLDEN / "modalities" / "commands" / name, tmp_path / name)
+    shutil.copytree(GOLDEN / "modalities" / "tokenizers" / "bpe2", tmp_path / "tokenizers" / "bpe2")
+    prepared = shutil.ignore_patterns(".nv-meta", "*.idx", ".penstock")
+    for name, source in (("media", "filesystem"), ("bare", "captioning")):
+        shutil.copytree(GOLDEN / "energon" / source, tmp_path / name, ignore=prepared)
+    for folder, format in (("lines", "jsonl"), ("tokens", "pbin"), ("tars", "webdataset")):
+        (tmp_path / folder).mkdir()
+        MADE[format](tmp_path / folder)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    build_index(tmp_path / "inputs" / "part0.jsonl", index_path=tmp_path / "idx" / "part0.idx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_none_is_forgotten() -> None:
+    assert set(USES) == set(leaves(cli))
+
+
+@pytest.mark.parametrize("command", [name for name in USES if not name.endswith("mount")])
+def test_command(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = USES[command]
+    assert not use.makes or not (place / use.makes).exists()
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), *use.arguments.split()])
+    said = capsys.readouterr()
+    if ended.value.code == MissingExtra.exit_status:
+        pytest.skip(said.err)
+    assert ended.value.code == 0, said.err
+    assert use.says in said.out + said.err
+    assert (place / use.makes).exists()
+
+
+@pytest.mark.parametrize("command", ["mount", "energon mount"])
+def test_mount(command: str, place: Path) -> None:
+    """The same through the kernel; a machine without FUSE only refuses."""
+    has_fuse = os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3") is not None
+    if has_fuse:
+        (place / "point").mkdir()
+    arguments = [sys.executable, "-m", "penstock", *command.split(), *USES[command].arguments.split()]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    names: list[str] = []
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and time.monotonic() < deadline and not names:
+            time.sleep(0.02)
+            names = os.listdir("point") if has_fuse else []
+    finally:
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=PATIENCE_S)[1]
+    if process.returncode == MissingExtra.exit_status:
+        pytest.skip(said)
+    assert process.returncode == (0 if has_fuse else NotFound.exit_status), said
+    assert has_fuse == ("k0.txt" in names)
