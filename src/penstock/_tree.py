@@ -29,15 +29,20 @@ class _NotesChildren(Protocol):
         ...
 
 
-def tree(node: Any) -> str:
-    """One line for `node`, and below it, indented, one for each of its children; as deep as fits a screen."""
-    whole = list(_lines(node, "", 0, 1 << 30))
+def tree(self: Any) -> str:
+    """The `__str__` of sources and streams: a line, and below it one for each child, as deep as fits a screen."""
+    whole = list(_lines(self, "", 0, 1 << 30))
     most = max((line.index(line.lstrip()) for line in whole), default=0) // 2
     for depth in range(most, 0, -1):
-        lines = list(_lines(node, "", 0, depth))
+        lines = list(_lines(self, "", 0, depth))
         if len(lines) <= MOST_LINES:
             return "\n".join(lines)
-    return "\n".join(_lines(node, "", 0, 1))
+    return "\n".join(_lines(self, "", 0, 1))
+
+
+def brief(self: _SaysSummary) -> str:
+    """`<summary>`: the `__repr__` of what says in one line what it is."""
+    return f"<{self.summary()}>"
 
 
 def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -> str:

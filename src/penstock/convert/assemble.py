@@ -14,6 +14,7 @@ from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
 from penstock.store.powers import StagedFolder
+from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
 from penstock.types import Manifest
 
@@ -98,10 +99,7 @@ def _give(folder: StagedFolder, file: Place, hidden: Place) -> bool:
         return False
     if cast(LocalStore, file.store).link(file.path, hidden.path):
         return True
-    staged = folder.stage(hidden.name)
-    try:
+    with aborting(folder.stage(hidden.name)) as staged:
         staged.append_file(file.path)
         staged.commit()
-    finally:
-        staged.abort()
     return True

@@ -16,7 +16,7 @@ from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
 from penstock._resolved import Ahead, prefetch_of, samples_of
 from penstock._stages import report
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles, SupportsSubstitutes
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
@@ -194,11 +194,8 @@ class CookedSource:
         """One line: the functions."""
         return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class CookedStream:
@@ -289,11 +286,8 @@ class CookedStream:
         """One line: the functions."""
         return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class Held:

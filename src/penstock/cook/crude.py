@@ -13,7 +13,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
 from penstock._resolved import prefetch_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsFiles, SupportsKeys
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.cook.stores import FileStore, stores_of
@@ -164,11 +164,8 @@ class Crude:
         """One line: subflavors and stores."""
         return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _made(self, raw: Any) -> Any:
         if not isinstance(raw, dict):

@@ -15,7 +15,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._kinds import is_stream
 from penstock._resolved import Ahead
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.types import Schema
@@ -136,11 +136,8 @@ class PackStream:
         params = {"window": self.window, "fn": self.name, "lanes": self.lanes}
         return line("PackStream", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _packs(self, lane: int, window: int) -> Iterator[tuple[list[int], Iterable[Any]]]:
         """The groups of a window as places in it, and what becomes of each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -33,3 +34,10 @@ def require_open(is_open: bool, path: str) -> None:
     """Raise `ConfigError` for a writer that was committed or aborted."""
     if not is_open:
         raise ConfigError("the writer is closed: it was committed or aborted", path=path)
+
+
+def require_known(options: Iterable[str], known: Sequence[str], path: str) -> None:
+    """Raise `ConfigError` for options that a writer does not take."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))

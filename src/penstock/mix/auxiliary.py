@@ -10,7 +10,7 @@ from penstock._index import as_index
 from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
 from penstock._resolved import Ahead, prefetch_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles, SupportsKeys, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
@@ -130,11 +130,8 @@ class AuxSource:
         """One line: the stores' names."""
         return line("AuxSource", {"aux": ",".join(self.aux)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class AuxStream:
@@ -222,11 +219,8 @@ class AuxStream:
         """One line: the stores' names."""
         return line("AuxStream", {"aux": ",".join(self.aux)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def _fingerprint(below: Any, aux: Mapping[str, Source[Any]]) -> str:

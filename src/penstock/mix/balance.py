@@ -13,7 +13,7 @@ import numpy as np
 from penstock._digest import array_digest, derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._resolved import Prefetch
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.order.ordered import OrderedStream
@@ -162,11 +162,8 @@ class Balance(Generic[T]):
         """One line: world, steps and seed."""
         return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _own(self) -> dict[str, Any]:
         if self._digest is None:

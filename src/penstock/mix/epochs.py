@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_stream
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches
@@ -153,11 +153,8 @@ class Epochs:
         """name → its repetitions and samples a pass."""
         return {name: f"{times} times = {self.counts[name]:,} samples" for name, times in self.repetitions.items()}
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _of(self, name: str) -> dict[str, Any]:
         times = self.repetitions[name]

@@ -14,7 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._resolved import samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
@@ -189,11 +189,8 @@ class JoinedSource:
         rules = ",".join(dict.fromkeys(self.how.values()))
         return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}

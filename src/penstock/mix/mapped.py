@@ -13,7 +13,7 @@ from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
 from penstock._resolved import Ahead, prefetch_of, samples_of
 from penstock._stages import report
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
@@ -117,11 +117,8 @@ class MappedSource:
         """One line: the function's name."""
         return line("Map", {"fn": self.name}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class MappedStream:
@@ -208,11 +205,8 @@ class MappedStream:
         """One line: the function's name."""
         return line("Map", {"fn": self.name}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def _applied(x: MappedSource | MappedStream, samples: list[Any]) -> list[Sample]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import is_stream
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
@@ -158,11 +158,8 @@ class Stages:
             for stage, (start, stop) in enumerate(zip(["0", *stops], [*stops, "…"], strict=True))
         }
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _split(self, positions: IntArray) -> tuple[NDArray[Any], IntArray]:
         stage = np.searchsorted(self._starts, positions, side="right") - 1

@@ -15,7 +15,7 @@ from penstock._index import as_positions
 from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._resolved import Prefetch, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
@@ -265,11 +265,8 @@ class StreamingOrder:
         shown = ("shuffle_algo", "shuffle_seed", "batching_method", "num_canonical_nodes", "batch_size", "epoch")
         return line("StreamingOrder", {**{name: params[name] for name in shown}, "samples": self.epoch_size})
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def number_of(value: int | str | None) -> int | None:

@@ -12,7 +12,7 @@ from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._places import place_of
 from penstock._resolved import prefetch_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Order, Source
 from penstock.errors import ConfigError
 from penstock.order.permutation import permute_one
@@ -218,11 +218,8 @@ class OrderedStream(Generic[T]):
         if (prefetch := prefetch_of(self.source)) is not None:
             prefetch(batches, whole=whole and self._whole_blocks)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _other(self, position: int, attempt: int, key: int) -> int:
         begin = self._begin(position)

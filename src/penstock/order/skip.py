@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import Seedable
 from penstock._resolved import Ahead
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.order.permutation import MAX_SIZE
@@ -140,11 +140,8 @@ class Skip(Generic[T]):
         params = {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes}
         return line("Skip", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def position_of(self, inner: int, /) -> int | None:
         """The position at which the stream's position `inner` comes; None if it is left out."""

@@ -14,7 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._resolved import prefetch_of, samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.order.blocks import blocks_of
@@ -142,11 +142,8 @@ class TakenSource(Generic[T]):
         if (prefetch := prefetch_of(self.source)) is not None:
             prefetch(batches + self.start, whole=whole)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class TakenTokens:
@@ -252,11 +249,8 @@ class TakenTokens:
         """One line: the range."""
         return self._rows.summary()
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""

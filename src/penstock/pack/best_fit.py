@@ -21,7 +21,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
@@ -279,11 +279,8 @@ class PackedWindows:
         """One line: length and padding."""
         return line("BestFit", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _find_plan(self) -> Plan:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)

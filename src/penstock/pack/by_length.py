@@ -17,7 +17,7 @@ from penstock._digest import array_digest, digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._resolved import samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.pack.best_fit import place_by_length
@@ -134,11 +134,8 @@ class PackByLength:
         """One line: room and functions."""
         return line("PackByLength", {"room": self.room, "fn": self.name}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _merged(self, samples: list[Any]) -> Sample:
         if self.merge is not None:

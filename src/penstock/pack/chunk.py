@@ -15,7 +15,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
@@ -174,11 +174,8 @@ class Windows:
         params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "windows": self._len}
         return line("Chunk", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _range(self, index: int) -> tuple[int, int]:
         start = as_index(index, self._len) * self._stride

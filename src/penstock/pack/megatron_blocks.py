@@ -18,7 +18,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between
@@ -169,11 +169,8 @@ class MegatronWindows:
         params = {"length": self.packing.length, "labels": self.packing.labels, "blocks": blocks}
         return line("MegatronBlocks", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _range(self, index: int) -> tuple[int, int]:
         start = int(self.starts[as_index(index, len(self))])

@@ -11,7 +11,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
@@ -139,11 +139,8 @@ class WholeDocuments:
         """One line: length and padding."""
         return line("Whole", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _gather(self, starts: IntArray, read: IntArray) -> TokenArray:
         """uint[k, length + 1]: `read` tokens from each of `starts`, then padding."""

@@ -24,6 +24,7 @@ from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
 from penstock.store.place import Given, Place, place_of
+from penstock.store.put import aborting
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once
 
@@ -158,7 +159,7 @@ def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexRe
     with _workers(request.workers, threads=not request.validate) as run:
         checks = (request.validate, request.skip_faulty)
         lines = IndexedLines(data.store, data.path, size_bytes, *checks, run, request.progress)
-        with _staged(request) as staged:
+        with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
             fill_index(lines, staged)
             counts = (staged.tell(), lines.num_lines, lines.num_dropped)
             report = IndexReport(data.path, request.index.path, size_bytes, *counts, tuple(lines.dropped))
@@ -170,23 +171,12 @@ def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexRepor
     if request.skip_faulty:
         hint = "Mend the lines, or filter them out"
         raise ConfigError("Energon's index leaves no line out", path=data.path, hint=hint)
-    with _staged(request) as staged:
+    with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
         starts = scan_energon(data.store, data.path, request.progress)
         staged.write(encode_energon_index(starts))
         counts = (starts.nbytes, len(starts) - 1, 0)
         report = IndexReport(data.path, request.index.path, data.store.size(data.path), *counts, ())
         return _commit(once, staged, report)
-
-
-@contextlib.contextmanager
-def _staged(request: _Request) -> Generator[Staged]:
-    """The index, which goes where it is not committed."""
-    staged = request.index.store.stage(request.index.path, overwrite=request.overwrite)
-    try:
-        yield staged
-    except BaseException:
-        staged.abort()
-        raise
 
 
 def _once(request: _Request) -> Once[IndexReport]:

@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
 from penstock._resolved import samples_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsFiles, SupportsKeys
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, IntArray, Place, Sample, Schema
@@ -90,11 +90,8 @@ class Flavored:
         """One line: the subflavors."""
         return line("Subflavors", self.subflavors, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _flavored(self, sample: Any) -> Any:
         if isinstance(sample, dict):

@@ -33,6 +33,7 @@ from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
+from penstock.store.put import aborting
 from penstock.types import Buffer
 
 _log = logger()
@@ -150,8 +151,7 @@ class Copies:
         path = self._path(name, "copy")
         problem: FormatError | None = None
         for _ in range(2):
-            staged = LocalStore().stage(path, overwrite=True)
-            try:
+            with aborting(LocalStore().stage(path, overwrite=True)) as staged:
                 fed = hasher(DIGEST)
                 for part in fetch():
                     staged.write(part)
@@ -161,8 +161,6 @@ class Copies:
                 if problem is None:
                     staged.commit()
                     return self._publish(name, url, hashes, fed.hexdigest())
-            finally:
-                staged.abort()
         raise problem or Corrupt("no copy could be made", path=url)
 
     def _publish(self, name: str, url: str, hashes: Mapping[str, str], digest: str) -> Published:

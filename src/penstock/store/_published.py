@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.codec.hashes import hex_digest
 from penstock.store.local import LocalStore
+from penstock.store.put import aborting
 
 DIGEST = "xxh3_128"
 _MOST_RECORD_BYTES = 1 << 16
@@ -81,15 +82,12 @@ def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
         digest: of its bytes, or of those that `Published.is_right` is asked for.
     """
     _seal(path)
-    staged = LocalStore().stage(_record_path(path), overwrite=True)
-    try:
+    with aborting(LocalStore().stage(_record_path(path), overwrite=True)) as staged:
         text = {**about, "digest": digest, "identity": list(_identity(os.stat(path, follow_symlinks=False)))}
         staged.write(json.dumps(text).encode())
         staged.sync()
         _seal(staged.hidden_path)
         staged.commit()
-    finally:
-        staged.abort()
 
 
 def note_use(path: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 from penstock.abc import Staged, Store
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
+from penstock.store.put import aborting
 
 _STEP_BYTES = 1 << 22
 
@@ -24,12 +25,9 @@ def back_up(store: Store, path: str) -> str:
             break
         if _is_same(store, path, name):
             return name
-    copy = store.stage(name)
-    try:
+    with aborting(store.stage(name)) as copy:
         _copy(store, path, copy)
         copy.commit()
-    finally:
-        copy.abort()
     return name
 
 

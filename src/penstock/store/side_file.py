@@ -26,6 +26,7 @@ from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_own_side_file
+from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
@@ -283,14 +284,10 @@ def move_file(store: Store, path: str, name: str) -> None:
     if isinstance(store, LocalStore):
         store.rename(path, name)
         return
-    copy = store.stage(name, overwrite=True)
-    try:
+    with aborting(store.stage(name, overwrite=True)) as copy:
         for start_bytes in range(0, store.size(path), _COPY_BYTES):
             copy.write(store.get(path, start_bytes, _COPY_BYTES))
         copy.commit()
-    except BaseException:
-        copy.abort()
-        raise
     store.delete(path)
 
 
@@ -311,12 +308,7 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
                 expected=found and found.stated,
                 hint=f"Restore the data; if the change was meant: {REPLACE}",
             )
-    staged = stage_side_file(store, side_path, manifest, replaces=False)
-    try:
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    put(store, side_path, encode_manifest(manifest))
     _drop(store, side_path + NEXT)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
 from penstock.store.outputs import sweep_killed
+from penstock.store.put import put
 from penstock.store.resolve import absolute
 
 _MOST_BYTES = 1 << 20
@@ -32,13 +33,7 @@ def mark_path(target_path: str) -> str:
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
     """Say durably that `what` (plain JSON) is about to become visible, and what the work will say of it (`told`)."""
-    staged = store.stage(mark_path(target_path), overwrite=True)
-    try:
-        staged.write(msgspec.json.encode({"what": what, "told": told}, order="sorted"))
-    except BaseException:
-        staged.abort()
-        raise
-    staged.commit()
+    put(store, mark_path(target_path), msgspec.json.encode({"what": what, "told": told}, order="sorted"))
 
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:

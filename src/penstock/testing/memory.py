@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound
 from penstock.types import Batch, Field, IntArray, Sample, Schema, TokenArray
@@ -66,11 +66,8 @@ class MemorySource:
         """One line: the number of samples."""
         return line("MemorySource", {"samples": len(self)}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class KeyedSource(MemorySource):
@@ -217,11 +214,8 @@ class MemoryTokens:
         """One line: documents and tokens."""
         return line("MemoryTokens", {"documents": len(self), "tokens": self.num_tokens, "dtype": self.dtype})
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def _narrowest(ids: IntArray, eos_id: int | None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_indices, as_positions
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream
 from penstock.compat.energon.work import Work, set_restore_key
 from penstock.compat.energon.worker import working_on
@@ -103,11 +103,8 @@ class Encoded:
         """One line: the task encoder."""
         return line("Encoded", {"by": self.work.identity[0]})
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 class Filled(Encoded):
@@ -309,11 +306,8 @@ class Lanes:
         """One line: the window."""
         return self._packed.summary()
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
 
 def _whole(samples: list[Any]) -> list[list[int]]:

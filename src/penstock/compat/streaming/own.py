@@ -9,7 +9,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
 from penstock._places import place_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import Batch, IntArray, Place, Sample, Schema
@@ -81,8 +81,5 @@ class OwnSamples:
         """One line: the subclass."""
         return line("OwnSamples", {"by": self._name})
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree

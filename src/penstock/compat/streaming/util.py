@@ -10,6 +10,7 @@ from penstock._secrets import logger
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError
 from penstock.formats.shards import merge as shards
+from penstock.store.put import put
 from penstock.store.resolve import local_path, resolve
 
 _log = logger()
@@ -57,13 +58,8 @@ def merge_index(
         return
     index = os.path.join(local, "index.json")
     store, root = resolve(remote)
-    staged = store.stage(f"{root}/index.json", overwrite=True)
-    try:
-        with open(index, "rb") as file:
-            staged.write(file.read())
-        staged.commit()
-    finally:
-        staged.abort()
+    with open(index, "rb") as file:
+        put(store, f"{root}/index.json", file.read())
     if not keep_local:
         os.unlink(index)
 

@@ -15,6 +15,7 @@ from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.store.put import aborting
 from penstock.store.resolve import local_path, resolve
 from penstock.types import Sample
 
@@ -210,14 +211,11 @@ def _copy(folder: str, target: str) -> None:
     store, root = resolve(target)
     names = sorted(os.listdir(folder), key=lambda name: (name == INDEX_NAME, name))
     for name in names:
-        staged = store.stage(f"{root}/{name}", overwrite=True)
-        try:
+        with aborting(store.stage(f"{root}/{name}", overwrite=True)) as staged:
             with open(os.path.join(folder, name), "rb") as file:
                 while chunk := file.read(_COPY_BYTES):
                     staged.write(chunk)
             staged.commit()
-        finally:
-            staged.abort()
 
 
 __all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "Writer", "XSVWriter"]

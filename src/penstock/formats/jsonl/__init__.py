@@ -23,8 +23,7 @@ Others go through the registry; what indexes, packs and cuts lines may import `b
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.errors import NotFound
@@ -39,7 +38,7 @@ from penstock.formats.jsonl.energon import (
 )
 from penstock.formats.jsonl.repair import repair_jsonl, sweep_jsonl, write_jsonl_manifest
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
-from penstock.formats.jsonl.writer import JsonlWriter, create_jsonl
+from penstock.formats.jsonl.writer import create_jsonl
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
@@ -89,9 +88,7 @@ class _Jsonl:
         """See `source.open_jsonl`."""
         return open_jsonl(store, _lines_path(store, path), options)
 
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> JsonlWriter:
-        """See `writer.create_jsonl`."""
-        return create_jsonl(store, path, options, overwrite=overwrite)
+    create = staticmethod(create_jsonl)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_jsonl` and `energon.check_energon`. Energon's index is looked at where it is there."""

@@ -25,6 +25,7 @@ from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
 from penstock.store.powers import CopyingStore
+from penstock.store.put import aborting
 from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
@@ -142,14 +143,10 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
         Corrupt: a faulty line; no index is left.
         ConfigError: the index exists and `overwrite` is false.
     """
-    staged = store.stage(index_path, overwrite=overwrite)
-    try:
+    with aborting(store.stage(index_path, overwrite=overwrite)) as staged:
         fill_index(lines, staged)
         size_bytes = staged.tell()
         staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
     return size_bytes
 
 

@@ -23,7 +23,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
@@ -33,6 +33,7 @@ from penstock.formats._side_checks import RESTORE, check_block_digests, check_si
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
+from penstock.store.put import aborting, put
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
@@ -178,13 +179,10 @@ def write_energon_index(store: Store, path: str, staged: Staged) -> IntArray:
     Raises:
         Corrupt: a line that is no object; no index is left.
     """
-    try:
+    with aborting(staged):
         starts = scan_energon(store, path)
         staged.write(encode_energon_index(starts))
         staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
     return starts
 
 
@@ -349,11 +347,8 @@ class EnergonJsonlSource:
         facts = {"path": self.path, "flavor": "energon", "samples": samples}
         return line("jsonl", facts, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     @property
     def _starts(self) -> IntArray:
@@ -474,10 +469,5 @@ def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, writ
     if write:
         starts = scan_energon(store, path)
         back_up(store, index_path)
-        made = store.stage(index_path, overwrite=True)
-        try:
-            made.write(encode_energon_index(starts))
-            made.commit()
-        finally:
-            made.abort()
+        put(store, index_path, encode_energon_index(starts))
     return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]

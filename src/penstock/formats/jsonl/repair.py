@@ -15,6 +15,7 @@ from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_ind
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
 from penstock.store.backup import back_up
+from penstock.store.put import aborting
 from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
@@ -67,15 +68,11 @@ def _to_line_ends(store: Store, path: str, index_path: str) -> IntArray | None:
 
 
 def _write_pairs(store: Store, pairs: IntArray, index_path: str) -> None:
-    staged = store.stage(index_path, overwrite=True)
-    try:
-        encoder = PairListEncoder()
+    encoder = PairListEncoder()
+    with aborting(store.stage(index_path, overwrite=True)) as staged:
         staged.write(encoder.encode(pairs))
         staged.write(encoder.finish())
         staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
 
 
 def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:

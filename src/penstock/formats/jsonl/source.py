@@ -13,7 +13,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
@@ -146,11 +146,8 @@ class JsonlSource:
         lines = None if self._known_lines is None else len(self._known_lines)
         return line("jsonl", {"path": self._path, "lines": lines}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     @property
     def _lines(self) -> IntArray:

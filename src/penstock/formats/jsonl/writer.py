@@ -15,7 +15,7 @@ from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
-from penstock.formats._writers import leave, require_open
+from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
@@ -42,9 +42,7 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
     Raises:
         ConfigError: an unknown option, or an output or its index that exists.
     """
-    unknown = sorted(set(options) - set(_KNOWN_OPTIONS))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_KNOWN_OPTIONS))
+    require_known(options, _KNOWN_OPTIONS, path)
     flavor = options.get("flavor", "modalities")
     require_flavor(path, flavor)
     return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor)

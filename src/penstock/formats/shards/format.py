@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
-from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
 _FORMAT_OF_SHARD = re.compile(rb'"format"\s*:\s*"(%s)"' % "|".join(FORMATS).encode())
@@ -79,15 +79,8 @@ class ShardFormat:
         """See `writer.create_shards`."""
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
 
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `checks.check_shards`."""
-        return check_shards(store, path, options, depth)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """See `repair.repair_shards`."""
-        return repair_shards(store, path, options, findings, write=write)
+    check = staticmethod(check_shards)
+    repair = staticmethod(repair_shards)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """See `side.write_shards_manifest`; of a dataset with splits, that of each of them, or of the named."""

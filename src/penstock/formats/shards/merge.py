@@ -30,6 +30,7 @@ from penstock.formats.shards.source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
+from penstock.store.put import put
 from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Manifest
@@ -94,13 +95,7 @@ def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
                 raise output_exists(where)
             if b'"shards"' not in there:
                 raise ConfigError("what stands here is no index of shards", path=where, hint="Name another folder")
-        staged = store.stage(where, overwrite=overwrite)
-        try:
-            staged.write(data)
-            staged.commit()
-        except BaseException:
-            staged.abort()
-            raise
+        put(store, where, data, overwrite=overwrite)
     finally:
         held.release()
 

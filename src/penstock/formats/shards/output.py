@@ -20,6 +20,7 @@ from penstock.store._sweep import sweep_folder
 from penstock.store.local import output_exists
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import FolderStore, StagedFolder
+from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest
 from penstock.types import Buffer, IntArray, Manifest
 
@@ -72,13 +73,10 @@ class _FolderOutput:
         self._side_name = side_name
 
     def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
-        staged = self._folder.stage(name)
-        try:
+        with aborting(self._folder.stage(name)) as staged:
             for chunk in chunks:
                 staged.write(chunk)
             staged.commit()
-        finally:
-            staged.abort()
 
     def publish(self, index: bytes, manifest: Manifest, /) -> None:
         self.add(self._side_name, [encode_manifest(manifest)])

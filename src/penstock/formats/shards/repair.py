@@ -29,6 +29,7 @@ from penstock.formats.shards.names import numeric_order, parse_shard_name, shard
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import folder_of, splits_in
 from penstock.store.backup import back_up
+from penstock.store.put import put
 from penstock.types import Action, Finding, OpenOptions
 
 _FIXED = {"shards.no-index", "shards.index", "shards.size", "shards.shard", "shards.config", "shards.unlisted"}
@@ -243,10 +244,5 @@ def _publish(store: Store, path: str, data: bytes) -> str | None:
     backup = None
     if store.exists(path):
         backup = back_up(store, path)
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(data)
-        staged.commit()
-    finally:
-        staged.abort()
+    put(store, path, data)
     return backup

@@ -23,7 +23,7 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._pool import Pool
 from penstock._secrets import logger, redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
@@ -265,11 +265,8 @@ class ShardSource:
         params = {"path": self._folder.path, "samples": self._size, "shards": len(self._shards)}
         return line(self._name, params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
+from penstock.store.put import aborting, put
 from penstock.store.side_file import encode_manifest
 from penstock.types import Buffer, Manifest
 
@@ -112,18 +113,17 @@ class FilesOutput:
         path, hasher = f"{self._path}/{name}", xxhash.xxh3_128()
         staged = self._store.stage(path, overwrite=True)
         try:
-            for chunk in chunks:
-                hasher.update(byte_view(chunk))
-                staged.write(chunk)
-            content = (staged.tell(), hasher.hexdigest())
-            if self._mark.done.get(name) != content or self._seen.size(path) != content[0]:
-                self._require_mine()
-                staged.commit()
+            with aborting(staged):
+                for chunk in chunks:
+                    hasher.update(byte_view(chunk))
+                    staged.write(chunk)
+                content = (staged.tell(), hasher.hexdigest())
+                if self._mark.done.get(name) != content or self._seen.size(path) != content[0]:
+                    self._require_mine()
+                    staged.commit()
         except (OSError, NoCopy):
             self._failed = True  # what is up stays, for the next run
             raise
-        finally:
-            staged.abort()
         with self._lock:
             self._written.add(name)
             self._mark.done[name] = content
@@ -136,12 +136,7 @@ class FilesOutput:
         for name in self._left - self._written:
             self._store.delete(f"{self._path}/{name}")
         self._require_mine()
-        staged = self._store.stage(f"{self._path}/{INDEX_NAME}")
-        try:
-            staged.write(index)
-            staged.commit()
-        finally:
-            staged.abort()
+        put(self._store, f"{self._path}/{INDEX_NAME}", index, overwrite=False)
         self._written = set()
         self._left = set()
         sweep_folder(self._store, self._path)  # what uploads that were killed hid
@@ -191,12 +186,7 @@ def sweep_mark(store: Store, path: str) -> None:
 
 
 def _save(store: Store, path: str, mark: Mark, *, first: bool) -> None:
-    staged = store.stage(f"{path}/{MARK}", overwrite=not first)
-    try:
-        staged.write(msgspec.json.encode(mark))
-        staged.commit()
-    finally:
-        staged.abort()
+    put(store, f"{path}/{MARK}", msgspec.json.encode(mark), overwrite=not first)
 
 
 def _read_mark(store: Store, path: str) -> Mark | None:

@@ -22,7 +22,7 @@ from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_open
+from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
@@ -328,9 +328,7 @@ def create_shards(
         ConfigError: an option is unknown or can't be, or the output exists.
     """
     known = (*_COMMON_OPTIONS, *own, *_RECORDED)
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    require_known(options, known, path)
     path = path.rstrip("/") or path
     try:
         encoder = encoder_of({key: value for key, value in options.items() if key not in _RECORDED})

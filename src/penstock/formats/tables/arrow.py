@@ -18,7 +18,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._optional import require
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
@@ -203,11 +203,8 @@ class ArrowSource:
             params["samples"] = len(self)
         return line(self._name, params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
 

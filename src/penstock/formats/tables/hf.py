@@ -14,15 +14,16 @@ Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
 from penstock._optional import require
-from penstock.abc import Store, Writer
+from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData, Unsupported
+from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,
@@ -33,7 +34,7 @@ from penstock.formats.tables.arrow import (
     open_file,
     require_same_schema,
 )
-from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
+from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 STATE = "state.json"
 INFO = "dataset_info.json"
@@ -233,13 +234,8 @@ class _Hf:
             return Sniff(True, f"it has {STATE} and {INFO}")
         return Sniff(False, f"no {SPLITS}, and not both {STATE} and {INFO}")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> ArrowSource:
-        """See `open_hf`."""
-        return open_hf(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
-        """Refused: these are read."""
-        raise Unsupported("the format 'hf' is read-only", path=path)
+    open = staticmethod(open_hf)
+    create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `_arrow.check_blocks`."""
@@ -250,11 +246,7 @@ class _Hf:
             return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
         return check_blocks(source, self.name, depth)
 
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """Nothing of it can be made anew from the rest."""
-        return []
+    repair = repair_nothing
 
 
 FORMAT = _Hf()

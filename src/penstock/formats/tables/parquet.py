@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._optional import require
-from penstock.abc import Store, Writer
-from penstock.errors import Corrupt, NotFound, PenstockError, Unsupported
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,
@@ -29,7 +30,7 @@ from penstock.formats.tables.arrow import (
 )
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
-from penstock.types import Action, Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
+from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")
@@ -162,23 +163,14 @@ class _Parquet:
             return Sniff(True, "it begins with PAR1")
         return Sniff(False, "it does not begin and end with PAR1")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> ArrowSource:
-        """See `open_parquet`."""
-        return open_parquet(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
-        """Refused: Parquet is read."""
-        raise Unsupported("the format 'parquet' is read-only", path=path)
+    open = staticmethod(open_parquet)
+    create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `_arrow.check_blocks`."""
         return check_blocks(open_parquet(store, path, options), self.name, depth)
 
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """Nothing of a Parquet file can be made anew from the rest."""
-        return []
+    repair = repair_nothing
 
 
 _PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")

@@ -14,21 +14,21 @@ Checked against datatrove 0.10.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
 
 import numpy as np
 
 from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._problems import Problem
+from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.run_source import IndexBorders, Opening, RunSource
-from penstock.types import Action, Depth, Finding, IntArray, OpenOptions, Sniff, Traits
+from penstock.types import Depth, Finding, IntArray, OpenOptions, Sniff, Traits
 
 _LAYOUTS = {"uint16": 2, "uint32": 4}
 _STEP = 1 << 20
@@ -198,23 +198,10 @@ class _Datatrove:
             return Sniff(named, found.what)
         return Sniff(True, "an .index stands beside it, and ends where the tokens do")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> RunSource:
-        """See `open_datatrove`."""
-        return open_datatrove(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
-        """Nothing is written in this format."""
-        raise Unsupported("the format 'datatrove' is read-only", path=path)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check_datatrove`."""
-        return check_datatrove(store, path, options, depth)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """There is nothing to mend by."""
-        return []
+    open = staticmethod(open_datatrove)
+    create = refuse_to_create
+    check = staticmethod(check_datatrove)
+    repair = repair_nothing
 
 
 FORMAT = _Datatrove()

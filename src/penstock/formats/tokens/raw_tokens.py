@@ -21,21 +21,21 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._problems import Problem
+from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, Opening, RunSource
-from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 HEADERLESS = ("uint8", "uint16", "uint32", "uint64")
 LLMC_HEADER_BYTES = 1024
@@ -231,23 +231,10 @@ class _RawTokens:
             return Sniff(found.code == "raw-tokens.size" and path.endswith(self.traits.suffixes), found.what)
         return Sniff(True, f"a header of {found.layout}")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> RunSource:
-        """See `open_raw`."""
-        return open_raw(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
-        """Nothing is written in this format."""
-        raise Unsupported("the format 'raw-tokens' is read-only", path=path)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check_raw`."""
-        return check_raw(store, path, options, depth)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """There is nothing to mend by."""
-        return []
+    open = staticmethod(open_raw)
+    create = refuse_to_create
+    check = staticmethod(check_raw)
+    repair = repair_nothing
 
 
 FORMAT = _RawTokens()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._secrets import logger, redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
@@ -283,8 +283,5 @@ class RunSource:
         params = {"path": one.path, "tokens": self.num_tokens, "dtype": self.dtype, **dict(one.params)}
         return line(one.format, params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,45 @@ import penstock
 from penstock.abc import Staged
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens
-from penstock.errors import ConfigError, TooLarge
+from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.types import Batch, IntArray, Manifest
+from penstock.formats._writers import require_known
+from penstock.store.local import LocalStore
+from penstock.types import Batch, IntArray, Manifest, Sample
 
 _PIECE_BYTES = 1 << 24
+
+
+class DocumentWriter(Protocol):
+    """A writer that takes documents back to back."""
+
+    _path: str
+
+    def write_batch(self, batch: Batch, /) -> None: ...
+
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None: ...
+
+
+def write_document(self: DocumentWriter, sample: Sample, /) -> None:
+    """Add one document: `{"tokens": integers [n]}`."""
+    self.write_batch({name: [value] for name, value in sample.items()})
+
+
+def write_document_batch(self: DocumentWriter, batch: Batch, /) -> None:
+    """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+    self.write_run(*document_run(batch, self._path))  # pyright: ignore[reportPrivateUsage]
+
+
+def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> tuple[dict[str, Any], Provenance]:
+    """The options of `penstock.create` that are given: a format's own ones, and what is said of the data.
+
+    Raises:
+        ConfigError: an unknown option.
+    """
+    require_known(options, [*own, *(one.name for one in dataclasses.fields(Provenance))], path)
+    given = {name: value for name, value in options.items() if value is not None}
+    mine = {name: given.pop(name) for name in own if name in given}
+    return mine, Provenance(**given)
 
 
 class TokenTally:
@@ -67,6 +102,39 @@ class TokenTally:
     def hexdigest(self) -> str:
         """The document digest; nothing can be added after it."""
         return self._digest.hexdigest()
+
+
+def read_part(
+    path: str, start_bytes: int, doc_lengths: IntArray, dtype: np.dtype[Any], limit: int, max_token_id: int | None
+) -> tuple[NDArray[np.uint8], IntArray]:
+    """The tokens of a part that lie back to back in a local file, and what they are cut into.
+
+    Args:
+        path: local file.
+        start_bytes: where its tokens begin.
+        doc_lengths: int64[n_docs], in tokens.
+        dtype: of the tokens.
+        limit: ids must be below it.
+        max_token_id: the largest id, as far as it is known.
+
+    Returns:
+        uint8[n_bytes], mapped, and int64[n_docs].
+
+    Raises:
+        Truncated: the file is too short.
+        TooLarge: `max_token_id` is not below `limit`.
+    """
+    if max_token_id is not None and max_token_id >= limit:
+        raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {limit}")
+    num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
+    lengths = check_lengths(num_tokens, doc_lengths)
+    length_bytes = num_tokens * dtype.itemsize
+    stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
+    if len(stored) < length_bytes:
+        found, expected = f"{len(stored)} bytes", f"{length_bytes} bytes"
+        what = "the part is shorter than its documents"
+        raise Truncated(what, path=path, offset_bytes=start_bytes, found=found, expected=expected)
+    return stored, lengths
 
 
 def append_part(

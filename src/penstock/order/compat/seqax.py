@@ -28,7 +28,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.fisher_yates import swap_walk
@@ -218,11 +218,8 @@ class SeqaxPass(Generic[T]):
         """One line: the parameters and the number of steps."""
         return line("SeqaxPass", {**asdict(self.params), "steps": self._steps}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def __reduce__(self) -> tuple[object, ...]:
         return (SeqaxPass, (self.source, self.params, self._derived))

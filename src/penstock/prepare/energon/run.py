@@ -57,6 +57,7 @@ from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, sca
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.put import put
 from penstock.store.unfinished import Once
 from penstock.work.energon import Work, forget_work, open_work
 
@@ -341,13 +342,7 @@ def _put(file: Place, content: bytes) -> bool:
     store, path = file.store, file.path
     if store.exists(path) and store.size(path) == len(content) and store.get(path) == content:
         return False
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(content)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
+    put(store, path, content)
     return True
 
 

@@ -21,6 +21,7 @@ from penstock.prepare.tokens.parquet import row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
+from penstock.store.put import aborting
 from penstock.types import IntArray
 from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
 
@@ -121,19 +122,14 @@ def encode_task(job: Job, task: Task) -> Done:
                 hint="Throw the finished work away: restart (--restart)",
             )
         return Done(task.file, part, meta, reused=True)
-    staged = part.store.stage(part.path)
-    try:
+    with aborting(part.store.stage(part.path)) as staged:
         tally = _Tally(job, task)
         for offset_bytes, block in _blocks(job, task):
             tally.add(offset_bytes, block, staged)
             if tally.bad is not None:
-                staged.abort()
                 return Done(task.file, part, None, tally.bad)
         meta = tally.meta()
         finish_part(staged, tally.lengths(), meta)
-    except BaseException:
-        staged.abort()
-        raise
     return Done(task.file, part, meta)
 
 

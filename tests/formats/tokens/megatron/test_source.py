@@ -13,8 +13,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Truncated
-from penstock.formats.tokens.megatron import FORMAT, MegatronSource
+from penstock.formats.tokens.megatron import FORMAT
 from penstock.formats.tokens.megatron import source as source_module
+from penstock.formats.tokens.megatron.source import MegatronSource
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.testing import CountingStore, TokenSourceLaws

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError, Corrupt, TooLarge, Truncated
-from penstock.formats.tokens.pbin import FORMAT, PbinSource
+from penstock.formats.tokens.pbin import FORMAT
 from penstock.formats.tokens.pbin import source as source_module
+from penstock.formats.tokens.pbin.source import PbinSource
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.testing import CountingStore, TokenSourceLaws

@@ -17,7 +17,9 @@ from penstock._kinds import TokenParts
 from penstock.abc import SupportsRuns
 from penstock.codec.hashes import DocumentDigest, hash_blocks
 from penstock.errors import ConfigError, TooLarge, Truncated
-from penstock.formats.tokens.pbin import FORMAT, PbinSource, PbinWriter
+from penstock.formats.tokens.pbin import FORMAT
+from penstock.formats.tokens.pbin.source import PbinSource
+from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.side_file import read_side_file

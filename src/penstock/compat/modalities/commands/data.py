@@ -32,6 +32,7 @@ from penstock.reshape.shuffle import write_in_order
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.place import Place, place_of
+from penstock.store.put import aborting
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
 
@@ -283,16 +284,11 @@ def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progres
     """Lines alone, without an index or a side file: what Modalities leaves."""
     counter, store = Counter(len(rows), progress), LocalStore()
     path = output_path(store, str(target))
-    with claimed(store, path):
-        staged = store.stage(path, overwrite=policy == "override")
-        try:
-            for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
-                staged.write(data)
-                counter.add(len(lengths))
-            staged.commit()
-        except BaseException:
-            staged.abort()
-            raise
+    with claimed(store, path), aborting(store.stage(path, overwrite=policy == "override")) as staged:
+        for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
+            staged.write(data)
+            counter.add(len(lengths))
+        staged.commit()
 
 
 def _report_unended(done: Done, files: Sequence[Path]) -> None:

@@ -24,6 +24,7 @@ from penstock.compat.modalities.commands.pack import existing_file, pack_encoded
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.reshape.rewrite import Progress
 from penstock.store.local import LocalStore
+from penstock.store.put import put
 
 PARTITIONS = ("train", "val", "test")
 
@@ -77,7 +78,7 @@ def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress
     settings = read_chat_settings(config)
     digest = hashlib.sha256(read_regular(config_file_path)).hexdigest()[:_HASH_CHARACTERS]
     folder = settings.dst_path.parent / f"{settings.src_path.stem}_{digest}"
-    _write(folder / f"instruction_chat_template_config.{digest}.yaml", read_regular(config_file_path))
+    put(LocalStore(), str(folder / f"instruction_chat_template_config.{digest}.yaml"), read_regular(config_file_path))
     files = {name: _partition_path(folder, settings.dst_path, name, digest) for name in PARTITIONS}
     counts = _write_partitions(settings, files)
     done = Done(str(folder), f"{folder}: " + ", ".join(f"{counts[name]:,} {name}" for name in counts))
@@ -218,7 +219,7 @@ def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str, progress: Pr
     config = resolve_config(parse_yaml(read_regular(settings.pack_config_path), settings.pack_config_path), config_path)
     paths = {"src_path": str(jsonl), "index_path": str(index), "dst_path": str(index.with_suffix(".pbin"))}
     config["settings"] = {**section(config, "settings"), **paths}
-    _write(config_path, yaml.safe_dump(_plain(config), allow_unicode=True).encode())
+    put(LocalStore(), str(config_path), yaml.safe_dump(_plain(config), allow_unicode=True).encode())
     return pack_encoded_data(config, "override", progress=progress)
 
 
@@ -229,13 +230,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def _write(path: Path, data: bytes) -> None:
-    staged = LocalStore().stage(str(path), overwrite=True)
-    try:
-        staged.write(data)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise

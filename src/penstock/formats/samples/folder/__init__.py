@@ -12,8 +12,7 @@ folder as auxiliary data, by name. Checked against megatron-energon 7.4.1.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import penstock
 from penstock._digest import digest
@@ -21,11 +20,11 @@ from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.formats.samples.folder.check import check_folder, digests_of, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, list_files
-from penstock.formats.samples.folder.source import FolderSource, open_folder
-from penstock.formats.samples.folder.writer import FolderWriter, create_folder
+from penstock.formats.samples.folder.source import open_folder
+from penstock.formats.samples.folder.writer import create_folder
 from penstock.store.local import LocalStore
 from penstock.store.side_file import replace_side_file
-from penstock.types import Action, Depth, Finding, Manifest, OpenOptions, Sniff, Traits
+from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
 _TAIL_BYTES = 1 << 12
@@ -54,17 +53,9 @@ class _Folder:
             return Sniff(True, "a folder of media files")
         return Sniff(False, "no media index, and no media among the first files")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> FolderSource:
-        """See `source.open_folder`."""
-        return open_folder(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FolderWriter:
-        """See `writer.create_folder`."""
-        return create_folder(store, path, options, overwrite=overwrite)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_folder`."""
-        return check_folder(store, path, options, depth)
+    open = staticmethod(open_folder)
+    create = staticmethod(create_folder)
+    check = staticmethod(check_folder)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool

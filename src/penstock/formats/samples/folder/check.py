@@ -19,6 +19,7 @@ from penstock.formats.samples.media_index import MediaRow, other_header, read_ro
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
+from penstock.store.put import aborting
 from penstock.store.side_file import Facts
 from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
 
@@ -159,12 +160,9 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
                 connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
                 connection.execute("COMMIT")
             back_up(store, index)
-            mended = store.stage(index, overwrite=True)
-            try:
+            with aborting(store.stage(index, overwrite=True)) as mended:
                 mended.append_file(local)
                 mended.commit()
-            finally:
-                mended.abort()
     return [Action(STALE, index, "rows of files that are gone are dropped; the old index is kept beside it", write)]
 
 

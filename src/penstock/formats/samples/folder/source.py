@@ -14,7 +14,7 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
@@ -150,11 +150,8 @@ class FolderSource:
         files = None if self._known_names is None else len(self._known_names)
         return line("folder", {"path": self.path, "files": files}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     @property
     def _names(self) -> list[str]:

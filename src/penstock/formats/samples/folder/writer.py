@@ -17,6 +17,7 @@ from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import FolderStore, StagedFolder
+from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest, load_manifest
 from penstock.types import Batch, Manifest, Sample
 
@@ -94,13 +95,9 @@ class FolderWriter:
             tool=f"penstock {penstock.__version__}",
         )
         try:
-            side = self._folder.stage(SIDE_SUFFIX)
-            try:
+            with aborting(self._folder.stage(SIDE_SUFFIX)) as side:
                 side.write(encode_manifest(manifest))
                 side.commit()
-            except BaseException:
-                side.abort()
-                raise
             self._folder.commit()
         except BaseException:
             self.abort()

@@ -18,18 +18,17 @@ Files: `tar` headers · `names` keys and parts · `shards` the table of a shard 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from penstock.abc import Source, Store
+from penstock.abc import Store
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
-from penstock.formats.samples.webdataset.writer import WebdatasetWriter, create_webdataset
+from penstock.formats.samples.webdataset.writer import create_webdataset
 from penstock.store.local import LocalStore
-from penstock.types import Action, Depth, Finding, OpenOptions, Sample, Sniff, Traits
+from penstock.types import Action, Finding, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
 
@@ -58,17 +57,9 @@ class _Webdataset:
             return Sniff(True, "a folder of tar shards, not prepared")
         return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
-        """See `opening.open_webdataset`."""
-        return open_webdataset(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
-        """See `writer.create_webdataset`."""
-        return create_webdataset(store, path, options, overwrite=overwrite)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_webdataset`."""
-        return check_webdataset(store, path, options, depth)
+    open = staticmethod(open_webdataset)
+    create = staticmethod(create_webdataset)
+    check = staticmethod(check_webdataset)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
@@ -76,9 +67,7 @@ class _Webdataset:
         """See `repair.repair_webdataset`."""
         return repair_webdataset(store, path, findings, write=write)
 
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `manifest.write_webdataset_manifest`."""
-        return write_webdataset_manifest(store, path, options, replace=replace)
+    write_manifest = staticmethod(write_webdataset_manifest)
 
 
 def _holds_tars(root: str) -> bool:

@@ -31,6 +31,7 @@ from penstock.formats.samples.webdataset.shards import (
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
 from penstock.store.backup import back_up
+from penstock.store.put import aborting, put
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
@@ -112,14 +113,10 @@ def _mend_sqlite(
     except Corrupt:
         return []  # a key comes twice, which no index of ours holds
     backup = back_up(store, path)
-    _put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
-    staged = store.stage(path, overwrite=True)
-    try:
+    put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
+    with aborting(store.stage(path, overwrite=True)) as staged:
         staged.append_file(builder.path)
         staged.commit()
-    except BaseException:
-        staged.abort()
-        raise
     return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
@@ -142,15 +139,5 @@ def _replace(store: Store, path: str, content: bytes, code: str, what: str, *, w
     if not write:
         return Action(code, path, what)
     kept = f"; the old one is kept as {back_up(store, path)}" if store.exists(path) else ""
-    _put(store, path, content)
+    put(store, path, content)
     return Action(code, path, what + kept, done=True)
-
-
-def _put(store: Store, path: str, content: bytes) -> None:
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(content)
-        staged.commit()
-    except BaseException:
-        staged.abort()
-        raise

@@ -10,7 +10,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import NotFound
 from penstock.formats._modes import Mode, preferred_mode
@@ -286,11 +286,8 @@ class WebdatasetSource:
         facts = {"path": self.path, "split": self.split, "shards": len(self._chosen), "samples": samples}
         return line("webdataset", facts, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -216,11 +216,8 @@ class TypedSource:
         facts = {"path": self.path, "split": self.split, "type": "crude" if one is None else one.name}
         return line("webdataset", facts, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
 

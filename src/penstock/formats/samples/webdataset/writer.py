@@ -14,7 +14,7 @@ from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import FileDigests
-from penstock.formats._writers import leave, require_open
+from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -79,9 +79,7 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
         ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
         Unsupported: a store that can't make folders visible at once.
     """
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(_OPTIONS))
+    require_known(options, _OPTIONS, path)
     given = WriterOptions(**{name: value for name, value in options.items() if value is not None})
     path = path.rstrip("/") or path
     _require_possible(given, path)

@@ -20,8 +20,7 @@ file of foreign data · `repair`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
@@ -29,7 +28,7 @@ from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, 
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
-from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter, create_flat_tokens
+from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens
 from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, is_array
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
@@ -73,9 +72,7 @@ class _FlatTokens:
         """See `source.open_flat_tokens`."""
         return open_flat_tokens(opened_zip(store, path.rstrip("/")), path, options)
 
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
-        """See `writer.create_flat_tokens`."""
-        return create_flat_tokens(store, path, options, overwrite=overwrite)
+    create = staticmethod(create_flat_tokens)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_flat_tokens`."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from penstock.formats.tokens.flat_tokens.encode import encode_file
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.powers import StagedFolder
+from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 
 _THREADS = 4
@@ -66,14 +67,11 @@ class ChunkWork:
     def write(self, name: str, pieces: list[memoryview]) -> None:
         """Write a file at once."""
         hasher = xxhash.xxh3_128()
-        file = self._folder.stage(name)
-        try:
+        with aborting(self._folder.stage(name)) as file:
             for piece in pieces:
                 file.write(piece)
                 hasher.update(piece)
             file.commit()
-        finally:
-            file.abort()
         size_bytes = sum(map(len, pieces))
         head, tail = _edge(pieces), _edge([piece[::-1] for piece in reversed(pieces)])[::-1]
         self.facts[name] = FileFact(size_bytes, hasher.hexdigest(), edge_binding(size_bytes, head, tail))

@@ -34,6 +34,7 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
 )
 from penstock.store._named import raised
 from penstock.store.powers import FolderStore
+from penstock.store.put import aborting, put
 from penstock.store.resolve import real_path
 from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
@@ -218,7 +219,7 @@ def _write_limit(store: Store, group: Group, limit: int) -> None:
     if group.zarr_format == 3:
         attributes = dict(attributes.get("attributes") or {})
     data = encode_group(group.zarr_format, attributes | {LIMIT: limit})[name]
-    _replace(store, f"{group.path}/{name}", data)
+    put(store, f"{group.path}/{name}", data)
 
 
 def _drop_consolidated(store: Store, folder: str, backup: str) -> None:
@@ -233,16 +234,7 @@ def _drop_consolidated(store: Store, folder: str, backup: str) -> None:
         if not isinstance(found, Problem) and "consolidated_metadata" in found:
             _keep(store, where, f"{backup}.zarr.json.bak")
             del found["consolidated_metadata"]
-            _replace(store, where, json.dumps(found, indent=2).encode())
-
-
-def _replace(store: Store, path: str, data: bytes) -> None:
-    staged = store.stage(path, overwrite=True)
-    try:
-        staged.write(data)
-        staged.commit()
-    finally:
-        staged.abort()
+            put(store, where, json.dumps(found, indent=2).encode())
 
 
 def _keep(store: Store, path: str, wanted: str) -> str:
@@ -255,10 +247,7 @@ def _keep(store: Store, path: str, wanted: str) -> str:
         backup = f"{wanted}{number}"
     files = list(store.list(path)) if store.is_folder(path) else [path]
     for file in files:
-        copy = store.stage(backup + file.removeprefix(path))
-        try:
+        with aborting(store.stage(backup + file.removeprefix(path))) as copy:
             copy.append_file(real_path(store, file))
             copy.commit()
-        finally:
-            copy.abort()
     return backup

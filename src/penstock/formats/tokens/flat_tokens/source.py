@@ -13,7 +13,7 @@ from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
@@ -255,11 +255,8 @@ class FlatTokensSource:
         counts = {"documents": len(self), "tokens": self.num_tokens, LIMIT: self._limit}
         return line("flat-tokens", {"path": self._path, "split": self._split, **counts}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _gather_encoded(self, starts: IntArray, length: int, out: TokenArray | None) -> TokenArray:
         starts = checked_starts(starts, length, self.num_tokens)

@@ -43,12 +43,19 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
     encode_array,
     encode_group,
 )
-from penstock.formats.tokens.writer import TokenTally, check_lengths, document_run, token_manifest
+from penstock.formats.tokens.writer import (
+    TokenTally,
+    check_lengths,
+    token_manifest,
+    token_options,
+    write_document,
+    write_document_batch,
+)
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
-from penstock.types import Batch, IntArray, Manifest, Sample
+from penstock.types import IntArray, Manifest
 
 _STEP_TOKENS = 1 << 14  # 64 KiB: stays in the processor's cache from one step to the next
 _LAYOUT_OPTIONS = ("compressor", "chunk_tokens", "chunk_starts", "shard_tokens")
@@ -71,12 +78,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     Raises:
         ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
     """
-    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(Provenance))]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
-    given = {name: value for name, value in options.items() if value is not None}
-    own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
+    own, given = token_options(options, _OWN_OPTIONS, path)
     path = output_path(store, path.rstrip("/") or path)
     split = own.pop("split", None)
     if split is not None and split not in SPLITS:
@@ -84,7 +86,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     if not isinstance(store, FolderStore):
         raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     dtype_for(own.get("token_bytes", 4))
-    require_eos(path, np.dtype(np.uint32), given.get("eos_id"))
+    require_eos(path, np.dtype(np.uint32), given.eos_id)
     joined = _dataset_format(store, path) if split is not None else None
     zarr_format = own.pop("zarr_format", None) or joined or 2
     layout = make_layout(path, zarr_format, **{name: own.pop(name, None) for name in _LAYOUT_OPTIONS})
@@ -97,8 +99,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
     )
     inside = f"{split}/" if split is not None and joined is None else ""
-    given_options = Provenance(**given)
-    return FlatTokensWriter(store, path, split, layout, folder, inside, given_options, overwrite=overwrite, **own)
+    return FlatTokensWriter(store, path, split, layout, folder, inside, given, overwrite=overwrite, **own)
 
 
 class FlatTokensWriter:
@@ -144,13 +145,8 @@ class FlatTokensWriter:
             self.abort()
             raise
 
-    def write(self, sample: Sample, /) -> None:
-        """Add one document: `{"tokens": integers [n]}`."""
-        self.write_batch({name: [value] for name, value in sample.items()})
-
-    def write_batch(self, batch: Batch, /) -> None:
-        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-        self.write_run(*document_run(batch, self._path))
+    write = write_document
+    write_batch = write_document_batch
 
     def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.

@@ -28,18 +28,15 @@ Files: `layout` names and header · `index` arrays · `tokens` ids of every dtyp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from penstock.abc import Store
 from penstock.formats.tokens.megatron.check import check_megatron
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
-from penstock.formats.tokens.megatron.source import MegatronSource, open_megatron
-from penstock.formats.tokens.megatron.writer import MegatronWriter, create_megatron
-from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+from penstock.formats.tokens.megatron.source import open_megatron
+from penstock.formats.tokens.megatron.writer import create_megatron
+from penstock.types import Sniff, Traits
 
 
 class _Megatron:
@@ -70,27 +67,11 @@ class _Megatron:
         prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
         return bin_path(prefix), idx_path(prefix)
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> MegatronSource:
-        """See `source.open_megatron`."""
-        return open_megatron(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> MegatronWriter:
-        """See `writer.create_megatron`."""
-        return create_megatron(store, path, options, overwrite=overwrite)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_megatron`."""
-        return check_megatron(store, path, options, depth)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """See `repair.repair_megatron`."""
-        return repair_megatron(store, path, options, findings, write=write)
-
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `foreign.write_megatron_manifest`."""
-        return write_megatron_manifest(store, path, options, replace=replace)
+    open = staticmethod(open_megatron)
+    create = staticmethod(create_megatron)
+    check = staticmethod(check_megatron)
+    repair = staticmethod(repair_megatron)
+    write_manifest = staticmethod(write_megatron_manifest)
 
 
 FORMAT = _Megatron()

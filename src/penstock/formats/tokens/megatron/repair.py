@@ -41,6 +41,7 @@ from penstock.formats.tokens.megatron.layout import (
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.tokens import file_ids
 from penstock.store.backup import back_up
+from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, OpenOptions
 
@@ -215,16 +216,12 @@ def _write(store: Store, prefix: str, plan: _Plan) -> str | None:
     """Keep the old index, write the new one; returns the old one's new path."""
     path = idx_path(prefix)
     backup = back_up(store, path) if store.exists(path) else None
-    staged = store.stage(path, overwrite=True)
-    try:
+    with aborting(store.stage(path, overwrite=True)) as staged:
         header = Header(plan.kind, len(plan.lengths), len(plan.borders) - 1, plan.modes is not None)
         staged.write(encode_header(header))
         for array, dtype in ((plan.lengths, "<i4"), (plan.pointers, "<i8"), (plan.borders, "<i8")):
             staged.write(array.astype(dtype))
         if plan.modes is not None:
             staged.write(plan.modes)
-    except BaseException:
-        staged.abort()
-        raise
-    staged.commit()
+        staged.commit()
     return backup

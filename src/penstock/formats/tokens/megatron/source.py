@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
 from penstock.formats._manifest import DATA, data_fingerprint
@@ -266,11 +266,8 @@ class MegatronSource:
         params = {"path": self._prefix, "documents": len(self), "dtype": self.header.kind.name}
         return line("megatron", params, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
 

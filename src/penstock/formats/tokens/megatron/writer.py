@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Staged, Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.errors import ConfigError, TooLarge
 from penstock.formats._manifest import DATA, FileDigests, Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
@@ -27,11 +26,20 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.publish import may_write, publish
-from penstock.formats.tokens.writer import TokenTally, append_part, check_lengths, document_run, token_manifest
+from penstock.formats.tokens.writer import (
+    TokenTally,
+    append_part,
+    check_lengths,
+    read_part,
+    token_manifest,
+    token_options,
+    write_document,
+    write_document_batch,
+)
 from penstock.store._sweep import sweep_output
-from penstock.store.local import LocalStore, output_exists
+from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
-from penstock.types import Batch, IntArray, Manifest, Sample
+from penstock.types import IntArray, Manifest
 
 _OTHER = "Name another output, or remove it"
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
@@ -54,12 +62,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     Raises:
         ConfigError: an unknown option, no dtype, or an output that exists.
     """
-    known = [*_OWN_OPTIONS, *(one.name for one in dataclasses.fields(Provenance))]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
-    given = {name: value for name, value in options.items() if value is not None}
-    own = {name: given.pop(name) for name in _OWN_OPTIONS if name in given}
+    own, given = token_options(options, _OWN_OPTIONS, path)
     prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
     modes = own.pop("modes", None)
     kind = kind_for(prefix, **own)
@@ -69,9 +72,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     width = own.get("token_bytes") or min(kind.itemsize, 4)
     limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
     prefix = _target_of(store, prefix)
-    return MegatronWriter(
-        store, prefix, kind, limit, dtype_for(width, "<"), modes, Provenance(**given), overwrite=overwrite
-    )
+    return MegatronWriter(store, prefix, kind, limit, dtype_for(width, "<"), modes, given, overwrite=overwrite)
 
 
 def encode_index(
@@ -143,7 +144,7 @@ class MegatronWriter:
     ) -> None:
         require_eos(prefix, kind.ids, given.eos_id)
         self._store = store
-        self._prefix = prefix
+        self._path = prefix
         self._kind = kind
         self._limit = id_limit
         self._part_dtype = part_dtype
@@ -163,13 +164,8 @@ class MegatronWriter:
         self._digests = FileDigests(self._bin)
         self._idx: Staged | None = None
 
-    def write(self, sample: Sample, /) -> None:
-        """Add one document: `{"tokens": integers [n]}`."""
-        self.write_batch({name: [value] for name, value in sample.items()})
-
-    def write_batch(self, batch: Batch, /) -> None:
-        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-        self.write_run(*document_run(batch, self._prefix))
+    write = write_document
+    write_batch = write_document_batch
 
     def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
@@ -183,10 +179,10 @@ class MegatronWriter:
                 of this call is written.
             ConfigError: lengths and tokens differ, or the writer is closed.
         """
-        require_open(self._open, self._prefix)
+        require_open(self._open, self._path)
         tokens = as_tokens(tokens)
         lengths = self._checked_lengths(check_lengths(len(tokens), doc_lengths))
-        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=bin_path(self._prefix))
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=bin_path(self._path))
         stored = np.ascontiguousarray(tokens, self._kind.stored)
         try:
             self._bin.write(stored)
@@ -210,17 +206,9 @@ class MegatronWriter:
             Truncated: the file is too short.
             TooLarge: an id does not fit.
         """
-        require_open(self._open, self._prefix)
-        if max_token_id is not None and max_token_id >= self._limit:
-            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
-        num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
-        lengths = self._checked_lengths(check_lengths(num_tokens, doc_lengths))
-        length_bytes = num_tokens * self._part_dtype.itemsize
-        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
-        if len(stored) < length_bytes:
-            found, expected = f"{len(stored)} bytes", f"{length_bytes} bytes"
-            what = "the part is shorter than its documents"
-            raise Truncated(what, path=path, offset_bytes=start_bytes, found=found, expected=expected)
+        require_open(self._open, self._path)
+        stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
+        lengths = self._checked_lengths(lengths)
         if self._kind.stored.kind not in "iu" or self._kind.itemsize != self._part_dtype.itemsize:
             self.write_run(stored.view(self._part_dtype), lengths)
             return
@@ -234,10 +222,10 @@ class MegatronWriter:
 
     def commit(self) -> Manifest:
         """Write index and side file, and make the dataset visible, durably: the index last."""
-        require_open(self._open, self._prefix)
+        require_open(self._open, self._path)
         self._open = False
         try:
-            self._idx = self._store.stage(idx_path(self._prefix), overwrite=self._overwrite)
+            self._idx = self._store.stage(idx_path(self._path), overwrite=self._overwrite)
             index_digests, index_binding = self._write_index(self._idx)
             block_digests, binding = self._digests.finish()
             manifest = token_manifest(
@@ -250,7 +238,7 @@ class MegatronWriter:
                 binding=joint_binding(binding, index_binding),
             )
             files = (self._bin, self._idx)
-            publish(self._store, self._prefix, *files, manifest, self._write_index, overwrite=self._overwrite)
+            publish(self._store, self._path, *files, manifest, self._write_index, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
@@ -277,7 +265,7 @@ class MegatronWriter:
         if len(lengths) and int(lengths.max()) > MOST_LENGTH:
             raise TooLarge(
                 "a document is too long for an index",
-                path=idx_path(self._prefix),
+                path=idx_path(self._path),
                 found=f"{int(lengths.max())} tokens",
                 expected=f"at most {MOST_LENGTH}",
             )
@@ -289,7 +277,7 @@ class MegatronWriter:
         if self._modes is not None and len(self._modes) != count:
             raise ConfigError(
                 "there is one mode for each document",
-                path=self._prefix,
+                path=self._path,
                 found=f"{len(self._modes)} modes",
                 expected=f"{count}",
             )

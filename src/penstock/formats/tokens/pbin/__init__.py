@@ -22,18 +22,15 @@ Files: `layout` which of them a file has · `index` its documents · `source` ·
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.tokens.pbin.check import check_pbin
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
 from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
 from penstock.formats.tokens.pbin.repair import repair_pbin
-from penstock.formats.tokens.pbin.source import PbinSource, open_pbin
-from penstock.formats.tokens.pbin.writer import PbinWriter, create_pbin
-from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+from penstock.formats.tokens.pbin.source import open_pbin
+from penstock.formats.tokens.pbin.writer import create_pbin
+from penstock.types import Sniff, Traits
 
 
 class _Pbin:
@@ -61,27 +58,11 @@ class _Pbin:
         # A damaged file is better refused by `open` and found by `verify`, which say what is wrong with it.
         return Sniff(path.endswith(self.traits.suffixes) and found.code != "header", found.what)
 
-    def open(self, store: Store, path: str, options: OpenOptions, /) -> PbinSource:
-        """See `source.open_pbin`."""
-        return open_pbin(store, path, options)
-
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
-        """See `writer.create_pbin`."""
-        return create_pbin(store, path, options, overwrite=overwrite)
-
-    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_pbin`."""
-        return check_pbin(store, path, options, depth)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """See `repair.repair_pbin`."""
-        return repair_pbin(store, path, options, findings, write=write)
-
-    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `manifest.write_pbin_manifest`."""
-        return write_pbin_manifest(store, path, options, replace=replace)
+    open = staticmethod(open_pbin)
+    create = staticmethod(create_pbin)
+    check = staticmethod(check_pbin)
+    repair = staticmethod(repair_pbin)
+    write_manifest = staticmethod(write_pbin_manifest)
 
 
 FORMAT = _Pbin()

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from penstock._secrets import logger, redact
-from penstock._tree import line, tree
+from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
@@ -208,11 +208,8 @@ class PbinSource:
         """One line: path, tokens, width."""
         return line("pbin", {"path": self._path, "tokens": self.num_tokens, "dtype": self.dtype}, self._fingerprint)
 
-    def __repr__(self) -> str:
-        return f"<{self.summary()}>"
-
-    def __str__(self) -> str:
-        return tree(self)
+    __repr__ = brief
+    __str__ = tree
 
     def _require_recorded_docs(self, num_docs: int) -> None:
         """Refuse an index that the side file, by which `len` may have gone, contradicts."""

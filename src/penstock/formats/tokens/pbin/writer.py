@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Mapping
 from typing import Any, Self
@@ -13,15 +12,23 @@ from numpy.typing import NDArray
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
-from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
-from penstock.formats.tokens.writer import TokenTally, append_part, check_lengths, document_run, token_manifest
-from penstock.store.local import LocalStore
+from penstock.formats.tokens.writer import (
+    TokenTally,
+    append_part,
+    check_lengths,
+    read_part,
+    token_manifest,
+    token_options,
+    write_document,
+    write_document_batch,
+)
 from penstock.store.outputs import claim_files, output_path
-from penstock.types import Batch, IntArray, Manifest, Sample
+from penstock.types import IntArray, Manifest
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
@@ -42,19 +49,15 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
     Raises:
         ConfigError: an unknown option, no width, or an output that exists.
     """
-    known = ["token_bytes", "vocab_size", *(one.name for one in dataclasses.fields(Provenance))]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
-    given = {name: value for name, value in options.items() if value is not None}
-    token_bytes, vocab_size = given.pop("token_bytes", None), given.pop("vocab_size", None)
+    own, given = token_options(options, ("token_bytes", "vocab_size"), path)
+    token_bytes, vocab_size = own.get("token_bytes"), own.get("vocab_size")
     if vocab_size is not None:
         needed_bytes = token_bytes_for_vocab(vocab_size)
         token_bytes = needed_bytes if token_bytes is None else token_bytes
     if token_bytes is None:
         raise ConfigError("the token width is not known", path=path, hint="Give token_bytes= or vocab_size=")
     path = output_path(store, path)
-    return PbinWriter(store, path, token_bytes, vocab_size, Provenance(**given), overwrite=overwrite)
+    return PbinWriter(store, path, token_bytes, vocab_size, given, overwrite=overwrite)
 
 
 class PbinWriter:
@@ -92,13 +95,8 @@ class PbinWriter:
         self._digests = FileDigests(self._staged, header_bytes=HEADER_BYTES)
         self._append(encode_header(0, token_bytes))
 
-    def write(self, sample: Sample, /) -> None:
-        """Add one document: `{"tokens": integers [n]}`."""
-        self.write_batch({name: [value] for name, value in sample.items()})
-
-    def write_batch(self, batch: Batch, /) -> None:
-        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-        self.write_run(*document_run(batch, self._path))
+    write = write_document
+    write_batch = write_document_batch
 
     def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
         """Add documents that lie back to back.
@@ -133,20 +131,7 @@ class PbinWriter:
             TooLarge: an id does not fit.
         """
         require_open(self._open, self._path)
-        if max_token_id is not None and max_token_id >= self._limit:
-            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
-        num_tokens = int(np.sum(doc_lengths, dtype=np.int64))
-        lengths = check_lengths(num_tokens, doc_lengths)
-        length_bytes = num_tokens * self._dtype.itemsize
-        stored = LocalStore().mmap(path)[start_bytes : start_bytes + length_bytes]
-        if len(stored) < length_bytes:
-            raise Truncated(
-                "the part is shorter than its documents",
-                path=path,
-                offset_bytes=start_bytes,
-                found=f"{len(stored)} bytes",
-                expected=f"{length_bytes} bytes",
-            )
+        stored, lengths = read_part(path, start_bytes, doc_lengths, self._dtype, self._limit, max_token_id)
         try:
             known = (self._dtype, self._digests, self._tally, self._limit, max_token_id)
             highest = append_part(self._staged, path, start_bytes, stored, *known)

@@ -1,0 +1,26 @@
+"""What formats share that are read and never written: `create` and `repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from penstock.abc import Store
+from penstock.errors import Unsupported
+from penstock.types import Action, Finding, OpenOptions
+
+
+class _Named(Protocol):
+    name: str
+
+
+def refuse_to_create(this: _Named, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
+    """The `create` of a format in which nothing is written; raises `Unsupported`."""
+    raise Unsupported(f"the format {this.name!r} is read-only", path=path)
+
+
+def repair_nothing(
+    _this: _Named, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+) -> list[Action]:
+    """The `repair` of a format of which nothing can be made anew from the rest."""
+    return []
