@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import operator
 import os
@@ -11,20 +12,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor, processes
+from penstock.prepare import pack
 
 GONE_SECONDS = 20
 
 
 @pytest.fixture(params=EXECUTORS)
 def executor(request: pytest.FixtureRequest) -> Iterator[InlineExecutor | ProcessExecutor]:
-    with make_executor(request.param, 2) as made:
+    with InlineExecutor() if request.param == "inline" else ProcessExecutor(2) as made:
         yield made
 
 
@@ -183,3 +188,52 @@ def is_gone(pid: int) -> bool:
                 continue
         return True
     return False
+
+
+class Recording:
+    """An executor of somebody's own: all that the Protocol asks for."""
+
+    def __init__(self) -> None:
+        self.num_tasks = 0
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            self.num_tasks += 1
+            yield fn(task)
+
+
+def test_an_executor_of_ones_own_packs_and_converts(tmp_path: Path) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(50)))
+    tokenizer = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
+    own = Recording()
+    given: dict[str, Any] = {"tokenizer": tokenizer, "eos": "<|eod|>"}
+    for executor, name in ((own, "own.pbin"), ("inline", "inline.pbin")):
+        pack(lines, tmp_path / name, executor=executor, task_bytes=300, **given)
+    assert own.num_tasks > 3
+    assert (tmp_path / "own.pbin").read_bytes() == (tmp_path / "inline.pbin").read_bytes()
+    own.num_tasks = 0
+    with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}) as writer:
+        for number in range(40):
+            writer.write({"n": number})
+    ps.convert(tmp_path / "mds", tmp_path / "out", to="mds", group_rows=10, workers=2, executor=own)
+    assert own.num_tasks >= 4
+    assert [sample["n"] for sample in ps.open(tmp_path / "out")] == list(range(40))
+
+
+def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, tuple[str, ...]]] = []
+
+    @contextlib.contextmanager
+    def make(workers: int, preload: Sequence[str]) -> Iterator[Recording]:
+        made.append((workers, tuple(preload)))
+        yield Recording()
+
+    point = types.SimpleNamespace(name="mine", load=lambda: make)
+    groups = {"penstock.executors": [point]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: groups.get(group, []))
+    with make_executor("mine", 3, ["json"]) as executor:
+        assert list(executor.map(str, [1, 2])) == ["1", "2"]
+    assert made == [(3, ("json",))]
+    with pytest.raises(ConfigError, match=r"processes \| inline \| mine.*Did you mean 'mine'"):
+        make_executor("minee", 1)

@@ -12,6 +12,7 @@ from penstock.convert.columns import GROUPED
 from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
+from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, sniff
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
@@ -52,7 +53,7 @@ class Asked:
     columns: Mapping[str, str] | Sequence[str] | None
     group_rows: int | None
     workers: int
-    executor: str
+    executor: AnyExecutor
     overwrite: bool
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
@@ -69,7 +70,7 @@ def understand(
     columns: Mapping[str, str] | Sequence[str] | None,
     group_rows: int | None,
     workers: int | None,
-    executor: str,
+    executor: AnyExecutor,
     overwrite: bool,
     options: Mapping[str, Any],
 ) -> Asked:

@@ -15,6 +15,7 @@ from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMak
 from penstock.convert.output import Output
 from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
 from penstock.errors import ConfigError, Unsupported
+from penstock.executors import AnyExecutor
 from penstock.formats import BUILT_IN
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
@@ -57,7 +58,7 @@ class SamplePlan:
     recorded: Mapping[str, Any]
     lost: tuple[str, ...]
     workers: int
-    executor: str
+    executor: AnyExecutor
 
     @property
     def batch_rows(self) -> int:

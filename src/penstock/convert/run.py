@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
@@ -16,6 +16,7 @@ from penstock.convert.output import Advance
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import plan_samples
 from penstock.convert.samples import verify_samples, write_samples
+from penstock.executors import AnyExecutor
 from penstock.store.place import dataset_at, place_of
 from penstock.types import Sample
 
@@ -65,7 +66,7 @@ def convert(
     eos: Sequence[Any] | None = None,
     columns: Mapping[str, str] | Sequence[str] | None = None,
     workers: int | None = None,
-    executor: Literal["processes", "inline"] = "processes",
+    executor: AnyExecutor = "processes",
     group_rows: int | None = None,
     overwrite: bool = False,
     progress: Advance | None = None,
@@ -86,7 +87,7 @@ def convert(
         columns: of the target: name → encoding (for tars and folders: the part), or names. By default all, with
             encodings that follow from the source's schema, or from its first 1000 samples.
         workers: processes that write samples; by default one a core.
-        executor: `"processes"`, or `"inline"` for none.
+        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         progress: called with samples done and a text.

@@ -1,21 +1,37 @@
-"""Executors, which run tasks in this process or in others. See `penstock.abc.Executor` for the laws."""
+"""Executors, which run tasks in this process or in others. See `penstock.abc.Executor` for the laws.
+
+Built-in ones have a name in `EXECUTORS`; others come through the entry-point group `penstock.executors`, as
+`name = "package.module:make"`, where `make(workers, preload)` returns an executor that is a context manager. Any object
+that has `map` is one too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import difflib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
+from penstock.abc import Executor
 from penstock.errors import ConfigError
 from penstock.executors.inline import InlineExecutor
 from penstock.executors.processes import ProcessExecutor
 
 EXECUTORS = ("processes", "inline")
+ENTRY_POINT_GROUP = "penstock.executors"
+
+AnyExecutor: TypeAlias = str | Executor
+"""What `executor=` takes: a name, or an executor that the caller opens and closes."""
+
+Maker: TypeAlias = Callable[[int, Sequence[str]], AbstractContextManager[Executor]]
 
 
-def make_executor(name: str, workers: int, preload: Sequence[str] = ()) -> InlineExecutor | ProcessExecutor:
-    """An executor by name; use it in a `with` block.
+def make_executor(executor: AnyExecutor, workers: int, preload: Sequence[str] = ()) -> AbstractContextManager[Executor]:
+    """An executor by name, or the one that is given; use it in a `with` block, which does not close a given one.
 
     Args:
-        name: `"processes"` or `"inline"`.
+        executor: `"processes"`, `"inline"`, a name of the entry-point group, or an executor.
         workers: how many processes.
         preload: modules that each process imports before its first task.
 
@@ -24,11 +40,25 @@ def make_executor(name: str, workers: int, preload: Sequence[str] = ()) -> Inlin
     """
     if workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
-    if name == "inline":
+    if not isinstance(executor, str):
+        return contextlib.nullcontext(executor)
+    if executor == "inline":
         return InlineExecutor()
-    if name == "processes":
+    if executor == "processes":
         return ProcessExecutor(workers, preload)
-    raise ConfigError("no such executor", found=name, expected=" | ".join(EXECUTORS))
+    known = plug_ins()
+    if executor in known:
+        return known[executor]()(workers, preload)
+    close = difflib.get_close_matches(executor, [*EXECUTORS, *known], n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else None
+    raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
 
 
-__all__ = ["EXECUTORS", "InlineExecutor", "ProcessExecutor", "make_executor"]
+def plug_ins() -> dict[str, Callable[[], Maker]]:
+    """Name → what imports the maker of an executor in a package of its own."""
+    from importlib.metadata import entry_points  # slow, and needed for a plug-in's executor alone
+
+    return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in EXECUTORS}
+
+
+__all__ = ["EXECUTORS", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor"]

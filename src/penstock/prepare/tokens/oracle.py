@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 
 from penstock._secrets import logger
+from penstock.abc import Executor
 from penstock.errors import ConfigError, PrepareError
-from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.prepare.tokens.engines import (
     Encoded,
     EngineName,
@@ -33,7 +33,7 @@ def choose_engine(
     spec: TokenizerSpec,
     reference: Reference,
     texts: Sequence[bytes],
-    executor: InlineExecutor | ProcessExecutor,
+    executor: Executor,
 ) -> tuple[EngineName, str | None]:
     """`(engine, why not gigatoken)`, after both encoded a sample of the input and odd texts.
 
@@ -50,9 +50,11 @@ def choose_engine(
     if asked == "tokenizers":
         return spec.kind, None
     sample = [*texts, *odd_texts(reference.added_tokens())]
-    begun = executor.begin(functools.partial(try_gigatoken, spec), sample)
+    begin = getattr(executor, "begin", None)  # where there is no other worker, one after the other
+    task = functools.partial(try_gigatoken, spec)
+    found: Callable[[], Encoded | str] = begin(task, sample) if begin else lambda: next(executor.map(task, [sample]))
     expected = reference.encode(sample)
-    reason = _objection(sample, begun(), expected)
+    reason = _objection(sample, found(), expected)
     if reason is None:
         return "gigatoken", None
     if asked == "gigatoken":

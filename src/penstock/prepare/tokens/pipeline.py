@@ -12,13 +12,14 @@ import functools
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock._kinds import TokenParts
-from penstock.abc import Writer
+from penstock.abc import Executor, Writer
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
-from penstock.executors import InlineExecutor, ProcessExecutor, make_executor
+from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, get_format
 from penstock.prepare.tokens.assemble import Assembly
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
@@ -67,7 +68,7 @@ def pack(
     special_tokens: Literal["default", "none"] = "default",
     pretokenizer: str | None = None,
     workers: int | None = None,
-    executor: Literal["processes", "inline"] = "processes",
+    executor: AnyExecutor = "processes",
     on_error: OnError = "raise",
     overwrite: bool = False,
     restart: bool = False,
@@ -99,7 +100,7 @@ def pack(
         pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
             `"o200k"` or `"qwen2"`.
         workers: processes; by default one a core.
-        executor: `"processes"`, or `"inline"` for none.
+        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
         overwrite: replace the output.
         restart: throw away what an unfinished run has finished.
@@ -171,10 +172,11 @@ def _pack(request: Request) -> PackReport:
         if done is not None:
             return done
     files = find_inputs(request)
-    with _plain_errors(request.output), _workers_for(request, files) as executor:
+    with _plain_errors(request.output), contextlib.ExitStack() as workers:
+        executor = workers.enter_context(_workers_for(request, files))
         material = understand(request, files)
         # Workers end before the journal does: nothing more comes into its folder then.
-        with open_journal(request.output, restart=request.restart) as journal, executor:
+        with open_journal(request.output, restart=request.restart) as journal, workers.pop_all():
             planned = _plan(request, material, journal, executor)
             times = [time.perf_counter()]
             with _create(request, material) as writer:
@@ -189,9 +191,7 @@ def _pack(request: Request) -> PackReport:
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def _plan(
-    request: Request, material: Material, journal: Journal, executor: InlineExecutor | ProcessExecutor
-) -> _Planned:
+def _plan(request: Request, material: Material, journal: Journal, executor: Executor) -> _Planned:
     """Compare what is asked for with the journal, choose the engine, and make the plan durable."""
     before = journal.plan
     asked = _asked(request, material, before)
@@ -234,7 +234,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
-def _workers_for(request: Request, files: Sequence[Place]) -> InlineExecutor | ProcessExecutor:
+def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextManager[Executor]:
     """Workers start first: their imports then take no time of their own."""
     sizes = [text_bytes(file, request.store.size(file.path)) for file in files]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
@@ -248,7 +248,7 @@ def _work(
     material: Material,
     planned: _Planned,
     journal: Journal,
-    executor: InlineExecutor | ProcessExecutor,
+    executor: Executor,
     writer: Writer,
 ) -> Assembly:
     """Encode what is missing, and append every part in its turn."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.abc import Format
 from penstock.errors import ConfigError
+from penstock.executors import AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_paths
@@ -41,7 +42,7 @@ class Request:
     pretokenizer: str | None
     engine: EngineChoice
     workers: int
-    executor: str
+    executor: AnyExecutor
     skip: bool
     overwrite: bool
     restart: bool
