@@ -14,6 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,62 @@ def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPat
     assert made == [(3, ("json",))]
     with pytest.raises(ConfigError, match=r"processes \| inline \| mine.*Did you mean 'mine'"):
         make_executor("minee", 1)
+
+
+class Given:
+    """An executor that breaks the law of results."""
+
+    def __init__(self, give: Callable[[list[Any]], Iterable[Any]]) -> None:
+        self.give = give
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Any:
+        return self.give([fn(task) for task in tasks])
+
+
+@pytest.mark.parametrize(
+    ("give", "found"),
+    [
+        (lambda made: made[::-1], "task 3 after 0 results"),
+        (lambda made: made[:-1], "3 results"),
+        (lambda made: [], "0 results"),
+        (lambda made: [*made, made[-1]], "task 3 after 4 results"),
+        (lambda made: [None] * len(made), "NoneType for task 0"),
+    ],
+)
+def test_results_that_are_not_those_of_the_tasks_are_refused(
+    give: Callable[[list[Any]], Iterable[Any]], found: str
+) -> None:
+    with make_executor(Given(give), 1) as executor, pytest.raises(PrepareError, match=f"Given.*{found}"):
+        list(executor.map(operator.neg, range(4)))
+
+
+def test_tasks_that_an_executor_never_takes_are_missed() -> None:
+    class FirstOnly:
+        def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+            yield fn(next(iter(tasks)))
+
+    with make_executor(FirstOnly(), 1) as executor, pytest.raises(PrepareError, match=r"FirstOnly.*1 results"):
+        list(executor.map(operator.neg, range(4)))
+
+
+def test_a_list_of_results_and_a_pool_of_threads_are_executors() -> None:
+    with make_executor(Given(lambda made: made), 1) as executor:
+        assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
+    with ThreadPoolExecutor(3) as pool, make_executor(pool, 1) as executor:
+        assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
+
+
+def test_an_order_that_is_not_kept_packs_nothing(tmp_path: Path) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(50)))
+    tokenizer = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
+    backwards = Given(lambda made: made[::-1])
+    with pytest.raises(PrepareError, match="in order"):
+        pack(lines, tmp_path / "a.pbin", executor=backwards, task_bytes=300, tokenizer=tokenizer, eos="<|eod|>")
+    assert not (tmp_path / "a.pbin").exists()
+
+
+@pytest.mark.parametrize("given", [3, None, object(), Recording])
+def test_what_is_no_executor_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match="not an executor"):
+        make_executor(given, 1)

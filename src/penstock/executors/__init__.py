@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from penstock.abc import Executor
 from penstock.errors import ConfigError
+from penstock.executors.checked import CheckedExecutor
 from penstock.executors.inline import InlineExecutor
 from penstock.executors.processes import ProcessExecutor
 
@@ -37,21 +38,28 @@ def make_executor(executor: AnyExecutor, workers: int, preload: Sequence[str] = 
 
     Raises:
         ConfigError: no such executor, or no worker.
+        PrepareError: from `map` of one that is not built in: its results are not those of its tasks, in order.
     """
     if workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
     if not isinstance(executor, str):
-        return contextlib.nullcontext(executor)
+        return contextlib.nullcontext(CheckedExecutor(executor))
     if executor == "inline":
         return InlineExecutor()
     if executor == "processes":
         return ProcessExecutor(workers, preload)
     known = plug_ins()
     if executor in known:
-        return known[executor]()(workers, preload)
+        return _checked(known[executor]()(workers, preload))
     close = difflib.get_close_matches(executor, [*EXECUTORS, *known], n=1)
     hint = f"Did you mean {close[0]!r}?" if close else None
     raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
+
+
+@contextlib.contextmanager
+def _checked(made: AbstractContextManager[Executor]) -> Iterator[Executor]:
+    with made as executor:
+        yield CheckedExecutor(executor)
 
 
 def plug_ins() -> dict[str, Callable[[], Maker]]:
