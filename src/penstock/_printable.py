@@ -27,5 +27,10 @@ def printable_json(document: str) -> str:
     return _IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
+def recordable(text: str) -> str:
+    r"""The same as UTF-8 can hold it: a byte of a file name that is none stands as `\udce9`."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _escaped(found: re.Match[str]) -> str:
     return repr(found[0])[1:-1] if not found[0].isprintable() else f"\\u{ord(found[0]):04x}"

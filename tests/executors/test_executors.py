@@ -16,11 +16,12 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import penstock as ps
+from penstock.abc import Executor
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor, processes
 from penstock.prepare import pack
@@ -279,7 +280,7 @@ def test_tasks_that_an_executor_never_takes_are_missed() -> None:
 def test_a_list_of_results_and_a_pool_of_threads_are_executors() -> None:
     with make_executor(Given(lambda made: made), 1) as executor:
         assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
-    with ThreadPoolExecutor(3) as pool, make_executor(pool, 1) as executor:
+    with ThreadPoolExecutor(3) as pool, make_executor(cast("Executor", pool), 1) as executor:
         assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
@@ -57,7 +57,7 @@ def make_executor(executor: AnyExecutor, workers: int, preload: Sequence[str] = 
 
 
 @contextlib.contextmanager
-def _checked(made: AbstractContextManager[Executor]) -> Iterator[Executor]:
+def _checked(made: AbstractContextManager[Executor]) -> Generator[Executor]:
     with made as executor:
         yield CheckedExecutor(executor)
 

@@ -47,7 +47,7 @@ def chunk(
         FormatError: the source is damaged.
     """
     require_chunk(chunk_id, num_chunks)
-    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store)
+    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
     counter = Counter(stop - first, progress)
     made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}

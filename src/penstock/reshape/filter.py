@@ -98,7 +98,7 @@ def filter(
         PrepareError: the expression fails on a line; it names the line.
         FormatError: the source is damaged.
     """
-    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store)
+    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = None if indices is None else _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions: list[Keep] = []

@@ -76,7 +76,7 @@ def merge(
     """
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
-    places, place = [place_of(source, store) for source in sources], place_of(target, store)
+    places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 

@@ -58,7 +58,7 @@ def shuffle(
         raise ConfigError(
             "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
         )
-    dataset, place = place_of(source, store), place_of(target, store)
+    dataset, place = place_of(source, store), place_of(target, store).bare()
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 

@@ -146,13 +146,14 @@ def _claim_data(store: Store, path: str) -> Claim:
 
 
 def output_path(store: Store, path: str) -> str:
-    """Where an output named `path` goes: there, or where the link of that name leads.
+    """Where an output named `path` goes: there, or where the link of that name leads; no slash at its end.
 
     Raises:
         ConfigError: a link that leads nowhere, a folder that is more than a dataset, or the name of a side file.
     """
+    path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
     found = os.path.realpath(path) if isinstance(store, LocalStore) and os.path.islink(path) else path
-    if found.rstrip("/").endswith(_OWN_NAMES):
+    if found.endswith(_OWN_NAMES):
         raise ConfigError("this is the name of a side file, or of an unfinished one", path=path, hint=_ELSEWHERE)
     if not isinstance(store, LocalStore):
         return path

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
 from penstock.store.local import LocalStore
@@ -46,8 +47,8 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """The absolute path as it may be recorded: without secrets."""
-        return redact(self.absolute)
+        r"""The absolute path as it may be recorded: without secrets; a byte that is no UTF-8 as `\udce9`."""
+        return redact(recordable(self.absolute))
 
     def folder(self) -> Place:
         """The folder that it lies in."""

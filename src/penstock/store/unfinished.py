@@ -7,6 +7,7 @@ a run that was killed in between is known, and the same command goes on with wha
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ def mark_path(target_path: str) -> str:
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
     """Say durably that `what` (plain JSON) is about to become visible, and what the work will say of it (`told`)."""
-    put(store, mark_path(target_path), msgspec.json.encode({"what": what, "told": told}, order="sorted"))
+    put(store, mark_path(target_path), _encoded({"what": what, "told": told}))
 
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
@@ -49,12 +50,19 @@ def remove_mark(store: Store, target_path: str) -> None:
             return
 
 
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:  # a name that is no UTF-8, which JSON holds as escapes alone
+        return json.dumps(value, sort_keys=True).encode()
+
+
 def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
     """The mark of the same work."""
-    with contextlib.suppress(NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    with contextlib.suppress(NotFound, ValueError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
-            mark, asked = msgspec.json.decode(store.get(path)), msgspec.json.decode(msgspec.json.encode(what))
+            mark, asked = json.loads(store.get(path)), json.loads(_encoded(what))
             if isinstance(mark, dict) and mark.keys() == {"what", "told"} and mark["what"] == asked:
                 return mark
     return None

@@ -22,6 +22,7 @@ from typing import Literal
 
 import xxhash
 
+from penstock._printable import recordable
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
@@ -153,7 +154,7 @@ def describe_inputs(
     whole = sum(file.store.size(file.path) for file in files) <= WHOLE_DIGEST_BYTES
     kind: Kind = "whole" if whole_files else "lines"
     return [
-        _describe(file, os.path.relpath(file.path, root), _kind(file, input_format, kind), whole=whole)
+        _describe(file, recordable(os.path.relpath(file.path, root)), _kind(file, input_format, kind), whole=whole)
         for file in files
     ]
 

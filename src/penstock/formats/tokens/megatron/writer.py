@@ -63,6 +63,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
         ConfigError: an unknown option, no dtype, or an output that exists.
     """
     own, given = token_options(options, _OWN_OPTIONS, path)
+    path = path.rstrip("/")
     prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
     modes = own.pop("modes", None)
     kind = kind_for(prefix, **own)
