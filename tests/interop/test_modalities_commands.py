@@ -43,6 +43,7 @@ def commands(rng: random.Random) -> list[list[str]]:
     """Command lines, one after another; what one makes the next ones use."""
     parts = [f"parts/part{n}" for n in range(N_PARTS)]
     found = [["create_raw_index", f"{part}.jsonl"] for part in parts]
+    found += [["create_raw_index", "parts/sp.jsonl"]]
     found += [["create_raw_index", "parts/part0.jsonl", "--index_path", "new/folder/x.y.idx"]]
     found += [["pack_encoded_data", f"configs/part{n}.yaml"] for n in range(N_PARTS)]
     found += [["pack_encoded_data", f"configs/{name}.yaml"] for name in (*CONFIGS, "sp")]
@@ -110,8 +111,12 @@ def write_sentencepiece(rng: random.Random, folder: Path) -> None:
             hard_vocab_limit=False,
             minloglevel=2,
         )
+    # A text without a token ends the original's work in silence, and what comes after it is lost.
+    encode = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizers" / "sp.model")).encode
+    lines = [json.dumps({"text": text}) for text in texts if encode(text)]
+    (folder / "parts" / "sp.jsonl").write_text("".join(f"{line}\n" for line in lines))
     path = folder / "configs" / "sp.yaml"
-    write_config(rng, path, "parts/part1", "out/sp.pbin", {})
+    write_config(rng, path, "parts/sp", "out/sp.pbin", {})
     config = yaml.safe_load(path.read_text())
     config["settings"]["eod_token"] = "</s>"
     config["tokenizer"] |= {
