@@ -170,3 +170,9 @@ def test_progress(tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
     merge([source] * 3, tmp_path / "b.pbin", progress=lambda done, text: seen.append((done, text)))
     assert seen == [(1000, "of 3,000"), (2000, "of 3,000"), (3000, "of 3,000")]
+
+
+@pytest.mark.parametrize("one", ["in.pbin", Path("in.pbin")])
+def test_one_path_is_no_list_of_datasets(one: str | Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"list of datasets: found in\.pbin"):
+        merge(one, tmp_path / "out.pbin")  # type: ignore[arg-type]

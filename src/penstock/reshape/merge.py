@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import is_tars, open_rows
 from penstock.reshape.samples import SampleRows
-from penstock.store.place import Given, place_of
+from penstock.store.place import Given, Place, place_of
 
 
 @redacted_repr
@@ -74,6 +75,8 @@ def merge(
         ConfigError: no source, an output that exists, or sources that don't fit together.
         FormatError: a source is damaged.
     """
+    if isinstance(sources, str | os.PathLike | Place):
+        raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
