@@ -41,9 +41,8 @@ UNREAD = {
     "energon/stores.py:FileStore.__getitem__:key": "abstract: a store of the program's own has it",
     "energon/stores.py:MockLazy.get:sample": "a mock has no source to add",
     "energon/stores.py:CachePool.to_cache:name": "names a file of the original's; the value stays in memory",
-    "energon/worker.py:log_exception:sources": "a handler's signature; the sample's key says where it comes from",
-    "energon/worker.py:reraise_exception:sample": "a handler's signature",
-    "energon/worker.py:reraise_exception:sources": "a handler's signature",
+    "energon/worker.py:reraise_exception:sample": "a handler's signature; the error names it already, by a note",
+    "energon/worker.py:reraise_exception:sources": "as of the sample",
     "streaming/places.py:Indexed.get_item:sample_id": "a Protocol",
     "streaming/places.py:Indexed.__getitem__:at": "a Protocol",
 }

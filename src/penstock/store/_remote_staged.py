@@ -16,7 +16,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.store._copies import in_cache_folder
 from penstock.store._leftovers import staged_name
 from penstock.store._sweep import sweep
-from penstock.store.derived import cache_folder
+from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
 from penstock.types import Buffer
 
@@ -70,10 +70,10 @@ class RemoteStaged:
         self._hidden: str | None = None
         self._size_bytes = 0
         self._local: LocalStaged | None = None
-        folder = os.path.join(cache_folder(), "upload")
-        sweep(folder)
         name = f"{digest(path)}-{secrets.token_hex(4)}"
         with in_cache_folder(path):
+            folder = upload_folder()
+            sweep(folder)
             self._local = LocalStore().stage(os.path.join(folder, name))
 
     def write(self, data: Buffer) -> int:

@@ -18,6 +18,7 @@ from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place
+from penstock.store.put import put
 
 T = TypeVar("T")
 
@@ -93,13 +94,7 @@ class WorkFolder:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, durably, in the place of one of its name."""
-        staged = self.store.stage(self.file(name).path, overwrite=True)
-        try:
-            staged.write(data)
-            staged.commit()
-        except BaseException:
-            staged.abort()
-            raise
+        put(self.store, self.file(name).path, data)
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON of a file that says how far work is; None where there is none, or it is damaged."""

@@ -535,3 +535,13 @@ def test_a_name_that_is_not_here_says_what_to_use() -> None:
     for hint in {word for text in INSTEAD.values() for word in re.findall(r"penstock\.(\w+)", text)}:
         assert hasattr(ps, hint)
     assert not set(INSTEAD) & set(en.__all__)
+
+
+def test_the_log_of_a_failed_sample_says_where_it_comes_from(caplog: pytest.LogCaptureFixture) -> None:
+    source = en.SourceInfo(dataset_path="/data/set", index=7, shard_name="shard_3.tar", file_names=("k.txt",))
+    with caplog.at_level(logging.WARNING, logger="penstock.energon"):
+        en.log_exception(ValueError("odd"), {"__key__": "k"}, [source])
+        en.log_exception(ValueError("odd"), {"__key__": "k"})
+    first, second = caplog.messages
+    assert "'k' of /data/set/shard_3.tar (7) failed" in first
+    assert "'k' failed" in second

@@ -23,10 +23,11 @@ class FatalSampleError(PenstockError):
 
 
 def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
-    """Log a sample that failed; the run goes on without it."""
-    del sources
+    """Log a sample that failed, and where it comes from; the run goes on without it."""
     key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
-    _log.warning("sample %r failed and is left out: %s", key, said(e), exc_info=e)
+    places = [f"{one.dataset_path}/{one.shard_name} ({one.index})" for one in sources or ()]
+    origin = f" of {', '.join(places)}" if places else ""
+    _log.warning("sample %r%s failed and is left out: %s", key, origin, said(e), exc_info=e)
 
 
 def said(e: Exception) -> str:
