@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from penstock import formats
+
 FACADES = (
     "penstock",
     "penstock.prepare",
@@ -52,10 +54,31 @@ def test_a_star_import() -> None:
     )
 
 
-def test_a_format_is_found_by_its_name_in_whatever_family() -> None:
-    from penstock import formats
+BY_NAME = """
+import pickle, sys
+import penstock.formats.pbin, penstock.formats.xsv
+from penstock.formats import flat_tokens, get_format
+from penstock.formats.pbin.source import PbinSource
+from penstock.formats.tokens.pbin import source
+import penstock.formats.tokens.pbin as real
+assert penstock.formats.pbin is real and PbinSource is source.PbinSource
+assert real.__spec__.name == real.__name__ == "penstock.formats.tokens.pbin"
+assert penstock.formats.xsv.CSV is get_format("csv") and flat_tokens.FORMAT is get_format("flat-tokens")
+assert pickle.loads(b"cpenstock.formats.pbin.source\\nPbinSource\\n.") is PbinSource
+try:
+    import penstock.formats.nothing
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
 
-    assert [formats.get_format(name).name for name in formats.BUILT_IN] == list(formats.BUILT_IN)
-    assert formats.flat_tokens.FORMAT is formats.get_format("flat-tokens")
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = formats.nothing
+
+def test_a_format_is_imported_by_its_name_in_whatever_family() -> None:
+    done = subprocess.run([sys.executable, "-c", BY_NAME], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "penstock.formats.nothing\n", "")
+
+
+@pytest.mark.parametrize("name", sorted({name.replace("-", "_") for name in formats.BUILT_IN} - {"csv", "tsv"}))
+def test_every_format_is_imported_by_its_name(name: str) -> None:
+    module = importlib.import_module(f"penstock.formats.{name}")
+    assert module is importlib.import_module(module.__name__)
+    assert module.__name__.rpartition(".")[2] == name

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
@@ -64,6 +65,8 @@ _MARKS = {
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
+
+_find_by_name(target.partition(":")[0] for target in BUILT_IN.values())
 
 
 def format_names() -> list[str]:
@@ -211,14 +214,6 @@ class _HasFiles(Protocol):
     """A format whose datasets are several files, or others than their path says."""
 
     def files_at(self, path: str, /) -> tuple[str, ...]: ...
-
-
-def __getattr__(name: str) -> Any:
-    """The module of a built-in format by its name alone, whatever family it stands in: `formats.pbin`."""
-    target = BUILT_IN.get(name.replace("_", "-"))
-    if target is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(target.partition(":")[0])
 
 
 def _built_in_of_name(path: str) -> list[str]:

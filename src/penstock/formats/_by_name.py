@@ -1,0 +1,59 @@
+"""`penstock.formats.<name>`: a format's module by its name alone, in whatever family it stands.
+
+`import penstock.formats.pbin` gives the module `penstock.formats.tokens.pbin` itself, and what is in it likewise, so
+nothing is there twice. Programs, and pickles of sources, need not know the families.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_PARENT = "penstock.formats."
+
+
+class ByName(MetaPathFinder):
+    """Finds modules of formats under `penstock.formats`.
+
+    Args:
+        modules: of formats; one that is there by its name alone needs no other.
+    """
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        by_name = {module.rpartition(".")[2]: module for module in modules}
+        self._modules = {name: module for name, module in by_name.items() if module != _PARENT + name}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if not fullname.startswith(_PARENT):
+            return None
+        name, dot, inner = fullname.removeprefix(_PARENT).partition(".")
+        module = self._modules.get(name)
+        return None if module is None else ModuleSpec(fullname, _Same(module + dot + inner))
+
+
+class _Same(Loader):
+    """Gives a module that has another name; what it says of itself stays."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+def find_by_name(modules: Iterable[str]) -> None:
+    """Have formats found by their names from here on; a second call changes nothing."""
+    if not any(isinstance(one, ByName) for one in sys.meta_path):
+        sys.meta_path.insert(0, ByName(modules))  # before what would find the files of a module a second time
