@@ -20,7 +20,7 @@ from penstock._optional import require
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, PenstockError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Place, Sample, Schema
@@ -240,8 +240,7 @@ class ArrowSource:
     @contextlib.contextmanager
     def _naming(self, block: int) -> Generator[None]:
         """Name the file in decoding errors."""
-        where = self._blocks.extent(block)
-        with arrow_faults(where.path, where.offset_bytes):
+        with arrow_faults(lambda: self._blocks.extent(block)):
             yield
 
 
@@ -296,21 +295,32 @@ class _Ranges(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def arrow_faults(path: str, offset_bytes: int | None = None) -> Generator[None]:
-    """What pyarrow refuses becomes `Corrupt`; what the system refuses stays an `OSError`."""
+def arrow_faults(where: str | Callable[[], Extent], offset_bytes: int | None = None) -> Generator[None]:
+    """What pyarrow refuses becomes `Corrupt`; what the system refuses stays an `OSError`.
+
+    Args:
+        where: the file, or what tells the place once it is needed.
+        offset_bytes: in the file.
+    """
     pyarrow = require("pyarrow", extra=EXTRA)
     try:
         yield
-    except (pyarrow.ArrowException, UnicodeDecodeError, EOFError, OverflowError, MemoryError) as error:
-        raise damaged(path, error, offset_bytes) from error
-    except OSError as error:
-        if error.errno is not None or isinstance(error, PenstockError):
+    except (pyarrow.ArrowException, ValueError, EOFError, OverflowError, MemoryError, OSError) as error:
+        if isinstance(error, PenstockError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        raise damaged(path, error, offset_bytes) from error
-    except ValueError as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise damaged(path, error, offset_bytes) from error
+        if not isinstance(where, str):
+            extent = where()
+            where, offset_bytes = extent.path, extent.offset_bytes
+        if isinstance(error, MemoryError):
+            raise too_large(where, error) from error
+        raise damaged(where, error, offset_bytes) from error
+
+
+def too_large(path: str, error: object) -> TooLarge:
+    """The error for a block that memory does not hold, as it is or because its size is a lie."""
+    found = str(error).partition("\n")[0] or "not enough memory"
+    hint = "Write it anew with smaller row groups or batches, or use a machine with more memory"
+    return TooLarge("a block of rows does not fit into memory, or its size is damaged", path=path, found=found, hint=hint)
 
 
 def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrupt:
@@ -339,7 +349,7 @@ def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Fi
     findings: list[Finding] = []
     try:
         n_blocks = len(source.block_starts) - 1
-    except UnsafeData:
+    except (UnsafeData, TooLarge):
         raise
     except PenstockError as error:
         return [_finding(error, format_name, source.path)]
@@ -349,6 +359,8 @@ def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Fi
         try:
             for step in range(start, stop, _STEP):
                 source.get_samples(np.arange(step, min(stop, step + _STEP)))
+        except TooLarge:
+            raise
         except PenstockError as error:
             findings.append(_finding(error, format_name, source.path))
     return findings

@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._optional import require
 from penstock.abc import Store
+from penstock.codec.parquet_footer import TAIL_BYTES, row_group_extents
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
@@ -44,18 +45,20 @@ class ParquetBlocks:
     Attributes:
         store: where the files are.
         mapped: they are mapped.
-        groups: file, number in it, first byte and bytes of each row group.
+        groups: file, and number in it, of each row group.
+        extents: of the row groups of a file, once they were asked for.
     """
 
     store: Store
     mapped: bool
     schema: Any
     starts: IntArray
-    groups: tuple[tuple[str, int, int, int], ...]
+    groups: tuple[tuple[str, int], ...]
+    extents: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
         """One row group, decoded by this thread alone."""
-        path, group, _, _ = self.groups[block]
+        path, group = self.groups[block]
         with _opened(self.store, path, mapped=self.mapped) as file:
             table = file.read_row_group(group, columns=columns, use_threads=False)
         expected = int(self.starts[block + 1] - self.starts[block])
@@ -67,8 +70,10 @@ class ParquetBlocks:
 
     def extent(self, block: int, /) -> Extent:
         """The bytes of a row group."""
-        path, _, start_bytes, size_bytes = self.groups[block]
-        return Extent(path, start_bytes, size_bytes)
+        path, group = self.groups[block]
+        if path not in self.extents:
+            self.extents[path] = footer_extents(self.store, path)
+        return Extent(path, *self.extents[path][group])
 
 
 def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
@@ -103,7 +108,7 @@ def parquet_files(store: Store, path: str) -> list[str]:
 def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
     """Read the footers."""
     schema: Any = None
-    groups: list[tuple[str, int, int, int]] = []
+    groups: list[tuple[str, int]] = []
     counts: list[int] = []
     for path in files:
         with _opened(store, path, mapped=mapped) as file:
@@ -111,24 +116,26 @@ def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
                 schema = file.schema_arrow
             require_same_schema(file.schema_arrow, schema, path)
             for number in range(file.metadata.num_row_groups):
-                group = file.metadata.row_group(number)
-                if group.num_rows:
-                    counts.append(group.num_rows)
-                    groups.append((path, number, *_range(group)))
+                if n_rows := file.metadata.row_group(number).num_rows:
+                    counts.append(n_rows)
+                    groups.append((path, number))
     starts = block_starts(counts, files[0])
     return ParquetBlocks(store, mapped, schema, starts, tuple(groups))
 
 
-def _range(group: Any) -> tuple[int, int]:
-    """First byte, and bytes of a row group."""
-    starts: list[int] = []
-    size_bytes = 0
-    for place in range(group.num_columns):
-        one = group.column(place)
-        dictionary = one.dictionary_page_offset
-        starts.append(one.data_page_offset if dictionary is None else min(dictionary, one.data_page_offset))
-        size_bytes += one.total_compressed_size
-    return min(starts, default=0), size_bytes
+def footer_extents(store: Store, path: str) -> list[tuple[int, int]]:
+    """First byte and bytes of each row group of a file that pyarrow has opened; raises `Corrupt`.
+
+    pyarrow is not asked: it ends the process where a column contradicts itself.
+    """
+    end = store.size(path) - TAIL_BYTES
+    size_bytes = int.from_bytes(store.get(path, max(0, end), 4), "little")
+    if not 0 <= size_bytes <= end:
+        raise Corrupt("the footer is longer than the file", path=path, found=f"{size_bytes} bytes")
+    try:
+        return row_group_extents(store.get(path, end - size_bytes, size_bytes))
+    except ValueError as error:
+        raise Corrupt("the footer is damaged", path=path, found=str(error), hint="Copy it again") from None
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ import msgspec
 
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats.tables.arrow import too_large
+from penstock.formats.tables.parquet import footer_extents
 from penstock.prepare.tokens.select import Selection
 from penstock.store.place import Place
 
@@ -29,9 +31,8 @@ def row_groups(source: Place) -> list[tuple[int, int]]:
     Raises:
         Corrupt: the file is damaged.
     """
-    with _opened(source) as file:
-        metadata = file.metadata
-        sizes = [_size_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
+    with _opened(source):
+        sizes = [size_bytes for _, size_bytes in footer_extents(source.store, source.path)]
     return list(itertools.pairwise(itertools.accumulate(sizes, initial=0)))
 
 
@@ -86,10 +87,6 @@ def row_lines(source: Place, group: int, start_bytes: int, selection: Selection)
             start_bytes += len(lines)
 
 
-def _size_bytes(group: Any) -> int:
-    return sum(group.column(column).total_compressed_size for column in range(group.num_columns))
-
-
 @contextlib.contextmanager
 def _opened(source: Place) -> Generator[Any]:
     """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
@@ -98,6 +95,8 @@ def _opened(source: Place) -> Generator[Any]:
     try:
         with parquet.ParquetFile(source.path) as file:
             yield file
+    except MemoryError as error:
+        raise too_large(source.path, error) from error
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(source, error) from error
     except OSError as error:

@@ -1,0 +1,156 @@
+"""Where the row groups of a Parquet file lie, out of its footer: Thrift's compact protocol, of which all else is skipped.
+
+A footer that pyarrow has opened may still hold a column that ends the process when pyarrow is asked about it (sizes
+of levels that contradict the schema, a column with a key of its own): so pyarrow reads and checks rows, and places
+come from here.
+
+| struct | field | content |
+|---|---|---|
+| FileMetaData | 4 | list of RowGroup |
+| RowGroup | 1 | list of ColumnChunk |
+| ColumnChunk | 3 | ColumnMetaData |
+| ColumnMetaData | 7, 9, 11 | i64: compressed bytes, offset of the first data page, offset of the dictionary, if any |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock._limits import MOST_NESTING
+
+TAIL_BYTES = 8
+"""`u32` the size of the footer, and `PAR1`."""
+
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY = (1, 2), 3, (4, 5, 6), 7, 8
+_LISTS, _MAP, _STRUCT, _UUID = (9, 10), 11, 12, 13
+_FIXED_BYTES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
+_ROW_GROUPS, _COLUMNS, _META = 4, 1, 3
+_SIZE, _DATA, _DICTIONARY = 7, 9, 11
+
+
+def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
+    """First byte and bytes of each row group; zeros for one without columns.
+
+    Raises:
+        ValueError: this is no footer.
+    """
+    reader = _Reader(footer)
+    found: list[tuple[int, int]] = []
+    try:
+        for number, kind in reader.fields():
+            if number == _ROW_GROUPS:
+                found += [_extent(reader) for _ in reader.items(kind)]
+            else:
+                reader.skip(kind)
+    except IndexError:
+        raise ValueError("the footer ends inside a value") from None
+    return found
+
+
+def _extent(reader: _Reader) -> tuple[int, int]:
+    starts: list[int] = []
+    size_bytes = 0
+    for number, kind in reader.fields():
+        if number != _COLUMNS:
+            reader.skip(kind)
+            continue
+        for _ in reader.items(kind):
+            column = _column(reader)
+            if _DATA in column:
+                starts.append(min(column[_DATA], column.get(_DICTIONARY, column[_DATA])))
+            size_bytes += column.get(_SIZE, 0)
+    return min(starts, default=0), size_bytes
+
+
+def _column(reader: _Reader) -> dict[int, int]:
+    """The numbers of one column chunk, by the field; none where its metadata are enciphered."""
+    found: dict[int, int] = {}
+    for number, kind in reader.fields():
+        if number != _META or kind != _STRUCT:
+            reader.skip(kind)
+            continue
+        for inner, inner_kind in reader.fields():
+            if inner in (_SIZE, _DATA, _DICTIONARY) and inner_kind in _INTEGERS:
+                found[inner] = reader.integer()
+            else:
+                reader.skip(inner_kind)
+    return found
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A place in Thrift's compact protocol. What it yields must be read or skipped before the next is asked for."""
+
+    data: bytes
+    at: int = 0
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and type of each field of a struct."""
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self.integer()
+            yield number, head & 15
+
+    def items(self, kind: int) -> Iterator[None]:
+        """One for each struct of a list."""
+        if kind not in _LISTS:
+            raise ValueError(f"a value of type {kind} in the place of a list")
+        count, item = self._list()
+        if count and item != _STRUCT:
+            raise ValueError(f"a list of type {item} in the place of structs")
+        for _ in range(count):
+            yield None
+
+    def integer(self) -> int:
+        """A signed number."""
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)
+
+    def skip(self, kind: int, depth: int = 0, *, is_item: bool = False) -> None:
+        """Go past a value of this type."""
+        if depth > MOST_NESTING:
+            raise ValueError("the footer is nested too deeply")
+        if kind in _BOOLEANS:
+            self.at += is_item  # of a field, the type is the value
+        elif kind in _INTEGERS:
+            self._unsigned()
+        elif kind == _BINARY:
+            length_bytes = self._unsigned()
+            self.at += length_bytes
+        elif kind in _LISTS:
+            count, item = self._list()
+            for _ in range(count):
+                self.skip(item, depth + 1, is_item=True)
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        elif kind == _MAP:
+            count = self._unsigned()
+            kinds = self._byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, depth + 1, is_item=True)
+                self.skip(kinds & 15, depth + 1, is_item=True)
+        elif kind in _FIXED_BYTES:
+            self.at += _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"no type {kind}")
+        if self.at > len(self.data):
+            raise IndexError
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def _unsigned(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) & 128:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number longer than 64 bits")
+        return value | byte << shift
+
+    def _list(self) -> tuple[int, int]:
+        head = self._byte()
+        return (head >> 4 if head >> 4 < 15 else self._unsigned()), head & 15
