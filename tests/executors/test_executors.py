@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -221,6 +222,27 @@ def test_an_executor_of_ones_own_packs_and_converts(tmp_path: Path) -> None:
     ps.convert(tmp_path / "mds", tmp_path / "out", to="mds", group_rows=10, workers=2, executor=own)
     assert own.num_tasks >= 4
     assert [sample["n"] for sample in ps.open(tmp_path / "out")] == list(range(40))
+
+
+@pytest.mark.parametrize("options", [{"workers": 1, "group_rows": 10}, {"workers": 2}])
+def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: dict[str, Any]) -> None:
+    own = Recording()
+    samples = [{"n": number} for number in range(40)]
+    ps.convert(iter(samples), tmp_path / "in", to="mds", executor="inline")
+    ps.convert(tmp_path / "in", tmp_path / "out", to="mds", executor=own, **options)
+    assert own.num_tasks >= 2  # at least a group that is written, and a range that is read back
+    with pytest.raises(ConfigError, match=r"no such executor.*Did you mean 'inline'"):
+        ps.convert(tmp_path / "in", tmp_path / "other", to="mds", executor="inlin", **options)
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
+@pytest.mark.parametrize("executor", [Recording(), "inlin"])
+def test_an_executor_that_would_get_no_work_is_refused(tmp_path: Path, executor: Any) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": np.arange(5, dtype=np.uint16)})
+    with pytest.raises(ConfigError, match="in this process alone"):
+        ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", executor=executor)
+    assert not (tmp_path / "b.zarr").exists()
 
 
 def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

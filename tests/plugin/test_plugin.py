@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ConfigError
+
 PACKAGE = Path(__file__).parent / "package"
 NAME = "penstock_example_format"
+TOKENIZER = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
 TIMEOUT_S = 300
 
 
@@ -51,13 +54,16 @@ def _lay_down(target: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
+def environment(installed: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def run(installed: Path, *arguments: str, cwd: Path) -> str:
     """What a Python sees that has the package; what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=environment,
+        env=environment(installed),
         timeout=TIMEOUT_S,
         text=True,
         stdout=subprocess.PIPE,
@@ -83,6 +89,22 @@ def test_commands_know_it(installed: Path, tmp_path: Path) -> None:
     run(installed, "-m", "penstock", "verify", "a.records", "--depth", "full", cwd=tmp_path)
     run(installed, "-m", "penstock", "convert", "a.records", "b.jsonl", cwd=tmp_path)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_commands_know_its_executor(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text":"text {n}"}}\n' for n in range(20)))
+    given = ("--tokenizer", str(TOKENIZER), "--eos", "<|eod|>", "--engine", "tokenizers")
+    for executor in ("inline", "threads"):
+        pack = ("pack", "a.jsonl", "-o", f"{executor}.pbin", *given, "--executor", executor)
+        run(installed, "-m", "penstock", *pack, cwd=tmp_path)
+    assert (tmp_path / "threads.pbin").read_bytes() == (tmp_path / "inline.pbin").read_bytes()
+    shown = [sys.executable, "-m", "penstock", "pack", "a.jsonl", "-o", "b.pbin", *given, "--executor", "thread"]
+    done = subprocess.run(
+        shown, cwd=tmp_path, env=environment(installed), timeout=TIMEOUT_S, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == ConfigError.exit_status, done.stderr
+    assert "Did you mean 'threads'?" in done.stderr
+    assert not (tmp_path / "b.pbin").exists()
 
 
 def test_it_is_small() -> None:

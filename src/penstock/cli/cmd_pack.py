@@ -59,10 +59,9 @@ _SHOWN = 10
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option(
     "--executor",
-    type=click.Choice(["processes", "inline"]),
     default="processes",
     show_default=True,
-    help="Where the work runs.",
+    help="Where the work runs: processes, inline, or one of a package of its own, by its name.",
 )
 @click.option(
     "--on-error",

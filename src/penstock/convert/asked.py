@@ -12,7 +12,7 @@ from penstock.convert.columns import GROUPED
 from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
-from penstock.executors import AnyExecutor
+from penstock.executors import EXECUTORS, AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, sniff
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
@@ -83,6 +83,9 @@ def understand(
     """
     chosen, rule = _target_format(target, to), EosRule.of(eos)
     count = 1 if chosen.traits.tokens else _count_workers(workers)
+    if chosen.traits.tokens and not (isinstance(executor, str) and executor in EXECUTORS):
+        what, hint = "documents of tokens are written in this process alone", "Leave executor= out"
+        raise ConfigError(what, path=target.path, found=f"executor={executor!r}", hint=hint)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
     target = replace(target, path=output_path(target.store, target.path))

@@ -28,13 +28,17 @@ AnyExecutor: TypeAlias = str | Executor
 Maker: TypeAlias = Callable[[int, Sequence[str]], AbstractContextManager[Executor]]
 
 
-def make_executor(executor: AnyExecutor, workers: int, preload: Sequence[str] = ()) -> AbstractContextManager[Executor]:
+def make_executor(
+    executor: AnyExecutor, workers: int, preload: Sequence[str] = (), *, alone: bool = False
+) -> AbstractContextManager[Executor]:
     """An executor by name, or the one that is given; use it in a `with` block, which does not close a given one.
 
     Args:
         executor: `"processes"`, `"inline"`, a name of the entry-point group, or an executor.
         workers: how many processes.
         preload: modules that each process imports before its first task.
+        alone: the work is for one process: `"processes"` then starts none. Any other executor that was asked for
+            gets it.
 
     Raises:
         ConfigError: no such executor, or no worker.
@@ -44,7 +48,7 @@ def make_executor(executor: AnyExecutor, workers: int, preload: Sequence[str] = 
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
     if not isinstance(executor, str):
         return contextlib.nullcontext(CheckedExecutor(executor))
-    if executor == "inline":
+    if executor == "inline" or (executor == "processes" and alone):
         return InlineExecutor()
     if executor == "processes":
         return ProcessExecutor(workers, preload)

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
+from penstock.executors import AnyExecutor
 from penstock.formats.samples.webdataset.nvmeta import Info, meta_path
 from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
 from penstock.prepare.energon.scan import MediaReader
@@ -54,7 +55,7 @@ class How:
     sqlite: bool
     media: MediaReader | None
     workers: int | None
-    executor: str | None
+    executor: AnyExecutor | None
     progress: Progress | None
 
 

@@ -22,7 +22,7 @@ import msgspec
 from penstock._digest import digest
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.executors import make_executor
+from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.sqlite import connect, system_errors
@@ -81,7 +81,7 @@ def prepare_webdataset(
     dataset: DatasetOptions | None = None,
     sqlite: bool = True,
     media: MediaReader | None = None,
-    executor: str | None = None,
+    executor: AnyExecutor | None = None,
     follow_links: bool = False,
     progress: Progress | None = None,
 ) -> PrepareSummary:
@@ -102,7 +102,7 @@ def prepare_webdataset(
         dataset: what `dataset.yaml` shall say; without it the one that is there stays.
         sqlite: make `index.sqlite`, which finds samples and parts by name.
         media: reads metadata of media; without it those that are there stay.
-        executor: `"inline"` or `"processes"`.
+        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
         progress: told of finished shards.
 
@@ -266,9 +266,10 @@ def _scan(request: Request, work: Work) -> Iterator[ShardDone]:
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
         if sum(plan.sizes) < _INLINE_BYTES and how.media is None:
             workers = 1
-    kind = how.executor or ("inline" if workers == 1 else "processes")
+    alone = workers == 1 and how.executor is None
+    executor = "processes" if how.executor is None else how.executor
     tasks = [ShardTask(plan.dataset, name, work.folder, how.media) for name in plan.shards]
-    with make_executor(kind, workers, preload=[scan_task.__module__]) as pool:
+    with make_executor(executor, workers, preload=[scan_task.__module__], alone=alone) as pool:
         for number, one in enumerate(pool.map(scan_task, tasks), 1):
             if how.progress is not None:
                 how.progress(number, len(tasks))

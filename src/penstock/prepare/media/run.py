@@ -287,7 +287,7 @@ def _results(
     if workers is None:
         workers = max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, total // _WORTH_A_WORKER))
     done = 0
-    with make_executor("inline" if workers == 1 else "processes", workers, preload=[__name__]) as executor:
+    with make_executor("processes", workers, preload=[__name__], alone=workers == 1) as executor:
         for task, found in zip(tasks, executor.map(_work, tasks), strict=True):
             done += task.num_files
             if progress is not None:

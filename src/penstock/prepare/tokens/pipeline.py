@@ -239,8 +239,7 @@ def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextMan
     sizes = [text_bytes(file, request.store.size(file.path)) for file in files]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    alone = n_tasks <= 1 and request.executor == "processes" and request.workers >= 1
-    return make_executor("inline" if alone else request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD)
+    return make_executor(request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD, alone=n_tasks <= 1)
 
 
 def _work(

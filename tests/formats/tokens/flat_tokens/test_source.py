@@ -233,3 +233,15 @@ def test_metadata_of_a_hostile_size_are_refused(tmp_path: Path) -> None:
     (path / ".zattrs").write_text(json.dumps({"max_token_id": 10**30}))
     with pytest.raises(Corrupt):
         opened(path)
+
+
+@pytest.mark.parametrize("read", ["mmap", "pread"])
+@pytest.mark.parametrize("options", [{}, {"zarr_format": 3}, {"zarr_format": 3, "chunk_tokens": 4, "shard_tokens": 8}])
+def test_a_group_that_goes_away_is_not_read_as_fill_values(tmp_path: Path, read: str, options: dict[str, int]) -> None:
+    path = make(tmp_path / "a.zarr", **options)
+    found = ps.open(path, read=read)
+    windows = ps.Chunk(4)(found)
+    shutil.move(path, tmp_path / "other.zarr")
+    for work in (lambda: found[2], lambda: found.tokens(0, 9), lambda: windows[1], lambda: windows.get_batch([1, 0])):
+        with pytest.raises(NotFound, match="the array is gone"):
+            work()

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Store
+from penstock.errors import NotFound
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
-from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
+from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ArrayMeta
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
 
@@ -61,6 +62,16 @@ class ChunkFiles:
     def path(self, number: int) -> str:
         """Path of a file."""
         return f"{self.folder}/{self.meta.file_name(number)}"
+
+    def require_array(self) -> None:
+        """That the array is still there: chunks of one that was removed or moved hold nothing, not the fill value.
+
+        Raises:
+            NotFound: its metadata are gone.
+        """
+        path = f"{self.folder}/{ARRAY_FILE[self.meta.zarr_format]}"
+        if not self.store.exists(path):
+            raise NotFound("the array is gone since it was opened", path=path, hint="Open the dataset again")
 
     def map(self, number: int) -> Mapped | None:
         """A file, mapped; None where it has to be read; raises `NotFound`."""
