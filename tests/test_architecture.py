@@ -90,7 +90,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.typed",
         "webdataset.writer",
     },
-    "tables": set(),
+    "tables": {"arrow", "parquet"},
     "jsonl": {"build", "energon", "index", "owner", "scan", "source"},
 }
 """Family of formats → its modules that others may import."""

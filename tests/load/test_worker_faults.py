@@ -149,6 +149,7 @@ def test_kept_batches_keep_no_file_descriptors() -> None:
     ld = loader(samples(64, 30_000), "processes", workers=1)
     batches = iter(ld)
     kept = [next(batches)]
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     kept += [next(batches) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) <= before + 4

@@ -1,4 +1,4 @@
-"""Where the row groups of a Parquet file lie, out of its footer: Thrift's compact protocol, of which all else is skipped.
+"""Where the row groups of a Parquet file lie, out of its footer, which is in Thrift's compact protocol.
 
 A footer that pyarrow has opened may still hold a column that ends the process when pyarrow is asked about it (sizes
 of levels that contradict the schema, a column with a key of its own): so pyarrow reads and checks rows, and places

@@ -6,5 +6,6 @@
 | `parquet.py` | Parquet files and folders of them |
 | `hf.py` | what `datasets.save_to_disk` writes |
 
-The two formats do not import each other, and nothing outside the family imports a file of it.
+The two formats do not import each other. Others go through the registry; what packs texts from tables may import
+`arrow` for its errors, and `parquet` for where row groups lie.
 """

@@ -320,7 +320,8 @@ def too_large(path: str, error: object) -> TooLarge:
     """The error for a block that memory does not hold, as it is or because its size is a lie."""
     found = str(error).partition("\n")[0] or "not enough memory"
     hint = "Write it anew with smaller row groups or batches, or use a machine with more memory"
-    return TooLarge("a block of rows does not fit into memory, or its size is damaged", path=path, found=found, hint=hint)
+    what = "a block of rows does not fit into memory, or its size is damaged"
+    return TooLarge(what, path=path, found=found, hint=hint)
 
 
 def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrupt:
