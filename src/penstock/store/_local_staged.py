@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock._buffers import byte_view
 from penstock._regular import open_descriptor, require_regular
-from penstock.errors import Truncated
+from penstock.errors import ConfigError, Truncated
 from penstock.store._files import (
     NO_SECOND_NAME,
     copy_range,
@@ -164,6 +164,17 @@ class LocalStaged:
         sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
         for folder in self._folders:
             sync_folder(self._os, os.path.dirname(folder))
+
+    def commit_as(self, path: str) -> bool:
+        """Commit under another name in its folder; false where one of that name is there already."""
+        self.path = path
+        try:
+            self.commit()
+        except ConfigError:
+            if not os.path.lexists(path):
+                raise
+            return False
+        return True
 
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; a second call does nothing."""

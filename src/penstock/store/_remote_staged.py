@@ -123,6 +123,20 @@ class RemoteStaged:
         finally:
             self.abort()
 
+    def commit_as(self, path: str) -> bool:
+        """Commit under another name in its folder; false where one of that name is there already."""
+        folder, _, _ = self._key.rpartition("/")
+        self._key = f"{folder}/{path.rpartition('/')[2]}".removeprefix("/")
+        self.path = path
+        try:
+            self.commit()
+        except ConfigError:
+            with contextlib.suppress(NotFound):
+                self._uploads().head(self._key)
+                return False
+            raise
+        return True
+
     def abort(self) -> None:
         """Drop it; a second call does nothing."""
         self._close()

@@ -14,8 +14,10 @@ _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
 
 @contextlib.contextmanager
-def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
-    """Hold an exclusive lock between processes of this host on the file `path`, which is made where missing.
+def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generator[bool]:
+    """Hold a lock between processes of this host on the file `path`, which is made where missing.
+
+    It is exclusive, or `shared` with others that hold it so.
 
     The holder may delete the file: waiting processes then lock a new one.
 
@@ -32,7 +34,7 @@ def hold_lock(path: str, *, wait: bool = True) -> Generator[bool]:
         except FileNotFoundError:
             continue  # the holder removed the folder in between
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             had = False
             break

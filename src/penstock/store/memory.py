@@ -156,6 +156,15 @@ class MemoryStaged:
         self._files[self.path] = bytes(self._open)
         self._data = None
 
+    def commit_as(self, path: str) -> bool:
+        """Commit under another name in its folder; false where one of that name is there already."""
+        self.path = path
+        if path in self._files:
+            self.abort()
+            return False
+        self.commit()
+        return True
+
     def abort(self) -> None:
         """Drop it."""
         self._data = None

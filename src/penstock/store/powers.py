@@ -71,6 +71,15 @@ class StagedFolder(Protocol):
 
 
 @runtime_checkable
+class NamedLate(Protocol):
+    """A staged file whose name may be chosen when it is committed: one that tells its content."""
+
+    def commit_as(self, path: str) -> bool:
+        """`Staged.commit` under another name in the same folder; false where one of that name is there already."""
+        ...
+
+
+@runtime_checkable
 class FolderStore(Protocol):
     """A store that can make whole folders visible at once."""
 

@@ -7,7 +7,8 @@ from collections.abc import Generator
 from typing import TypeVar
 
 from penstock.abc import Staged, Store
-from penstock.store.powers import StagedFolder
+from penstock.errors import ConfigError, Unsupported
+from penstock.store.powers import NamedLate, StagedFolder
 from penstock.types import Buffer
 
 StagedT = TypeVar("StagedT", bound=Staged | StagedFolder)
@@ -31,3 +32,25 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
     with aborting(store.stage(path, overwrite=overwrite)) as staged:
         staged.write(data)
         staged.commit()
+
+
+def put_new(store: Store, path: str, data: Buffer) -> bool:
+    """Make a new file that holds `data`, durably; false where one of that name is there already, by whoever made it."""
+    try:
+        put(store, path, data, overwrite=False)
+    except ConfigError:
+        if not store.exists(path):
+            raise
+        return False
+    return True
+
+
+def commit_as(staged: Staged, path: str) -> bool:
+    """Commit a staged file under another name in its folder; false where one of that name is there already.
+
+    Raises:
+        Unsupported: a store whose files have their names from the start.
+    """
+    if not isinstance(staged, NamedLate):
+        raise Unsupported("this store can't hold unfinished work", path=path, hint="Name an output in another one")
+    return staged.commit_as(path)

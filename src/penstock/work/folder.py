@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
@@ -32,13 +33,15 @@ _MOST_NAME_BYTES = 200
 class WorkFolder:
     """A work folder, which may not be there yet.
 
+    On this machine a lock in it tells one run from another; in an object store there is none.
+
     Attributes:
-        store: of this machine.
+        store: where it is.
         path: of the folder.
         is_ours: whether work of this kind makes a file or folder of a name; staged ones are.
     """
 
-    store: LocalStore
+    store: Store
     path: str
     is_ours: Callable[[str], bool]
 
@@ -53,19 +56,24 @@ class WorkFolder:
 
     def is_there(self) -> bool:
         """Whether the folder is there; what a link leads to is none."""
-        return is_real_folder(self.place)
+        return is_real_folder(self.place) if self.place.is_local else self.place.is_folder()
 
     def names(self) -> list[str]:
         """What is in it."""
-        return os.listdir(self.path)
+        if self.place.is_local:
+            return os.listdir(self.path)
+        start = len(self.path) + 1
+        with contextlib.suppress(NotFound):
+            return sorted({path[start:].partition("/")[0] for path in self.store.list(self.path)})
+        return []
 
     def has_ours(self) -> bool:
         """Whether it holds what work of this kind makes."""
         return any(map(self.is_ours, self.names()))
 
     @contextlib.contextmanager
-    def tried(self) -> Generator[bool]:
-        """Hold its lock; the folder is made where missing.
+    def tried(self, *, shared: bool = False) -> Generator[bool]:
+        """Hold its lock, `shared` with others that do; the folder is made where missing.
 
         Yields:
             Whether it was had.
@@ -73,21 +81,24 @@ class WorkFolder:
         Raises:
             ConfigError: a link, or no folder, stands in its place, or no file in that of its lock.
         """
+        if not self.place.is_local:
+            yield True
+            return
         if self.place.exists() and not self.is_there():
             what = "what stands in the place of the work folder is another thing"
             raise ConfigError(what, path=self.path, hint=_REMOVE)
         lock = self.file(_LOCK).path
         with contextlib.ExitStack() as stack:
             try:
-                had = stack.enter_context(hold_lock(lock, wait=False))
+                had = stack.enter_context(hold_lock(lock, wait=False, shared=shared))
             except FileExistsError as error:
                 raise ConfigError(str(error.strerror), path=lock, hint=_REMOVE) from None
             yield had
 
     @contextlib.contextmanager
-    def held(self, refusal: PrepareError) -> Generator[None]:
+    def held(self, refusal: PrepareError, *, shared: bool = False) -> Generator[None]:
         """The same, with an error where another run has it."""
-        with self.tried() as had:
+        with self.tried(shared=shared) as had:
             if not had:
                 raise refusal
             yield
@@ -117,6 +128,8 @@ class WorkFolder:
 
     def drop(self) -> None:
         """Remove it, emptied, and its lock, which is held; one with another's file in it stays."""
+        if not isinstance(self.store, LocalStore):
+            return
         with contextlib.suppress(NotFound):
             self.store.delete(self.file(_LOCK).path)
         if not self.names():
@@ -136,8 +149,13 @@ class WorkFolder:
 
 def work_beside(output: Place, suffix: str, is_ours: Callable[[str], bool]) -> WorkFolder:
     """The work folder of an output, `.<name>.<suffix>` beside it."""
+    return WorkFolder(local_store(output), name_beside(output, suffix).path, is_ours)
+
+
+def name_beside(output: Place, suffix: str) -> Place:
+    """`.<name>.<suffix>` beside an output."""
     name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
-    return WorkFolder(local_store(output), output.folder().child(f".{name}.{suffix}").path, is_ours)
+    return output.folder().child(f".{name}.{suffix}")
 
 
 def local_store(place: Place) -> LocalStore:
@@ -150,8 +168,13 @@ def is_real_folder(place: Place) -> bool:
     return os.path.isdir(place.path) and not os.path.islink(place.path)
 
 
-def _remove(store: LocalStore, place: Place) -> None:
+def _remove(store: Store, place: Place) -> None:
     """Remove a file, a link or a folder; links in it are not followed."""
+    if not isinstance(store, LocalStore):
+        for path in [place.path] if place.is_file() else list(store.list(place.path)):
+            with contextlib.suppress(NotFound):
+                store.delete(path)
+        return
     if not is_real_folder(place):
         store.delete(place.path)
         return

@@ -5,13 +5,15 @@
 | 0 … T | tokens, little-endian, in the width of the output: `write_part` takes them from here |
 | T … T + 8·D | document lengths in tokens, int64, little-endian |
 | … + M | JSON: `PartMeta` |
-| last 32 | `penstpt1`, D, M, xxh3-64 of lengths and JSON; u64, little-endian |
+| last 32 | `penstpt2`, D, M, xxh3-64 of lengths and JSON; u64, little-endian |
 
-A part is published by a store's commit, so one that is visible is whole and durable.
+A part is published by a store's commit, so one that is visible is whole and durable. Its name says what the plan of
+the assembly needs, and holds a digest of its bytes: a name is one content for ever, and a listing tells what is done.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +27,10 @@ from penstock.errors import Corrupt
 from penstock.store.place import Place
 from penstock.types import IntArray
 
-SUFFIX = ".part"
 _FOOTER = struct.Struct("<8sQQQ")
-_MAGIC = b"penstpt1"
+_MAGIC = b"penstpt2"
+_NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
+_FOLDERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class BadLine:
     """A line that gave no document.
 
     Attributes:
-        line: its number, from 0: in its part, where `PartMeta` holds it.
+        line: its number, from 0: in its piece, where `PieceMeta` holds it.
         offset_bytes: where it begins in the (decompressed) file.
         reason: why.
     """
@@ -47,10 +50,35 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A text of the part and the ids that its engine gave it."""
+    """A text of the part, the number of its file among the inputs, and the ids that its engine gave it."""
 
+    file: int
     text: str
     ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceMeta:
+    """What a part holds of one piece of one input.
+
+    Attributes:
+        file: number of the input.
+        start_bytes: first byte of its lines in the (decompressed) file.
+        stop_bytes: end of the last one.
+        digest: xxh3-128 of these bytes.
+        lines: lines in all.
+        documents: lines that gave a document.
+        num_dropped: lines that gave none; `dropped` are the first of them.
+    """
+
+    file: int
+    start_bytes: int
+    stop_bytes: int
+    digest: str
+    lines: int
+    documents: int
+    num_dropped: int
+    dropped: tuple[BadLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,43 +86,72 @@ class PartMeta:
     """What a part holds.
 
     Attributes:
-        start_bytes: first byte of its lines in the (decompressed) file.
-        stop_bytes: end of the last one.
-        digest: xxh3-128 of these bytes.
-        last: whether no further part of its file follows; known for compressed files.
-        lines: lines in all.
-        documents: lines that gave a document.
-        tokens: tokens of all documents, EOS included.
+        pieces: of inputs, in their order.
+        documents: in all pieces.
+        tokens: of all documents, EOS included.
         max_token_id: the largest id, -1 without a token.
-        num_dropped: lines that gave none; `dropped` are the first of them.
         probes: texts to compare with the reference.
     """
 
-    start_bytes: int
-    stop_bytes: int
-    digest: str
-    last: bool
-    lines: int
+    pieces: tuple[PieceMeta, ...]
     documents: int
     tokens: int
     max_token_id: int
-    num_dropped: int
-    dropped: tuple[BadLine, ...]
     probes: tuple[Probe, ...]
 
+    @property
+    def num_dropped(self) -> int:
+        """Lines that gave no document."""
+        return sum(piece.num_dropped for piece in self.pieces)
 
-def part_name(file: int, piece: int) -> str:
-    """Name of the part of one piece of one input file."""
-    return f"{file:06d}-{piece:08d}{SUFFIX}"
+
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """What the name of a part says.
+
+    Attributes:
+        task: number of the task.
+        piece: number among the task's parts.
+        last: whether it is the last of them.
+        documents, tokens, num_dropped: in it.
+        digest: xxh3-64 of its bytes, 16 hex digits.
+    """
+
+    task: int
+    piece: int
+    last: bool
+    documents: int
+    tokens: int
+    num_dropped: int
+    digest: str
+
+    @property
+    def path(self) -> str:
+        """Path in the folder of parts, which are spread over folders inside it."""
+        end = "z" if self.last else ""
+        counts = f"{self.documents}-{self.tokens}-{self.num_dropped}"
+        return f"{self.task % _FOLDERS:02x}/{self.task:08d}-{self.piece:06d}{end}-{counts}-{self.digest}.part"
 
 
-def finish_part(staged: Staged, lengths: IntArray, meta: PartMeta) -> None:
-    """Append everything after the tokens, and publish."""
+def parse_part_name(name: str) -> PartName | None:
+    """What a file's name says, without its folder; None for one that is no part's."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    task, piece, last, documents, tokens, num_dropped, digest = found.groups()
+    return PartName(int(task), int(piece), bool(last), int(documents), int(tokens), int(num_dropped), digest)
+
+
+def encode_end(lengths: IntArray, meta: PartMeta) -> bytes:
+    """What follows a part's tokens: int64[n_docs] document lengths, `meta`, and the footer."""
     tail = np.ascontiguousarray(lengths, "<i8").tobytes()
     note = msgspec.json.encode(meta)
-    staged.write(tail)
-    staged.write(note)
-    staged.write(_FOOTER.pack(_MAGIC, len(lengths), len(note), xxhash.xxh3_64_intdigest(tail + note)))
+    return tail + note + _FOOTER.pack(_MAGIC, len(lengths), len(note), xxhash.xxh3_64_intdigest(tail + note))
+
+
+def finish_part(staged: Staged, end: bytes) -> None:
+    """Append what follows the tokens, and publish."""
+    staged.write(end)
     staged.commit()
 
 

@@ -19,8 +19,8 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
+from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.place import Place
 from penstock.work.parts import PartMeta
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
@@ -67,7 +67,7 @@ def choose_engine(
     return spec.kind, reason
 
 
-def check_probes(reference: Reference, meta: PartMeta, source: Place) -> None:
+def check_probes(reference: Reference, meta: PartMeta, inputs: Sequence[InputFile]) -> None:
     """Raise `PrepareError` where the reference gives the texts that a part remembers other ids."""
     if not meta.probes:
         return
@@ -78,7 +78,7 @@ def check_probes(reference: Reference, meta: PartMeta, source: Place) -> None:
     if difference is not None:
         raise PrepareError(
             f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
-            path=source.path,
+            path=inputs[meta.probes[0].file].path,
             hint="Encode all of it with the reference: --engine tokenizers --restart",
         )
 

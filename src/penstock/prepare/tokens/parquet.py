@@ -1,6 +1,6 @@
 """Parquet files as input: each row becomes a line of JSON, with the columns that are asked for as its keys.
 
-So fields, joined fields and jq patterns mean the same as for JSONL. A row group is one task.
+So fields, joined fields and jq patterns mean the same as for JSONL. A row group is read as a whole.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ _BATCH_ROWS = 512
 _SHOWN = 12
 
 
-def row_groups(source: Place) -> list[tuple[int, int]]:
-    """`(start, stop)` in bytes of each row group, as if they lay one after another; only the sizes are certain.
+def groups_in(source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
+    """`(number, first byte)` of the row groups of a range of a file: those that begin in it.
+
+    A group that lies before its predecessor, or behind the file, counts as beginning with the one before: so ranges
+    that cover the file hold every group once, in order.
 
     Raises:
         Corrupt: the file is damaged.
     """
     with _opened(source):
-        sizes = [size_bytes for _, size_bytes in footer_extents(source.store, source.path)]
-    return list(itertools.pairwise(itertools.accumulate(sizes, initial=0)))
+        starts = [first_bytes for first_bytes, _ in footer_extents(source.store, source.path)]
+    last_bytes = source.store.size(source.path) - 1
+    begins = enumerate(itertools.accumulate((min(start, last_bytes) for start in starts), max))
+    return [(number, begin) for number, begin in begins if start_bytes <= max(0, begin) < stop_bytes]
 
 
 def require_columns(source: Place, selection: Selection) -> None:

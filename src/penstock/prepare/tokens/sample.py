@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.prepare.tokens.decompress import cut_stream
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parquet import row_groups, row_lines
+from penstock.prepare.tokens.parquet import groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 
 _PLACES = 64
@@ -56,7 +56,7 @@ def _stream_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]
 def _parquet_windows(inputs: Sequence[InputFile], selection: Selection) -> Iterator[tuple[bool, bytes]]:
     files = [one for one in inputs if one.kind == "parquet"]
     for one in files[:: max(1, len(files) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        for group in range(min(1, len(row_groups(one.place)))):
+        for group, _ in groups_in(one.place, 0, one.size_bytes)[:1]:
             for _, data in row_lines(one.place, group, 0, selection):
                 yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
                 break

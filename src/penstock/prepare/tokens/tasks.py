@@ -1,22 +1,97 @@
-"""The cut: which piece of which input is a task. It decides what a restart finds finished, and nothing else."""
+"""The cut: which pieces of which inputs are a task. It decides what a restart finds finished, and nothing else.
+
+A task is a run of whole small files, or a range of a large one: a function of the plan alone. A large compressed file
+is one task of several parts, as nobody can enter it in the middle.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from penstock.prepare.tokens.decompress import cut_stream
-from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parquet import row_groups
-from penstock.prepare.tokens.tokenize import Task
+from penstock.prepare.tokens.inputs import Compression, InputFile, Kind
 from penstock.store.place import Place
-from penstock.work.pack import Journal, Plan
-from penstock.work.parts import part_name, read_part
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26
+_MOST_FILES = 1 << 12
 _WANTED = 64
-_ALL = 1 << 62
 _EXPANSION = 4  # of compressed text, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of one input, or all of it.
+
+    Attributes:
+        file: number of the input.
+        place: the input.
+        start_bytes: lines, or row groups, that begin in `[start_bytes, stop_bytes)` belong to it.
+        stop_bytes: see there.
+        size_bytes: of the file.
+        kind: how the file is read.
+        compression: how it is compressed; then the piece is all of it.
+    """
+
+    file: int
+    place: Place
+    start_bytes: int
+    stop_bytes: int
+    size_bytes: int
+    kind: Kind = "lines"
+    compression: Compression = "none"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of its file."""
+        return self.start_bytes == 0 and self.stop_bytes == self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Whole lines that were decompressed: where they begin in the decompressed file, and they."""
+
+    offset_bytes: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is encoded in one go.
+
+    Attributes:
+        number: among all tasks.
+        pieces: what is read, in order.
+        in_parts: it is one large compressed file, and has several parts.
+        part: the one of them whose lines `lines` are; with no lines, all of them are made.
+        last: whether `part` is the last one.
+        lines: see there.
+        trusted: what is finished needs no look at its input.
+        done: of a large compressed file, the parts that are there.
+    """
+
+    number: int
+    pieces: tuple[Piece, ...]
+    in_parts: bool = False
+    part: int = 0
+    last: bool = True
+    lines: Lines | None = None
+    trusted: bool = True
+    done: tuple[int, ...] = ()
+
+    @property
+    def described(self) -> str:
+        """What it reads, for errors."""
+        first, last = self.pieces[0], self.pieces[-1]
+        if len(self.pieces) > 1:
+            return f"{len(self.pieces)} files from {first.place.shown} to {last.place.shown}"
+        return f"{first.place.shown}, bytes {first.start_bytes} to {first.stop_bytes}"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the inputs that it reads."""
+        return sum(piece.stop_bytes - piece.start_bytes for piece in self.pieces)
 
 
 def default_task_bytes(total_bytes: int) -> int:
@@ -24,74 +99,47 @@ def default_task_bytes(total_bytes: int) -> int:
     return min(max(total_bytes // _WANTED, _LEAST_BYTES), _MOST_BYTES)
 
 
-def text_bytes(file: Place, size_bytes: int) -> int:
+def text_bytes(name: str, size_bytes: int) -> int:
     """Roughly how much text a file holds."""
-    return size_bytes * (_EXPANSION if file.path.endswith((".gz", ".zst")) else 1)
+    return size_bytes * (_EXPANSION if name.endswith((".gz", ".zst")) else 1)
 
 
-def cut_tasks(journal: Journal, inputs: Sequence[InputFile], task_bytes: int, token_bytes: int) -> Iterator[Task]:
-    """All tasks in input order, finished ones too. Compressed files are decompressed as their tasks are asked for.
-
-    Args:
-        journal: knows what is finished.
-        inputs: the files.
-        task_bytes: size of a piece.
-        token_bytes: width of the tokens in parts.
-    """
+def cut_tasks(inputs: Sequence[InputFile], task_bytes: int) -> Iterator[Task]:
+    """All tasks in input order: a function of names, sizes and kinds."""
+    number, run, run_bytes = 0, list[Piece](), 0
     for file, one in enumerate(inputs):
-        trusted = _is_trusted(journal.plan, one, file)
-        if one.kind == "parquet":
-            groups = row_groups(one.place)
-            for piece, (start_bytes, stop_bytes) in enumerate(groups):
-                last = piece == len(groups) - 1
-                yield Task(
-                    file, piece, one.place, start_bytes, stop_bytes, one.size_bytes, None, last, trusted, "parquet"
-                )
-        elif one.kind == "whole" and one.compression == "none":
-            yield from _ranges(file, one, max(1, one.size_bytes), trusted)
-        elif one.compression == "none":
-            yield from _ranges(file, one, task_bytes, trusted)
-        else:
-            finished = _finished_pieces(journal, file, token_bytes) if trusted else 0
-            yield from _pieces(journal, file, one, _ALL if one.kind == "whole" else task_bytes, trusted, finished)
+        pieces, in_parts = _pieces(file, one, task_bytes)
+        if pieces is None:
+            run.append(Piece(file, one.place, 0, one.size_bytes, one.size_bytes, one.kind, one.compression))
+            run_bytes += text_bytes(one.name, one.size_bytes)
+            if run_bytes < task_bytes and len(run) < _MOST_FILES:
+                continue
+        if run:
+            yield Task(number, tuple(run))
+            number, run, run_bytes = number + 1, [], 0
+        for piece in pieces or ():
+            yield Task(number, (piece,), in_parts)
+            number += 1
+    if run:
+        yield Task(number, tuple(run))
 
 
-def _is_trusted(before: Plan | None, one: InputFile, file: int) -> bool:
-    """Whether the finished parts of an input need no further look: its digest, or its time of change, says so."""
-    if before is None:
-        return True
-    return one.digested_whole or before.inputs[file].mtime_ns == one.mtime_ns
+def cut_parts(task: Task, task_bytes: int) -> Iterator[Task]:
+    """A large compressed file as tasks with lines, one a part; it is decompressed as they are asked for."""
+    piece = task.pieces[0]
+    done = set(task.done) if task.trusted else set[int]()
+    for part, (offset_bytes, data, last) in enumerate(cut_stream(piece.place, piece.compression, task_bytes)):
+        lines = Lines(offset_bytes, b"" if part in done else data)
+        yield replace(task, part=part, last=last, lines=lines)
 
 
-def _ranges(file: int, one: InputFile, task_bytes: int, trusted: bool) -> Iterator[Task]:
-    for piece, start_bytes in enumerate(range(0, one.size_bytes, task_bytes)):
-        stop_bytes = min(start_bytes + task_bytes, one.size_bytes)
-        last = stop_bytes == one.size_bytes
-        yield Task(file, piece, one.place, start_bytes, stop_bytes, one.size_bytes, None, last, trusted, one.kind)
-
-
-def _pieces(
-    journal: Journal, file: int, one: InputFile, task_bytes: int, trusted: bool, finished: int
-) -> Iterator[Task]:
-    if finished:
-        # All of the file is done: nothing needs to be decompressed.
-        yield from (Task(file, piece, one.place, 0, 0, 0) for piece in range(finished))
-        return
-    cut = cut_stream(one.place, one.compression, task_bytes)
-    for piece, (start_bytes, data, last) in enumerate(cut):
-        stop_bytes = start_bytes + len(data)
-        lines: bytes | None = data
-        if trusted and (file, piece) in journal.parts:
-            lines = b""
-        yield Task(file, piece, one.place, start_bytes, stop_bytes, stop_bytes, lines, last, trusted, one.kind)
-
-
-def _finished_pieces(journal: Journal, file: int, token_bytes: int) -> int:
-    """How many pieces a compressed file has, where all of them are finished; else 0."""
-    piece = 0
-    while (file, piece) in journal.parts:
-        meta, _ = read_part(journal.folder.file(part_name(file, piece)), token_bytes)
-        piece += 1
-        if meta.last:
-            return piece
-    return 0
+def _pieces(file: int, one: InputFile, task_bytes: int) -> tuple[list[Piece] | None, bool]:
+    """`(pieces of a large file, whether they are one task of several parts)`; None for a small one."""
+    whole = one.kind == "whole"
+    if whole or text_bytes(one.name, one.size_bytes) <= task_bytes:
+        return None, False
+    size_bytes, how = one.size_bytes, (one.size_bytes, one.kind, one.compression)
+    if one.compression != "none":
+        return [Piece(file, one.place, 0, size_bytes, *how)], True
+    starts = range(0, size_bytes, task_bytes)
+    return [Piece(file, one.place, start, min(start + task_bytes, size_bytes), *how) for start in starts], False

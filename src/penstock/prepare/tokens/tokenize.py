@@ -1,29 +1,30 @@
-"""One task: lines of one piece of one input → a part with their tokens. This is what worker processes run."""
+"""One task: pieces of inputs → a part with their tokens. This is what worker processes run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._buffers import byte_view
 from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.scan import LineRange, line_blocks
-from penstock.prepare.tokens.decompress import blocks_of
+from penstock.prepare.tokens.decompress import blocks_of, cut_stream
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
-from penstock.prepare.tokens.inputs import Kind
-from penstock.prepare.tokens.parquet import row_lines
+from penstock.prepare.tokens.parquet import groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
+from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
-from penstock.store.put import aborting
-from penstock.types import IntArray
-from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
+from penstock.store.put import aborting, commit_as
+from penstock.types import Buffer, IntArray
+from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -31,6 +32,8 @@ MOST_DROPPED = 100
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
 _LONG_TOKENS = 1 << 20
+_AT_ONCE_BYTES = 1 << 20
+_ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Job:
         field: which text of a line is the document; a text is the name of a field.
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
+        task_bytes: size of the parts of a compressed file.
     """
 
     spec: TokenizerSpec
@@ -50,87 +54,80 @@ class Job:
     field: Selection | str
     skip: bool
     folder: Place
+    task_bytes: int
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A piece of an input: bytes of a plain file, or whole lines that were decompressed.
-
-    Attributes:
-        file: number of the input.
-        piece: number of the piece in it.
-        place: the input.
-        start_bytes: start of the range; lines that begin in it belong to the task.
-        stop_bytes: end of the range.
-        size_bytes: size of the (decompressed) file as far as it is known.
-        data: the lines, for a compressed file.
-        last: whether this is the file's last piece.
-        trusted: whether a finished part needs no look at its input.
-        kind: how the file is read; of a Parquet file `piece` is the row group.
-    """
-
-    file: int
-    piece: int
-    place: Place
-    start_bytes: int
-    stop_bytes: int
-    size_bytes: int
-    data: bytes | None = None
-    last: bool = False
-    trusted: bool = True
-    kind: Kind = "lines"
+    @property
+    def selection(self) -> Selection:
+        """`field`, as what is selected."""
+        return Selection((self.field,)) if isinstance(self.field, str) else self.field
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a task.
+    """What became of a task, or of a part of it.
 
     Attributes:
-        file: number of the input.
-        part: where its tokens are.
-        meta: what the part holds; None where a bad line ended the task.
-        bad: that line.
-        reused: whether an earlier run had finished it.
+        task: its number.
+        name: of the part; None where a bad line ended it.
+        meta: what the part holds.
+        bad: that line, in `bad_piece`.
+        bad_piece: see there.
     """
 
-    file: int
-    part: Place
+    task: int
+    name: PartName | None
     meta: PartMeta | None
     bad: BadLine | None = None
-    reused: bool = False
+    bad_piece: Piece | None = None
 
 
-def encode_task(job: Job, task: Task) -> Done:
-    """Make the part of a task, unless it is there.
+def encode_task(job: Job, task: Task) -> list[Done]:
+    """Make the part of a task, or all parts of one that has several; a part that is there by now stays.
 
     Memory: a few MiB, and eight times the longest line, its ids counted, with what the engine itself takes: gigatoken
-    the ids, `tokenizers` about 200 bytes a token.
+    the ids, `tokenizers` about 200 bytes a token. A compressed file takes three times `task_bytes` besides.
 
     Raises:
-        PrepareError: the input of a finished part has changed, or the engine failed.
+        PrepareError: the engine failed.
         FormatError: the input is damaged.
         OSError: the system refused.
     """
-    part = job.folder.child(part_name(task.file, task.piece))
-    if part.exists():
-        meta, _ = read_part(part, job.spec.token_bytes)
-        if not task.trusted and _input_digest(job, task, meta) != meta.digest:
-            raise PrepareError(
-                "the input has changed since a part of it was finished",
-                path=task.place.path,
-                offset_bytes=meta.start_bytes,
-                hint="Throw the finished work away: restart (--restart)",
-            )
-        return Done(task.file, part, meta, reused=True)
-    with aborting(part.store.stage(part.path)) as staged:
-        tally = _Tally(job, task)
-        for offset_bytes, block in _blocks(job, task):
-            tally.add(offset_bytes, block, staged)
-            if tally.bad is not None:
-                return Done(task.file, part, None, tally.bad)
-        meta = tally.meta()
-        finish_part(staged, tally.lengths(), meta)
-    return Done(task.file, part, meta)
+    if not task.in_parts or task.lines is not None:
+        return [_encode_part(job, task)]
+    found: list[Done] = []
+    for one in cut_parts(task, job.task_bytes):
+        if one.part not in task.done:
+            found.append(_encode_part(job, one))
+            if found[-1].bad is not None:
+                break
+    return found
+
+
+def input_digests(job: Job, task: Task) -> list[str]:
+    """The digests of what a task reads, by piece, as `PieceMeta` has them: what they are now."""
+    found: list[str] = []
+    for piece in task.pieces:
+        hasher = xxhash.xxh3_128()
+        for _, block in _blocks(job, task, piece):
+            hasher.update(block)
+        found.append(hasher.hexdigest())
+    return found
+
+
+def _encode_part(job: Job, task: Task) -> Done:
+    temporary = job.folder.child(f"{task.number % 256:02x}/{task.number:08d}-{task.part:06d}")
+    with aborting(temporary.store.stage(temporary.path)) as staged:
+        tally = _Tally(job, task, staged)
+        for piece in task.pieces:
+            tally.begin(piece)
+            for offset_bytes, block in _blocks(job, task, piece):
+                tally.add(offset_bytes, block)
+                if tally.bad is not None:
+                    return Done(task.number, None, None, tally.bad, piece)
+            tally.end()
+        name, meta = tally.finish()
+        commit_as(staged, job.folder.child(name.path).path)
+    return Done(task.number, name, meta)
 
 
 @dataclass(slots=True)
@@ -139,59 +136,71 @@ class _Tally:
 
     job: Job
     task: Task
+    staged: Staged
     bad: BadLine | None = None
-    start_bytes: int = -1
-    stop_bytes: int = -1
-    hasher: xxhash.xxh3_128 = field(default_factory=xxhash.xxh3_128)
-    lines: int = 0
+    pieces: list[PieceMeta] = field(default_factory=list[PieceMeta])
     runs: list[IntArray] = field(default_factory=list[IntArray])
     max_token_id: int = -1
-    num_dropped: int = 0
-    dropped: list[BadLine] = field(default_factory=list[BadLine])
-    probes: list[bytes] = field(default_factory=list[bytes])
+    content: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
+    first: tuple[int, bytes] | None = None
+    newest: tuple[int, bytes] | None = None
     reader: Reader = field(init=False)
+    # Of the piece at hand:
+    piece: PieceMeta = field(init=False)
+    hasher: xxhash.xxh3_128 = field(init=False)
+    dropped: list[BadLine] = field(default_factory=list[BadLine])
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.job.field)
 
-    def add(self, offset_bytes: int, block: bytes, staged: Staged) -> None:
-        """Encode a run of whole lines, and append its tokens."""
-        if self.start_bytes < 0:
-            self.start_bytes = offset_bytes
-        self.stop_bytes = offset_bytes + len(block)
+    def begin(self, piece: Piece) -> None:
+        """Start a piece."""
+        self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
+        self.hasher = xxhash.xxh3_128()
+        self.dropped = []
+
+    def add(self, offset_bytes: int, block: bytes) -> None:
+        """Encode a run of whole lines of the piece, and append its tokens."""
         self.hasher.update(block)
         found = self.reader.read(block)
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
+        piece = self.piece
         if faults:
             self._drop(offset_bytes, found.lines, faults)
             lengths = lengths[lengths > 0]
         if self.bad is None:
-            self._append(ids, lengths, staged)
+            self._append(ids, lengths)
         if found.texts:
-            self.probes = [*self.probes[:1], found.texts[0][:_PROBE_BYTES]]
-        self.lines += len(found.lines)
-
-    def lengths(self) -> IntArray:
-        """int64[n_docs]: lengths of all documents in tokens."""
-        return np.concatenate(self.runs) if self.runs else np.empty(0, np.int64)
-
-    def meta(self) -> PartMeta:
-        """What the part holds."""
-        lengths = self.lengths()
-        return PartMeta(
-            start_bytes=max(0, self.start_bytes),
-            stop_bytes=max(0, self.stop_bytes),
-            digest=self.hasher.hexdigest(),
-            last=self.task.last,
-            lines=self.lines,
-            documents=len(lengths),
-            tokens=int(lengths.sum()),
-            max_token_id=self.max_token_id,
-            num_dropped=self.num_dropped,
-            dropped=tuple(self.dropped),
-            probes=tuple(self._probe(text) for text in self.probes),
+            text = (piece.file, found.texts[0][:_PROBE_BYTES])
+            self.first, self.newest = self.first or text, text
+        self.piece = replace(
+            piece,
+            start_bytes=offset_bytes if piece.start_bytes < 0 else piece.start_bytes,
+            stop_bytes=offset_bytes + len(block),
+            lines=piece.lines + len(found.lines),
+            documents=piece.documents + len(lengths),
+            num_dropped=piece.num_dropped + len(faults),
         )
+
+    def end(self) -> None:
+        """End the piece."""
+        piece = self.piece
+        start_bytes = max(0, piece.start_bytes)
+        digest, dropped = self.hasher.hexdigest(), tuple(self.dropped)
+        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped))
+
+    def finish(self) -> tuple[PartName, PartMeta]:
+        """Append what follows the tokens; the part's name, and what it holds."""
+        lengths = np.concatenate(self.runs) if self.runs else np.empty(0, np.int64)
+        texts = [self.first, self.newest] if self.newest != self.first else [self.first]
+        probes = tuple(self._probe(*text) for text in texts if text is not None)
+        meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), self.max_token_id, probes)
+        self._write(encode_end(lengths, meta))
+        task, digest = self.task, self.content.hexdigest()
+        return PartName(
+            task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest
+        ), meta
 
     def _encode(self, texts: list[bytes]) -> Encoded:
         try:
@@ -201,48 +210,51 @@ class _Tally:
         except BaseException as error:  # a panic in Rust is no Exception
             raise PrepareError(
                 f"{self.job.engine} failed: {error}",
-                path=self.task.place.path,
+                path=self.task.pieces[0].place.path,
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
 
-    def _append(self, ids: NDArray[np.uint32], lengths: IntArray, staged: Staged) -> None:
+    def _append(self, ids: NDArray[np.uint32], lengths: IntArray) -> None:
         spec = self.job.spec
         if len(ids) > _LONG_TOKENS * len(lengths):
             for document in np.split(ids, np.cumsum(lengths)[:-1]):
-                self._append_long(document, staged)
+                self._append_long(document)
             return
         tokens, lengths = _with_eos(ids.astype(dtype_for(spec.token_bytes, "<")), lengths, spec.eos_id)
         if len(tokens):
-            staged.write(tokens)
+            self._write(tokens)
             self.runs.append(lengths)
             self.max_token_id = max(self.max_token_id, int(tokens.max()))
 
-    def _append_long(self, ids: NDArray[np.uint32], staged: Staged) -> None:
+    def _append_long(self, ids: NDArray[np.uint32]) -> None:
         """Append one document without a copy of it."""
         spec = self.job.spec
         dtype = dtype_for(spec.token_bytes, "<")
         for start in range(0, len(ids), _LONG_TOKENS):
-            staged.write(ids[start : start + _LONG_TOKENS].astype(dtype))
+            self._write(ids[start : start + _LONG_TOKENS].astype(dtype))
         has_eos = ids[-1] == spec.eos_id
         if not has_eos:
-            staged.write(np.array([spec.eos_id], dtype))
+            self._write(np.array([spec.eos_id], dtype))
         self.runs.append(np.array([len(ids) + (not has_eos)], np.int64))
         self.max_token_id = max(self.max_token_id, int(ids.max()), spec.eos_id)
+
+    def _write(self, data: Buffer) -> None:
+        self.content.update(byte_view(data))
+        self.staged.write(data)
 
     def _drop(self, offset_bytes: int, lines: list[bytes], faults: dict[int, str]) -> None:
         """Book the bad lines of a block that begins at `offset_bytes`."""
         for place, start_bytes in _starts(lines, sorted(faults)):
-            one = BadLine(self.lines + place, offset_bytes + start_bytes, faults[place])
-            self.num_dropped += 1
+            one = BadLine(self.piece.lines + place, offset_bytes + start_bytes, faults[place])
             if len(self.dropped) < MOST_DROPPED:
                 self.dropped.append(one)
             if not self.job.skip:
                 self.bad = one
                 return
 
-    def _probe(self, text: bytes) -> Probe:
+    def _probe(self, file: int, text: bytes) -> Probe:
         start = text.decode(errors="ignore")[:_PROBE_CHARS]
-        return Probe(start, self._encode([start.encode()])[0].tolist())
+        return Probe(file, start, self._encode([start.encode()])[0].tolist())
 
 
 def _with_eos(
@@ -271,38 +283,28 @@ def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
         yield place, offset_bytes
 
 
-def _blocks(job: Job, task: Task) -> Iterator[tuple[int, bytes]]:
-    """`(offset, whole lines)` of a task, about 1 MiB at a time; all of a file that is one document."""
-    if task.kind == "parquet":
-        selection = Selection((job.field,)) if isinstance(job.field, str) else job.field
-        yield from row_lines(task.place, task.piece, task.start_bytes, selection)
-        return
-    if task.kind == "whole":
-        data = task.place.store.get(task.place.path) if task.data is None else task.data
-        if data:
+def _blocks(job: Job, task: Task, piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """`(offset, whole lines)` of a piece, about 1 MiB at a time; all of a file that is one document."""
+    place = piece.place
+    if task.lines is not None:
+        yield from _in_blocks(task.lines.offset_bytes, task.lines.data)
+    elif piece.kind == "parquet":
+        for group, start_bytes in groups_in(place, piece.start_bytes, piece.stop_bytes):
+            yield from row_lines(place, group, start_bytes, job.selection)
+    elif piece.compression != "none":
+        whole = piece.kind == "whole"
+        for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else job.task_bytes):
+            yield from ((offset_bytes, data),) if whole else _in_blocks(offset_bytes, data)
+    elif piece.is_whole and (piece.kind == "whole" or piece.size_bytes <= _AT_ONCE_BYTES):
+        if data := place.store.get(place.path):
             yield 0, data
-        return
-    if task.data is None:
-        work = LineRange(task.place.store, task.place.path, task.start_bytes, task.stop_bytes, task.size_bytes)
-        yield from line_blocks(work)
-        return
-    offset_bytes = task.start_bytes
-    for block in blocks_of(task.data):
+    else:
+        yield from line_blocks(
+            LineRange(place.store, place.path, piece.start_bytes, piece.stop_bytes, piece.size_bytes)
+        )
+
+
+def _in_blocks(offset_bytes: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+    for block in blocks_of(data):
         yield offset_bytes, block
         offset_bytes += len(block)
-
-
-def _input_digest(job: Job, task: Task, meta: PartMeta) -> str:
-    """The digest of what a finished part was made from, as it is now."""
-    if task.kind == "parquet":
-        rows = xxhash.xxh3_128()
-        for _, block in _blocks(job, task):
-            rows.update(block)
-        return rows.hexdigest()
-    if task.data is not None:
-        return xxhash.xxh3_128_hexdigest(task.data)
-    hasher = xxhash.xxh3_128()
-    source = task.place
-    for start in range(meta.start_bytes, meta.stop_bytes, 1 << 20):
-        hasher.update(source.store.get(source.path, start, min(1 << 20, meta.stop_bytes - start)))
-    return hasher.hexdigest()

@@ -1,0 +1,320 @@
+"""Work that many processes and hosts may share: a plan, parts that are facts of it, and one commit; on any store.
+
+The folder is `.work` in an output that is a folder, `.<name>.work` beside one that is a file:
+
+| name | content |
+|---|---|
+| `plan` | `Head`: the digest of the plan. Put once; who finds another digest there does other work |
+| `<digest>/plan-00000` … | the plan |
+| `<digest>/shares` | into how many shares an array divides it |
+| `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
+| `<digest>/files/…` | a mark of each file of the output that is there |
+| `<digest>/tmp/…` | files that are being assembled |
+| `lock` | on this machine: held alone, or shared by workers of one plan |
+
+A part or a mark is only ever put under a name that is one content. So a task may run twice, or at once in two places,
+and nothing needs a lock between hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
+from penstock.store.cache import CachedStore
+from penstock.store.local import LocalStore
+from penstock.store.place import Place
+from penstock.store.put import put, put_new
+from penstock.work.folder import WorkFolder, name_beside
+from penstock.work.parts import PartName, parse_part_name
+from penstock.work.plan import RESTART, Plan, decode_plan, encode_plan
+
+_HEAD = "plan"
+_OLD_HEAD = "plan.json"
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_OLD_PART = re.compile(r"\d+-\d+\.part")
+_PROBE = "probe-"
+_MOST_HEAD_BYTES = 1 << 16
+INSIDE = ".work"
+"""Name of the work folder in an output that is a folder."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What `plan` holds.
+
+    Attributes:
+        digest: of the plan.
+        pieces: of the plan, that lie in the folder of its digest.
+        began_s: time since the epoch at which the work began.
+    """
+
+    digest: str
+    pieces: int
+    began_s: float
+
+
+@dataclass(slots=True)
+class SharedWork:
+    """The work folder of one output, open; see `open_shared`.
+
+    Attributes:
+        folder: the work folder.
+        output: what is made.
+        head: of the plan in it; None for new work.
+        plan: the plan.
+    """
+
+    folder: WorkFolder
+    output: Place
+    head: Head | None = None
+    plan: Plan | None = None
+
+    @property
+    def place(self) -> Place:
+        """The folder of the plan: where its parts and marks are; raises `ValueError` before there is a plan."""
+        if self.head is None:
+            raise ValueError("no plan yet")
+        return self.folder.file(self.head.digest)
+
+    @property
+    def parts(self) -> Place:
+        """Where parts go, by `PartName.path`."""
+        return self.place.child("parts")
+
+    def begin(self, plan: Plan) -> None:
+        """Write the plan, durably, unless it is there.
+
+        Raises:
+            PrepareError: other work began meanwhile.
+            Unsupported: the store can't tell whether a file is new.
+        """
+        digest = plan.digest()
+        if self.head is not None and self.head.digest == digest:
+            return
+        _prove_new(self.folder)
+        pieces = list(encode_plan(plan))
+        head = Head(digest, len(pieces), time.time())
+        for number, piece in enumerate(pieces):
+            put(self.folder.store, _plan_piece(self.folder, digest, number).path, piece)
+        if not put_new(self.folder.store, self.folder.file(_HEAD).path, msgspec.json.encode(head)):
+            found = _read_head(self.folder)
+            if found is None or found.digest != digest:
+                raise PrepareError("another run is writing this output", path=self.output.path, hint="Wait for it")
+            head = found
+        self.head, self.plan = head, plan
+
+    def share_among(self, shares: int) -> None:
+        """Note into how many shares the work is divided; raises `ConfigError` where others said another number."""
+        path = self.place.child("shares").path
+        if put_new(self.folder.store, path, str(shares).encode()):
+            return
+        known = self.shares()
+        if known != shares:
+            raise ConfigError(
+                "the parts of an array disagree on how many they are",
+                path=self.output.path,
+                found=f"--part I/{shares}",
+                expected=f"--part I/{known}, as the first one said",
+            )
+
+    def shares(self) -> int | None:
+        """Into how many shares the work is divided, as far as that was said."""
+        with contextlib.suppress(NotFound, ValueError):
+            return int(self.folder.store.get(self.place.child("shares").path, 0, 20))
+        return None
+
+    def finished(self) -> dict[int, list[PartName]]:
+        """Task → its parts in order, of tasks that are finished; by one listing.
+
+        Raises:
+            Corrupt: two workers made different parts of a task.
+        """
+        found: dict[int, dict[int, PartName]] = {}
+        with contextlib.suppress(NotFound):
+            for path in self.folder.store.list(self.parts.path):
+                name = parse_part_name(path.rpartition("/")[2])
+                if name is None:
+                    continue
+                pieces = found.setdefault(name.task, {})
+                if pieces.setdefault(name.piece, name) != name:
+                    raise Corrupt(
+                        f"two workers disagree on task {name.task}",
+                        path=path,
+                        expected=pieces[name.piece].path,
+                        hint="Their inputs, tokenizers or versions differ: mend that, and start over (--restart)",
+                    )
+        parts = {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
+        return {task: names for task, names in parts.items() if names[-1].last and names[-1].piece == len(names) - 1}
+
+    def has_parts(self) -> bool:
+        """Whether anything is finished by now."""
+        with contextlib.suppress(NotFound):
+            return self.head is not None and any(
+                parse_part_name(path.rpartition("/")[2]) for path in self.folder.store.list(self.parts.path)
+            )
+        return False
+
+    def clear(self) -> None:
+        """Throw all work away, the plan first; raises the first error after the last file."""
+        try:
+            self.folder.clear(first=_HEAD)
+        finally:
+            self.head = self.plan = None
+
+
+def work_folder(output: Place, *, inside: bool) -> WorkFolder:
+    """The work folder of an output, which is a folder that holds it (`inside`), or a file beside which it is."""
+    place = output.child(INSIDE) if inside else name_beside(output, "work")
+    return WorkFolder(_bare(place), place.path, _is_ours)
+
+
+def peek(folder: WorkFolder) -> Plan | None:
+    """The plan of unfinished work, without holding it; None where there is none.
+
+    Raises:
+        Corrupt: it is damaged.
+        ConfigError: another version of Penstock began it.
+    """
+    if not folder.is_there():
+        return None
+    head = _read_head(folder)
+    return None if head is None else _read_plan(folder, head)
+
+
+@contextlib.contextmanager
+def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: bool) -> Generator[SharedWork]:
+    """The work folder of an output. Afterwards it is gone, unless a part is in it or others share it.
+
+    Args:
+        output: what is made.
+        folder: its work folder.
+        restart: throw away what is in it.
+        shared: let other workers of the same plan in; else this run has it alone.
+
+    Raises:
+        PrepareError: another run writes this output.
+        Corrupt: the plan in the folder is damaged.
+        ConfigError: another version of Penstock began what is in it.
+    """
+    above = _missing_folders(folder.place.folder())
+    refusal = PrepareError(
+        "another run is writing this output", path=output.path, hint="Wait for it, or name another output"
+    )
+    with folder.held(refusal, shared=shared):
+        work = SharedWork(folder, output)
+        try:
+            _recover(work, restart=restart, shared=shared)
+            yield work
+        finally:
+            # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
+            with contextlib.suppress(OSError):
+                if not shared:
+                    folder.clear_staged()
+                    if not work.has_parts():
+                        _remove(work, above)
+
+
+def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
+    """Take in what is there; what has no plan is dropped, unless others may be about to write one."""
+    folder = work.folder
+    if restart:
+        work.clear()
+        return
+    if not shared:
+        folder.clear_staged()
+    work.head = _read_head(folder)
+    if work.head is not None:
+        work.plan = _read_plan(folder, work.head)
+    elif not shared:
+        work.clear()
+
+
+def _read_head(folder: WorkFolder) -> Head | None:
+    try:
+        data = folder.store.get(folder.file(_HEAD).path, 0, _MOST_HEAD_BYTES)
+    except (NotFound, IsADirectoryError):
+        if folder.place.exists() and folder.file(_OLD_HEAD).is_file():
+            raise ConfigError(
+                "an earlier version of Penstock began work for this output, and did not finish it",
+                path=folder.path,
+                hint="Finish it with that version, or throw it away: restart (--restart)",
+            ) from None
+        return None
+    try:
+        head = msgspec.json.decode(data, type=Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        head = None
+    if head is None or not _DIGEST.fullmatch(head.digest) or not 0 < head.pieces < 1 << 20:
+        raise _damaged(folder)
+    return head
+
+
+def _read_plan(folder: WorkFolder, head: Head) -> Plan:
+    try:
+        pieces = [folder.store.get(_plan_piece(folder, head.digest, number).path) for number in range(head.pieces)]
+    except NotFound:
+        raise _damaged(folder) from None
+    plan = decode_plan(pieces)
+    if plan is None or plan.digest() != head.digest:
+        raise _damaged(folder)
+    return plan
+
+
+def _damaged(folder: WorkFolder) -> Corrupt:
+    return Corrupt("the plan of unfinished work is damaged", path=folder.file(_HEAD).path, hint=RESTART)
+
+
+def _plan_piece(folder: WorkFolder, digest: str, number: int) -> Place:
+    return folder.file(f"{digest}/plan-{number:05d}")
+
+
+def _prove_new(folder: WorkFolder) -> None:
+    """That a store which is asked to make a new file refuses where one is there: the commit stands on that."""
+    if folder.place.is_local:
+        return
+    path = folder.file(f"{_PROBE}{secrets.token_hex(8)}").path
+    try:
+        if not put_new(folder.store, path, b"") or put_new(folder.store, path, b""):
+            what = "this store replaces a file where a new one was asked for, so that two runs would not see each other"
+            raise Unsupported(what, path=path, hint="Write to a local path, and copy the output there")
+    finally:
+        with contextlib.suppress(NotFound):
+            folder.store.delete(path)
+
+
+def _bare(place: Place) -> Store:
+    """The store for work in a folder: it answers with what is there now, and follows no link out of the folder."""
+    store = place.store
+    if isinstance(store, LocalStore):
+        return store.within(place.path)
+    return store.remote if isinstance(store, CachedStore) else store
+
+
+def _is_ours(name: str) -> bool:
+    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None
+    return old or name == _HEAD or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
+
+
+def _missing_folders(folder: Place) -> list[Place]:
+    """Folders that have to be made for `folder`, the innermost first."""
+    missing: list[Place] = []
+    while folder.is_local and not folder.is_folder() and folder.path != folder.folder().path:
+        missing.append(folder)
+        folder = folder.folder()
+    return missing
+
+
+def _remove(work: SharedWork, above: list[Place]) -> None:
+    work.clear()
+    work.folder.drop()
+    for folder in above:
+        if isinstance(folder.store, LocalStore):
+            folder.store.remove_folder(folder.path)
