@@ -7,7 +7,7 @@ One JSON object, `{"version": 1, "format": …, "files": […]}`, one file a lin
 | `path` | `part-NNNNN-<8 hex digits>.<suffix>`, a file (of Megatron the `.bin`) or zarr group in the folder |
 | `tokens`, `documents` | how many it holds, EOS ids and empty documents counted |
 | `max_token_id` | its largest id; -1 where it holds no token |
-| `digest` | of its documents: `codec.hashes` says what it is made of; the name has its first 8 digits |
+| `digest` | of its documents, of version 2 or 1 (`penstock.codec`); its first 8 hex digits stand in the name |
 
 Limits: fewer than 2^63 tokens, and documents, in all; ids below 2^32; an index of 256 MiB.
 """
@@ -35,7 +35,7 @@ TOKEN_FILE_NAME = re.compile(r"part-(?P<number>\d{5}|[1-9]\d{5,17})-(?P<digits>[
 """What a token file of ours is called: matches by `fullmatch`. The number has five digits, or more where it needs them.
 """
 
-_DIGEST = re.compile(r"(?:2:)?(?P<digits>[0-9a-f]{32})(?::(?P<documents>0|[1-9]\d{0,18}))?", re.A)
+_DIGEST = re.compile(r"(?:2:(?=[0-7]))?(?P<digits>[0-9a-f]{32})(?::(?P<documents>0|[1-9]\d{0,18}))?", re.A)
 _ITEM = re.compile(r" - at `\$\.files\[(\d+)\]")
 _REPAIR = "`penstock repair` makes it again from the files"
 
@@ -49,7 +49,7 @@ class TokenFileEntry:
         tokens: tokens that it holds.
         documents: documents that it holds.
         max_token_id: the largest id; -1 where it holds no token.
-        digest: document digest, of version 1 or 2: see `penstock.codec.hashes`.
+        digest: document digest, of version 2 (`penstock.codec.joined_digest`), or of version 1, which does not join.
     """
 
     path: str
