@@ -134,7 +134,7 @@ def _pack(text_path: str, packed_path: str, tokenizer_path: str) -> tuple[str, f
     from penstock.prepare import pack
 
     report = pack([text_path], packed_path, tokenizer=tokenizer_path, eos=EOS, overwrite=True, restart=True)
-    made = f"{report.manifest.num_samples:,} documents, {report.manifest.num_tokens:,} tokens"
+    made = f"{report.documents:,} documents, {report.tokens:,} tokens"
     return made, os.path.getsize(text_path), "bytes"
 
 

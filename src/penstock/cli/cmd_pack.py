@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._sharing import array_expression, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare import PackReport
@@ -16,13 +17,18 @@ _SHOWN = 10
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, help="Where the packed dataset goes.")
+@click.option("-o", "--output", required=True, help="Where it goes: a file, or with a slash a folder of token files.")
 @click.option(
     "--tokenizer",
     required=True,
     help="A tokenizer.json, a Hugging Face folder, a SentencePiece .model, or a .tiktoken file.",
 )
-@click.option("--to", help="Format of the output; found from its suffix where it is not given.")
+@click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
+@click.option(
+    "--file-tokens",
+    type=click.IntRange(min=1),
+    help="Cut a folder's token files at the first border at or after each multiple of it, by default 4,000,000,000.",
+)
 @click.option(
     "--field",
     multiple=True,
@@ -79,6 +85,7 @@ _SHOWN = 10
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
+@sharing_options
 @follow_links_option
 @json_option
 def command(
@@ -90,12 +97,15 @@ def command(
 
     Killed anywhere and run again with the same options, it resumes and ends in the same bytes. Only --workers,
     --executor, --on-error and --json may differ then.
+
+    Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
     """
     import os
     import time
 
     import msgspec
 
+    from penstock.errors import PrepareError
     from penstock.prepare import PackProgress, pack
     from penstock.prepare.tokens.inputs import find_paths
 
@@ -118,6 +128,8 @@ def command(
     if not as_json:
         _list_dropped(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
+    if report.missing:
+        raise SystemExit(PrepareError.exit_status)
 
 
 def _list_dropped(report: PackReport) -> None:
@@ -131,12 +143,17 @@ def _summary(report: PackReport, seconds: float) -> str:
     left_out = f", {report.num_dropped:,} lines left out" if report.num_dropped else ""
     tokens = "" if report.tokens is None else f"{report.tokens:,} tokens, "
     if report.was_complete:
-        size = human_bytes(report.manifest.size_bytes)
+        size = human_bytes(report.manifest.size_bytes if report.manifest else 0)
         return f"{report.output}: complete already: {report.documents:,} documents, {tokens}{size}"
+    size = "" if report.manifest is None else human_bytes(report.manifest.size_bytes)
+    if report.missing:
+        return f"--array={array_expression(report.missing)}"
     reused = f", {report.reused_tasks} of {report.tasks} tasks were finished before" if report.reused_tasks else ""
+    if report.part is not None:
+        index, count = report.part
+        size = f"part {index} of {count}"
     return (
-        f"{report.output}: {report.documents:,} documents, {tokens}"
-        f"{human_bytes(report.manifest.size_bytes)}{left_out}\n"
+        f"{report.output}: {report.documents:,} documents, {tokens}{size}{left_out}\n"
         f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s, {human_bytes(report.input_bytes / seconds)}/s, "
         f"by {report.engine}{reused}"
     )

@@ -23,6 +23,9 @@ _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """What a file system says that has no hard links."""
 
+TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
+"""What a file system says where a name is taken."""
+
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
     """Append a range of the file `source` to `target`, by the kernel where it can; returns bytes copied."""

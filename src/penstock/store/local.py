@@ -28,6 +28,8 @@ from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
+    NO_SECOND_NAME,
+    TAKEN,
     cannot_open,
     cannot_read,
     files_below,
@@ -35,6 +37,7 @@ from penstock.store._files import (
     not_found,
     output_exists,
     read_range,
+    remove_tree,
     status_of,
     sync_folder,
 )
@@ -212,6 +215,30 @@ class LocalStore:
         """Give a file another name in its folder, durably and in one step in the place of a file of that name."""
         self._os.rename(path, name)
         sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
+
+    def move_new(self, path: str, target: str) -> bool:
+        """Give a file or folder of the same file system a new name, durably; false where something has that name."""
+        self.require_target(target)
+        try:
+            if os.path.isdir(path):
+                self._os.rename(path, target)
+            else:
+                self._os.link(path, target)
+                self._os.unlink(path)
+        except OSError as error:
+            if error.errno in TAKEN:
+                return False
+            if error.errno not in NO_SECOND_NAME:
+                raise
+            if os.path.lexists(target):
+                return False
+            self._os.rename(path, target)
+        sync_folder(self._os, os.path.dirname(os.path.abspath(target)))
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and all in it, links not followed; what can't be removed stays."""
+        remove_tree(self._os, path)
 
     def remove_folder(self, path: str) -> None:
         """Remove one empty folder."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
+from penstock.errors import NotFound
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path, resolve, within
 
@@ -77,6 +78,16 @@ class Place:
     def is_folder(self) -> bool:
         """Whether a folder is there."""
         return self.store.is_folder(self.path)
+
+    def names(self) -> list[str]:
+        """What lies in it, which may be nothing: names of files and folders, in order; hidden ones too."""
+        if self.is_local:
+            return sorted(os.listdir(self.path)) if self.is_folder() else []
+        start = len(self.path.rstrip("/")) + 1
+        try:
+            return sorted({path[start:].partition("/")[0] for path in self.store.list(self.path)})
+        except NotFound:
+            return []
 
 
 def distinct_names(places: Sequence[Place]) -> list[str]:

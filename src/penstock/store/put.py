@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator
 from typing import TypeVar
 
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, Unsupported
+from penstock.store._files import files_below
+from penstock.store.local import LocalStore
 from penstock.store.powers import NamedLate, StagedFolder
 from penstock.types import Buffer
 
@@ -54,3 +57,30 @@ def commit_as(staged: Staged, path: str) -> bool:
     if not isinstance(staged, NamedLate):
         raise Unsupported("this store can't hold unfinished work", path=path, hint="Name an output in another one")
     return staged.commit_as(path)
+
+
+def put_local_file(store: Store, path: str, target: str) -> bool:
+    """Make a file or folder of this machine the new `target`, durably; false where one of that name is there already.
+
+    On this machine it is moved, from the same file system; elsewhere it is uploaded, what names the rest of a folder
+    last.
+    """
+    if isinstance(store, LocalStore):
+        return store.move_new(path, target)
+    if os.path.isdir(path):
+        names = sorted(files_below(path), key=lambda name: (name.count("/"), name), reverse=True)
+        new = [_upload(store, name, target + name.removeprefix(path)) for name in names]
+        return all(new)
+    return _upload(store, path, target)
+
+
+def _upload(store: Store, path: str, target: str) -> bool:
+    try:
+        with aborting(store.stage(target)) as staged:
+            staged.append_file(path)
+            staged.commit()
+    except ConfigError:
+        if not store.exists(target):
+            raise
+        return False
+    return True

@@ -96,7 +96,7 @@ def open_work(dataset: Place) -> Generator[Work]:
         PrepareError: another run prepares this dataset.
     """
     folder = work_of(dataset)
-    folder.store.require_target(folder.path)
+    local_store(dataset).require_target(folder.path)
     with folder.held(PrepareError("another run is preparing this dataset", path=dataset.path, hint="Wait for it")):
         try:
             yield Work(folder)

@@ -22,7 +22,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -131,8 +131,8 @@ class SharedWork:
             return int(self.folder.store.get(self.place.child("shares").path, 0, 20))
         return None
 
-    def finished(self) -> dict[int, list[PartName]]:
-        """Task → its parts in order, of tasks that are finished; by one listing.
+    def listed(self) -> dict[int, list[PartName]]:
+        """Task → its parts that are there, in order; by one listing.
 
         Raises:
             Corrupt: two workers made different parts of a task.
@@ -151,8 +151,7 @@ class SharedWork:
                         expected=pieces[name.piece].path,
                         hint="Their inputs, tokenizers or versions differ: mend that, and start over (--restart)",
                     )
-        parts = {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
-        return {task: names for task, names in parts.items() if names[-1].last and names[-1].piece == len(names) - 1}
+        return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
 
     def has_parts(self) -> bool:
         """Whether anything is finished by now."""
@@ -168,6 +167,11 @@ class SharedWork:
             self.folder.clear(first=_HEAD)
         finally:
             self.head = self.plan = None
+
+
+def is_complete(parts: Sequence[PartName]) -> bool:
+    """Whether these parts of a task, in order, are all of it."""
+    return bool(parts) and parts[-1].last and parts[-1].piece == len(parts) - 1
 
 
 def work_folder(output: Place, *, inside: bool) -> WorkFolder:
@@ -218,8 +222,8 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
             with contextlib.suppress(OSError):
                 if not shared:
                     folder.clear_staged()
-                    if not work.has_parts():
-                        _remove(work, above)
+                if work.head is None or not (shared or work.has_parts()):
+                    _remove(work, above)
 
 
 def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
@@ -313,7 +317,8 @@ def _missing_folders(folder: Place) -> list[Place]:
 
 
 def _remove(work: SharedWork, above: list[Place]) -> None:
-    work.clear()
+    if work.head is not None:
+        work.clear()
     work.folder.drop()
     for folder in above:
         if isinstance(folder.store, LocalStore):

@@ -1,109 +1,281 @@
-"""Parts in input order → the output, and the books of the whole run."""
+"""Parts in input order → one writer, or token files of their own; and what bad lines are called."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
 
 from penstock._kinds import TokenParts
-from penstock.errors import PrepareError
-from penstock.prepare.tokens.engines import Reference
+from penstock.abc import Writer
+from penstock.codec.joined_digest import JoinedDigest
+from penstock.errors import PrepareError, Unsupported
+from penstock.formats import get_format
+from penstock.formats.tokens.folder.index import SUFFIXES, TokenFileEntry, token_file_name
+from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.oracle import check_probes
-from penstock.prepare.tokens.report import Dropped, PackProgress
-from penstock.prepare.tokens.tasks import text_bytes
-from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.derived import upload_folder
+from penstock.store.local import LocalStore
 from penstock.store.place import Place
-from penstock.work.parts import BadLine, PartMeta, read_part
+from penstock.store.put import aborting, put_local_file
+from penstock.types import IntArray
+from penstock.work.parts import BadLine, PartMeta, PartName, Probe, read_part
+
+_STEM = "part"
 
 
-@dataclass(slots=True)
-class Assembly:
-    """Appends parts to a writer, in order.
+# --- the cut into files ----------------------------------------------------------------------------------------------
 
-    Attributes:
-        writer: takes the tokens.
-        inputs: the files.
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """Documents `[first, stop)` of a part."""
+
+    name: PartName
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A token file to assemble: its number, and what it holds."""
+
+    number: int
+    ranges: tuple[PartRange, ...]
+
+    @property
+    def described(self) -> str:
+        """What it makes, for errors."""
+        return f"token file {self.number}"
+
+
+def cut_files(
+    parts: Sequence[PartName], file_tokens: int, folder: Place, token_bytes: int
+) -> list[tuple[PartRange, ...]]:
+    """What each token file holds; every one but the last ends at the first border at or after a multiple.
+
+    One part is read for each file. Which parts there are has no influence on where the borders lie.
+
+    Args:
+        parts: all of them, in order.
+        file_tokens: of this number of tokens.
+        folder: where they are.
         token_bytes: width of the tokens.
-        skip: whether bad lines are left out.
-        reference: compares what parts remember; None where it encoded them itself.
-        progress: called after each part.
-        documents: so far; `tokens`, `tasks`, `reused_tasks` and `num_dropped` too.
-        dropped: the first lines that were left out.
     """
-
-    writer: TokenParts
-    inputs: Sequence[InputFile]
-    token_bytes: int
-    skip: bool
-    reference: Reference | None
-    progress: Callable[[PackProgress], None]
-    documents: int = 0
-    tokens: int = 0
-    tasks: int = 0
-    reused_tasks: int = 0
-    num_dropped: int = 0
-    dropped: list[Dropped] = field(default_factory=list[Dropped])
-    _file: int = -1
-    _lines: int = 0
-    _before_bytes: int = 0
-    _total_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._total_bytes = sum(one.size_bytes for one in self.inputs)
-
-    def add(self, done: Done) -> None:
-        """Append the next part.
-
-        Raises:
-            PrepareError: it has a bad line that is not to be skipped, or the reference disagrees.
-        """
-        one = self.inputs[done.file]
-        while self._file < done.file:
-            self._before_bytes += self.inputs[self._file].size_bytes if self._file >= 0 else 0
-            self._file, self._lines = self._file + 1, 0
-        bad = done.bad or (done.meta.dropped[0] if done.meta is not None and done.meta.dropped else None)
-        if bad is not None and not self.skip:
-            raise self._bad_line(one, bad)
-        if done.meta is None:
-            raise PrepareError("a task ended without a part", path=one.path)
-        if self.reference is not None:
-            check_probes(self.reference, done.meta, one.place)
-        _, lengths = read_part(done.part, self.token_bytes)
-        if len(lengths):
-            self.writer.write_part(done.part.path, 0, lengths, done.meta.max_token_id)
-            _drop_cache(done.part)
-        self._book(one, done.meta, done.reused)
-
-    def _book(self, one: InputFile, meta: PartMeta, reused: bool) -> None:
-        room = MOST_DROPPED - len(self.dropped)
-        self.dropped += [Dropped(one.name, self._lines + bad.line + 1, bad.reason) for bad in meta.dropped[:room]]
-        self.num_dropped += meta.num_dropped
-        self.documents += meta.documents
-        self.tokens += meta.tokens
-        self.tasks += 1
-        self.reused_tasks += reused
-        self._lines += meta.lines
-        done_bytes = meta.stop_bytes * one.size_bytes // max(1, text_bytes(one.place, one.size_bytes))
-        here_bytes = one.size_bytes if meta.last else min(one.size_bytes, done_bytes)
-        self.progress(PackProgress(self.documents, self.tokens, self._before_bytes + here_bytes, self._total_bytes))
-
-    def _bad_line(self, one: InputFile, bad: BadLine) -> PrepareError:
-        unit = "row" if one.kind == "parquet" else "line"
-        what = bad.reason if one.kind == "whole" else f"{unit} {self._lines + bad.line + 1}: {bad.reason}"
-        return PrepareError(
-            what,
-            path=one.path,
-            offset_bytes=bad.offset_bytes if one.compression == "none" and one.kind == "lines" else None,
-            hint="Mend it, or leave such lines out and have them listed: on_error='skip' (--on-error skip)",
-        )
+    files: list[tuple[PartRange, ...]] = []
+    ranges: list[PartRange] = []
+    tokens, goal = 0, file_tokens
+    for name in parts:
+        first, after = 0, tokens + name.tokens
+        if goal <= after and name.documents:
+            ends = tokens + np.cumsum(read_part(folder.child(name.path), token_bytes)[1])
+            while goal <= after:
+                stop = int(np.searchsorted(ends, goal)) + 1
+                ranges.append(PartRange(name, first, stop))
+                files.append(tuple(ranges))
+                ranges, first = [], stop
+                goal = (int(ends[stop - 1]) // file_tokens + 1) * file_tokens
+        if first < name.documents:
+            ranges.append(PartRange(name, first, name.documents))
+        tokens = after
+    if ranges:
+        files.append(tuple(ranges))
+    return files
 
 
-def _drop_cache(part: Place) -> None:
+# --- appending -------------------------------------------------------------------------------------------------------
+
+
+def append_range(
+    writer: TokenParts, folder: Place, one: PartRange, token_bytes: int, digest: JoinedDigest | None = None
+) -> PartMeta:
+    """Append documents of a part; what the part holds.
+
+    Args:
+        writer: takes them.
+        folder: where parts are.
+        one: the documents.
+        token_bytes: width of the tokens.
+        digest: takes them too.
+    """
+    part = folder.child(one.name.path)
+    meta, lengths = read_part(part, token_bytes)
+    chosen = lengths[one.first : one.stop]
+    start_bytes = int(lengths[: one.first].sum()) * token_bytes
+    if len(chosen):
+        with _as_local(part, start_bytes, int(chosen.sum()) * token_bytes) as (path, offset_bytes):
+            whole = len(chosen) == len(lengths)
+            writer.write_part(path, offset_bytes, chosen, meta.max_token_id if whole else None)
+            if digest is not None:
+                digest.update(_mapped(path, offset_bytes, chosen, token_bytes), chosen)
+    return meta
+
+
+@contextlib.contextmanager
+def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tuple[str, int]]:
+    """`(path, offset)` of a range of a part as a file of this machine: the part, or a copy for as long."""
+    if part.is_local:
+        yield part.path, start_bytes
+        _drop_cache(part.path)
+        return
+    with _scratch() as folder:
+        path = os.path.join(folder, "part")
+        with aborting(LocalStore().stage(path)) as staged:
+            staged.write(part.store.get(part.path, start_bytes, length_bytes))
+            staged.commit()
+        yield path, 0
+
+
+def _mapped(path: str, offset_bytes: int, lengths: IntArray, token_bytes: int) -> Any:
+    stored = LocalStore().mmap(path)[offset_bytes : offset_bytes + int(lengths.sum()) * token_bytes]
+    return stored.view(np.dtype(f"<u{token_bytes}"))
+
+
+def _drop_cache(path: str) -> None:
     """Tell the system that a part, durable and read, need not stay in memory."""
-    fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
+
+
+# --- token files -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileJob:
+    """What all token files of a run share.
+
+    Attributes:
+        output: the folder that they go into.
+        parts: where parts are.
+        scratch: where files are made, on this machine where the output is.
+        to: their format, with the writer's `options`.
+        spec: the tokenizer.
+        options: see there.
+    """
+
+    output: Place
+    parts: Place
+    scratch: Place
+    to: str
+    spec: TokenizerSpec
+    options: Mapping[str, Any]
+
+
+class FileMark(msgspec.Struct, frozen=True):
+    """A token file that is there."""
+
+    entry: TokenFileEntry
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileDone:
+    """A token file that was made, and the texts that its parts remember."""
+
+    number: int
+    mark: FileMark
+    probes: tuple[Probe, ...]
+
+
+def assemble_file(job: FileJob, task: FileTask) -> FileDone:
+    """Make a token file under a name that tells its content; one that is there stays.
+
+    Memory: 8 bytes a document of the file, and what its writer takes.
+    """
+    probes: list[Probe] = []
+    digest = JoinedDigest()
+    with _scratch(job.scratch) as folder:
+        suffix = SUFFIXES[job.to]
+        with create_writer(job.to, Place(LocalStore(), f"{folder}/{_STEM}.{suffix}"), job.spec, job.options) as writer:
+            for one in task.ranges:
+                probes += append_range(as_parts(writer), job.parts, one, job.spec.token_bytes, digest).probes
+            manifest = writer.commit()
+        name = token_file_name(task.number, digest.text(), suffix)
+        for entry, path in _made(folder):
+            final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
+            put_local_file(job.output.store, path, job.output.child(final).path)
+    highest = -1 if manifest.max_token_id is None else manifest.max_token_id
+    entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest.text())
+    return FileDone(task.number, FileMark(entry, manifest.size_bytes), tuple(probes))
+
+
+def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], **how: Any) -> Writer:
+    """The writer of a packed dataset.
+
+    Args:
+        to: its format.
+        place: where it goes.
+        spec: the tokenizer.
+        recorded: what the side file says of the data.
+        how: `overwrite`.
+    """
+    options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
+    options |= recorded
+    if to == "megatron":
+        # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
+        options["vocab_size"] = spec.num_ids
+    if to == "mds":
+        options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
+    chosen = get_format(to)
+    writer = chosen.create(place.store, place.path, options, overwrite=bool(how.get("overwrite")))
+    by_document = to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
+    return ColumnParts(writer, spec.token_bytes) if by_document else writer
+
+
+def as_parts(writer: Writer) -> TokenParts:
+    """A writer, as one that takes parts; raises `Unsupported`."""
+    if not isinstance(writer, TokenParts):
+        raise Unsupported("this format can't be packed into", hint="Name another one: to= (--to)")
+    return writer
+
+
+@contextlib.contextmanager
+def _scratch(place: Place | None = None) -> Generator[str]:
+    """A folder of one's own on this machine, for as long: in `place`, or in the cache folder."""
+    above = place.path if place is not None and place.is_local else upload_folder()
+    folder = os.path.join(above, secrets.token_hex(8))
+    os.makedirs(folder)
+    try:
+        yield folder
+    finally:
+        LocalStore().remove_tree(folder)
+
+
+def _made(folder: str) -> Iterator[tuple[str, str]]:
+    """`(name in the folder, path)` of all files and folders in it: side files first, and what the data are last."""
+    names = sorted(
+        os.listdir(folder), key=lambda name: (not name.endswith(".penstock"), not name.endswith(".idx"), name)
+    )
+    for name in names:
+        yield name, os.path.join(folder, name)
+
+
+# --- bad lines -------------------------------------------------------------------------------------------------------
+
+
+def bad_line(one: InputFile, bad: BadLine, before: int | None) -> PrepareError:
+    """The error for a line that gives no document.
+
+    Args:
+        one: the input.
+        bad: the line, by its number in its piece.
+        before: lines of the input before the piece; None where that is not known here.
+    """
+    unit = "row" if one.kind == "parquet" else "line"
+    number = f"{unit} {before + bad.line + 1}" if before is not None else f"a {unit}"
+    return PrepareError(
+        bad.reason if one.kind == "whole" else f"{number}: {bad.reason}",
+        path=one.path,
+        offset_bytes=bad.offset_bytes if one.compression == "none" and one.kind == "lines" else None,
+        hint="Mend it, or leave such lines out and have them listed: on_error='skip' (--on-error skip)",
+    )

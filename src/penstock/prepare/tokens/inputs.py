@@ -30,6 +30,7 @@ from penstock.store._named import named
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
+from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
 InputFormat = Literal["auto", "jsonl", "text", "parquet"]
@@ -54,6 +55,8 @@ WHOLE_DIGEST_BYTES = 1 << 32
 _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
+_HEAD_BYTES = 4
+NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,11 @@ def find_paths(
 
 
 def describe_inputs(
-    files: Sequence[Place], input_format: InputFormat = "auto", *, whole_files: bool = False
+    files: Sequence[Place],
+    input_format: InputFormat = "auto",
+    *,
+    whole_files: bool = False,
+    known: Mapping[str, PlannedInput] = NOTHING_KNOWN,
 ) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
@@ -146,16 +153,18 @@ def describe_inputs(
         files: they, by absolute paths.
         input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
         whole_files: whether a file is one document.
+        known: digests by name, which are taken where size and time of change are the same.
 
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
     root = os.path.commonpath([os.path.dirname(file.path) for file in files])
-    whole = sum(file.store.size(file.path) for file in files) <= WHOLE_DIGEST_BYTES
-    kind: Kind = "whole" if whole_files else "lines"
+    stats = [os.stat(file.path) for file in files]
+    whole = sum(status.st_size for status in stats) <= WHOLE_DIGEST_BYTES
+    how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     return [
-        _describe(file, recordable(os.path.relpath(file.path, root)), _kind(file, input_format, kind), whole=whole)
-        for file in files
+        _describe(file, recordable(os.path.relpath(file.path, root)), status, how)
+        for file, status in zip(files, stats, strict=True)
     ]
 
 
@@ -248,29 +257,49 @@ def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard:
             yield from _walk(entry.path, (*above, real), suffixes, guard)
 
 
-def _kind(file: Place, input_format: InputFormat, otherwise: Kind) -> Kind:
-    if input_format not in ("auto", "parquet"):
-        return otherwise
-    head = file.store.get(file.path, 0, len(_PARQUET_MAGIC))
-    if head == _PARQUET_MAGIC:
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How inputs are described: see `describe_inputs`; `whole`: whether digests are over all bytes."""
+
+    input_format: InputFormat
+    otherwise: Kind
+    known: Mapping[str, PlannedInput]
+    whole: bool
+
+
+def _describe(file: Place, name: str, status: os.stat_result, how: _How) -> InputFile:
+    """One file: opened once, unless only a sample of a large one is digested."""
+    size_bytes, mtime_ns, known = status.st_size, status.st_mtime_ns, how.known.get(name)
+    same = known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
+    at_once = how.whole and not same and size_bytes <= _READ_BYTES
+    data = file.store.get(file.path) if at_once else file.store.get(file.path, 0, _HEAD_BYTES)
+    kind = _kind(data, file, how)
+    compression = "none" if kind == "parquet" else _compression(data[:_HEAD_BYTES], file)
+    if known is not None and same:
+        digest = known.digest
+    elif at_once:
+        digest = f"xxh3:{xxhash.xxh3_128_hexdigest(data)}"
+    elif how.whole:
+        digest = _whole_digest(file)
+    else:
+        digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
+    return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind)
+
+
+def _kind(head: bytes, file: Place, how: _How) -> Kind:
+    if how.input_format not in ("auto", "parquet"):
+        return how.otherwise
+    if head.startswith(_PARQUET_MAGIC):
         return "parquet"
-    if input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
-        return otherwise
+    if how.input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
+        return how.otherwise
     raise Corrupt(
         "this is no Parquet file",
         path=file.path,
         offset_bytes=0,
-        found=head.hex(" ") or "an empty file",
+        found=head[:_HEAD_BYTES].hex(" ") or "an empty file",
         expected=_PARQUET_MAGIC.hex(" "),
     )
-
-
-def _describe(file: Place, name: str, kind: Kind, *, whole: bool) -> InputFile:
-    store, status = file.store, os.stat(file.path)
-    compression = "none" if kind == "parquet" else _compression(store.get(file.path, 0, 4), file)
-    sampled = "" if whole else sample_fingerprint(store, "input", b"", [("", file.path)])
-    digest = _whole_digest(file) if whole else f"sample:{sampled}"
-    return InputFile(name, file, status.st_size, status.st_mtime_ns, compression, digest, kind)
 
 
 def _compression(head: bytes, file: Place) -> Compression:

@@ -21,7 +21,7 @@ from penstock.prepare.tokens.engines import (
 )
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.work.parts import PartMeta
+from penstock.work.parts import Probe
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 
@@ -67,18 +67,18 @@ def choose_engine(
     return spec.kind, reason
 
 
-def check_probes(reference: Reference, meta: PartMeta, inputs: Sequence[InputFile]) -> None:
-    """Raise `PrepareError` where the reference gives the texts that a part remembers other ids."""
-    if not meta.probes:
+def check_probes(reference: Reference, probes: Sequence[Probe], inputs: Sequence[InputFile]) -> None:
+    """Raise `PrepareError` where the reference gives texts that parts remember other ids."""
+    if not probes:
         return
-    texts = [probe.text.encode() for probe in meta.probes]
-    lengths = np.array([len(probe.ids) for probe in meta.probes], np.int64)
-    ids = np.array([token for probe in meta.probes for token in probe.ids], np.uint32)
+    texts = [probe.text.encode() for probe in probes]
+    lengths = np.array([len(probe.ids) for probe in probes], np.int64)
+    ids = np.array([token for probe in probes for token in probe.ids], np.uint32)
     difference = find_difference(texts, (ids, lengths), reference.encode(texts))
     if difference is not None:
         raise PrepareError(
             f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
-            path=inputs[meta.probes[0].file].path,
+            path=inputs[probes[0].file].path,
             hint="Encode all of it with the reference: --engine tokenizers --restart",
         )
 

@@ -1,52 +1,45 @@
 """From JSONL to packed tokens: understand, plan, work, commit.
 
-The output's bytes follow from inputs, tokenizer and options alone: not from workers, the size of tasks, kills or
-restarts. Parts are appended in input order while later ones are encoded, and nothing is visible before the commit.
+The output's bytes follow from inputs, tokenizer and options alone: not from workers, hosts, the size of tasks, kills or
+restarts. Work is a plan, parts that are facts of it, and a commit; who does it never changes a byte. Of one dataset
+parts are appended in input order while later ones are encoded; of a folder, token files are assembled side by side when
+all parts are there. Nothing is visible before the commit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from penstock._kinds import TokenParts
-from penstock.abc import Executor, Writer
-from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
+from penstock.abc import Executor
+from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
-from penstock.formats import files_at, get_format
-from penstock.prepare.tokens.assemble import Assembly
-from penstock.prepare.tokens.columns import COLUMN, ColumnParts
+from penstock.prepare.tokens.assemble import PartRange, append_range, as_parts, create_writer
+from penstock.prepare.tokens.complete import find_complete
+from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
-from penstock.prepare.tokens.inputs import InputFormat, changed_since, spooled
-from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
+from penstock.prepare.tokens.files import TokenFiles
+from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
+from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
+from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.tokenize import Job, encode_task
-from penstock.prepare.tokens.understand import (
-    Material,
-    Request,
-    find_inputs,
-    format_of,
-    material_of,
-    named_inputs,
-    recorded_of,
-    understand,
-)
+from penstock.prepare.tokens.understand import Material, Request, find_inputs, recorded_of, understand
 from penstock.store._named import named
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import output_path, sweep_killed
-from penstock.store.place import Given, Place, local_place
-from penstock.types import Manifest, OpenOptions
-from penstock.work.pack import Journal, Plan, PlannedInput, open_journal, require_same, work_of
+from penstock.store.local import LocalStore
+from penstock.store.place import Given, Place
+from penstock.types import Manifest
+from penstock.work.parts import PartName
+from penstock.work.plan import Plan, PlannedInput, require_same
+from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
 
 OnError = Literal["raise", "skip"]
 
@@ -59,6 +52,7 @@ def pack(
     *,
     tokenizer: str | os.PathLike[str],
     to: str | None = None,
+    file_tokens: int | None = None,
     field: str | Sequence[str] | None = None,
     join: str = DEFAULT_JOIN,
     jq: str | None = None,
@@ -72,6 +66,9 @@ def pack(
     on_error: OnError = "raise",
     overwrite: bool = False,
     restart: bool = False,
+    part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
     engine: EngineChoice = "auto",
     task_bytes: int | None = None,
     oracle_bytes: int = 1 << 18,
@@ -87,9 +84,11 @@ def pack(
     Args:
         inputs: files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths. `"-"` is
             standard input, which is copied into a temporary file first.
-        output: where the dataset goes.
+        output: where the dataset goes: a file, or with `file_tokens`, a slash at its end, or where a folder is, a
+            folder of token files. A known suffix decides before a slash.
         tokenizer: a `tokenizer.json`, a Hugging Face folder, a SentencePiece `.model`, or a `.tiktoken` file.
-        to: format; by default that of the output's suffix.
+        to: format; by default that of the output's suffix, and pbin for a folder.
+        file_tokens: cut a folder's token files at the first border at or after each multiple of it; 4·10^9 by default.
         field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
         join: text between several fields.
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
@@ -104,6 +103,9 @@ def pack(
         on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
         overwrite: replace the output.
         restart: throw away what an unfinished run has finished.
+        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
+        finish: with other workers of the same plan beside it: do what is missing, and commit.
+        no_work: with `finish`: commit where nothing is missing, else report the shares that are.
         engine: `"auto"` is gigatoken where the tokenizer's own library confirms it, `"tokenizers"` that library.
         task_bytes: input of one task; it has no influence on the output.
         oracle_bytes: text on which both engines are compared before the work begins.
@@ -130,12 +132,16 @@ def pack(
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
-    place = local_place(output, "what pack writes", store)
-    place = Place(store, output_path(store, place.absolute))
+    _require_share(part, finish=finish, no_work=no_work, restart=restart)
+    place, to, is_folder = understand_output(output, to, file_tokens, store)
     request = Request(
         given=[os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)],
         output=place,
-        to=to or format_of(place),
+        to=to,
+        file_tokens=(file_tokens or DEFAULT_FILE_TOKENS) if is_folder else None,
+        share=part,
+        finish=finish,
+        no_work=no_work,
         selection=selection,
         input_format=input_format,
         tokenizer=os.fspath(tokenizer),
@@ -153,13 +159,15 @@ def pack(
         follow_links=follow_links,
         progress=progress or _silent,
     )
+    if STDIN in request.given and (part is not None or finish):
+        raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What is to be done: the plan in the journal, and why its engine was chosen."""
+    """What is to be done: the plan, and why its engine was chosen."""
 
     plan: Plan
     engine: EngineName
@@ -168,56 +176,82 @@ class _Planned:
 
 def _pack(request: Request) -> PackReport:
     if not request.overwrite:
-        done = _complete(request)
+        done = find_complete(request)
         if done is not None:
             return done
     files = find_inputs(request)
-    with _plain_errors(request.output), contextlib.ExitStack() as workers:
+    folder = work_folder(request.output, inside=request.is_folder)
+    joins = request.share is not None or request.finish
+    with _plain_errors(request), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, files))
-        material = understand(request, files)
-        # Workers end before the journal does: nothing more comes into its folder then.
-        with open_journal(request.output, restart=request.restart) as journal, workers.pop_all():
-            planned = _plan(request, material, journal, executor)
-            times = [time.perf_counter()]
-            with _create(request, material) as writer:
-                assembly = _work(request, material, planned, journal, executor, writer)
-                times.append(time.perf_counter())
-                manifest = writer.commit()
-            with contextlib.suppress(OSError, PenstockError):
-                journal.clear()  # the output is complete: what can't be removed now is removed by the next run
-    return _report(request, material, planned, assembly, manifest, times)
+        material = understand(request, files, None if request.restart else peek(folder))
+        opened = open_shared(request.output, folder, restart=request.restart, shared=joins)
+        # Workers end before the work folder is left: nothing more comes into it then.
+        with opened as work, workers.pop_all():
+            planned = _plan(request, material, work, executor)
+            pass_ = _Pass(request, material, planned, work, executor)
+            if request.is_folder:
+                return _into_files(pass_)
+            return _into_one(pass_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What a run works with, once all is understood and planned."""
+
+    request: Request
+    material: Material
+    planned: _Planned
+    work: SharedWork
+    executor: Executor
+
+    def encoding(self, *, only_share: bool = False) -> Encoding:
+        """What is to be encoded: all, or a share."""
+        index, count = self.request.share if only_share and self.request.share else (0, 1)
+        planned = self.planned
+        return Encoding(
+            self.request,
+            self.material,
+            planned.plan,
+            self.work,
+            self.executor,
+            planned.engine,
+            lambda task: task % count == index,
+        )
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, material: Material, journal: Journal, executor: Executor) -> _Planned:
-    """Compare what is asked for with the journal, choose the engine, and make the plan durable."""
-    before = journal.plan
+def _plan(request: Request, material: Material, work: SharedWork, executor: Executor) -> _Planned:
+    """Compare what is asked for with the work that is there, choose the engine, and make the plan durable."""
+    before = work.plan
     asked = _asked(request, material, before)
-    require_same(asked, journal, request.output)
+    require_same(before, asked, request.output.path)
     wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
     texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
     engine, note = choose_engine(wanted, material.spec, material.reference, texts, executor)
     plan = dataclasses.replace(asked, engine=engine)
-    if before is None:
-        journal.save(plan)
-    elif engine != before.engine:
+    if before is not None and engine != before.engine:
         raise PrepareError(
             f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
             path=request.output.path,
             hint="Throw the finished work away: restart (--restart)",
         )
+    work.begin(plan)
+    if request.share is not None:
+        work.share_among(request.share[1])
     return _Planned(plan, engine, note)
 
 
 def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
     """The plan, but for its engine."""
-    total_bytes = sum(text_bytes(one.place, one.size_bytes) for one in material.inputs)
+    total_bytes = sum(text_bytes(one.name, one.size_bytes) for one in material.inputs)
     kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
     return Plan(
         options={
             "--to": request.to,
+            "--file-tokens": request.file_tokens,
             "--tokenizer": material.spec.digest,
             **request.selection.options(),
             "--eos": material.spec.eos,
@@ -236,145 +270,134 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
 
 def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextManager[Executor]:
     """Workers start first: their imports then take no time of their own."""
-    sizes = [text_bytes(file, request.store.size(file.path)) for file in files]
+    sizes = [text_bytes(file.path, request.store.size(file.path)) for file in files]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    return make_executor(request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD, alone=n_tasks <= 1)
+    alone = n_tasks <= 1 or request.no_work
+    return make_executor(request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD, alone=alone)
 
 
-def _work(
-    request: Request,
-    material: Material,
-    planned: _Planned,
-    journal: Journal,
-    executor: Executor,
-    writer: Writer,
-) -> Assembly:
-    """Encode what is missing, and append every part in its turn."""
-    if not isinstance(writer, TokenParts):
-        raise Unsupported(f"the format {request.to!r} can't be packed into", path=request.output.path)
-    spec = material.spec
-    job = Job(spec, planned.engine, request.selection, request.skip, journal.folder.place)
-    reference = material.reference if planned.engine == "gigatoken" else None
-    assembly = Assembly(writer, material.inputs, spec.token_bytes, request.skip, reference, request.progress)
-    tasks = cut_tasks(journal, material.inputs, planned.plan.task_bytes, spec.token_bytes)
-    for done in executor.map(functools.partial(encode_task, job), tasks):
-        assembly.add(done)
-    if not assembly.documents:
-        journal.clear()  # whoever mends the inputs begins anew
-        found = f"{assembly.num_dropped} lines left out" if assembly.num_dropped else "no line"
+def _into_one(run: _Pass) -> PackReport:
+    """Encode what is missing, append every part in its turn, and make the dataset visible."""
+    request, material, work = run.request, run.material, run.work
+    books, times = Books(request, material, work), [time.perf_counter()]
+    if request.share is not None:
+        for _ in run.encoding(only_share=True).run(books):
+            pass
+        return _unfinished(run, books, [*times, time.perf_counter()], ())
+    if request.no_work and (missing := _missing_shares(run)):
+        return _unfinished(run, books, times, missing)
+    spec, encoding = material.spec, run.encoding()
+    recorded = recorded_of(request, material)
+    with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
+        parts = as_parts(writer)
+        for names in encoding.run(books):
+            for name in names:
+                probes = append_range(parts, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
+                if encoding.reference is not None:
+                    check_probes(encoding.reference, probes, material.inputs)
+        _require_documents(run, books)
+        times.append(time.perf_counter())
+        manifest = writer.commit()
+    return _finished(run, books, manifest, times)
+
+
+def _into_files(run: _Pass) -> PackReport:
+    """Encode what is missing, then assemble the token files that are, and make the folder visible."""
+    request, work = run.request, run.work
+    books, times = Books(request, run.material, work), [time.perf_counter()]
+    files = TokenFiles(request, run.material, work, run.executor, run.encoding().reference)
+    files.require_output()
+    if request.no_work:
+        missing = _missing_shares(run) or files.missing_shares(_all_parts(run))
+        if missing:
+            return _unfinished(run, books, times, missing)
+    else:
+        for _ in run.encoding(only_share=True).run(books):
+            pass
+    times.append(time.perf_counter())
+    parts = _all_parts(run)
+    if request.share is not None:
+        if parts is not None:
+            files.make(parts, request.share)
+        return _unfinished(run, books, [*times, time.perf_counter()], ())
+    _require_documents(run, books, parts)
+    files.make(parts or [])
+    times.append(time.perf_counter())
+    return _finished(run, books, files.commit(), times)
+
+
+def _all_parts(run: _Pass) -> list[PartName] | None:
+    """All parts in order; None where some are missing."""
+    listed, found = run.work.listed(), list[PartName]()
+    for task in cut_tasks(run.material.inputs, run.planned.plan.task_bytes):
+        parts = listed.get(task.number, [])
+        if not is_complete(parts):
+            return None
+        found += parts
+    return found
+
+
+def _missing_shares(run: _Pass) -> tuple[int, ...]:
+    """The shares of which a task is missing; of one share where nobody said how many there are."""
+    listed, count = run.work.listed(), run.work.shares() or 1
+    tasks = cut_tasks(run.material.inputs, run.planned.plan.task_bytes)
+    return tuple(sorted({one.number % count for one in tasks if not is_complete(listed.get(one.number, []))}))
+
+
+def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | None = None) -> None:
+    """That there is something to commit, and that its inputs are still what they were."""
+    request = run.request
+    documents = books.documents if parts is None else sum(part.documents for part in parts)
+    if not documents:
+        run.work.clear()  # whoever mends the inputs begins anew
+        found = f"{books.num_dropped} lines left out" if books.num_dropped else "no line"
         raise PrepareError("the inputs hold no document", path=request.output.path, found=found)
-    changed = changed_since(material.inputs)
+    changed = changed_since(run.material.inputs)
     if changed is not None:
         raise PrepareError(
             "the input changed while it was read",
             path=changed.path,
             hint="Leave it alone, and throw the finished work away: restart (--restart)",
         )
-    return assembly
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
-def _create(request: Request, material: Material) -> Writer:
-    spec = material.spec
-    options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
-    options |= recorded_of(request, material)
-    if request.to == "megatron":
-        # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
-        options["vocab_size"] = spec.num_ids
-    if request.to == "mds":
-        options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
-    chosen = get_format(request.to)
-    writer = chosen.create(request.store, request.output.path, options, overwrite=request.overwrite)
-    by_document = request.to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
-    return ColumnParts(writer, spec.token_bytes) if by_document else writer
-
-
-def _report(
-    request: Request,
-    material: Material,
-    planned: _Planned,
-    assembly: Assembly,
-    manifest: Manifest,
-    times: Sequence[float],
-) -> PackReport:
-    stages = zip(("start", "encode", "commit"), [request.started, *times], [*times, time.perf_counter()], strict=True)
-    return PackReport(
-        output=request.output.path,
-        documents=assembly.documents,
-        tokens=assembly.tokens,
-        input_files=len(material.inputs),
-        input_bytes=sum(one.size_bytes for one in material.inputs),
-        num_dropped=assembly.num_dropped,
-        dropped=tuple(assembly.dropped),
-        engine=planned.engine,
-        engine_note=planned.note,
-        tasks=assembly.tasks,
-        reused_tasks=assembly.reused_tasks,
-        seconds={stage: after - before for stage, before, after in stages},
-        manifest=manifest,
+def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[float]) -> PackReport:
+    with contextlib.suppress(OSError, PenstockError):
+        run.work.clear()  # the output is complete: what can't be removed now is removed by the next run
+    report = _unfinished(run, books, times, ())
+    return dataclasses.replace(
+        report, manifest=manifest, documents=manifest.num_samples, tokens=manifest.num_tokens or books.tokens
     )
 
 
-# --- after a kill ---------------------------------------------------------------------------------------------------
-
-
-def _complete(request: Request) -> PackReport | None:
-    """What there is to say where a killed run had made the output; raises `ConfigError` where it is another."""
-    output = request.output
-    published = _published(request)
-    if published is not None and not request.restart:
-        with _plain_errors(output):
-            return _known_again(request, published)
-    if output.exists():
-        sweep_killed(output.store, files_at(request.to, output.path))
-        raise output_exists(output.path)
-    return None
-
-
-def _published(request: Request) -> Manifest | None:
-    """The side file of the output that a run left which was killed between its commit and its end."""
-    if not work_of(request.output).place.is_folder():
-        return None
-    try:
-        source = get_format(request.to).open(request.store, request.output.path, OpenOptions())
-        manifest = getattr(source, "manifest", None)
-    except (PenstockError, OSError):
-        return None
-    return manifest if isinstance(manifest, Manifest) else None
-
-
-def _known_again(request: Request, manifest: Manifest) -> PackReport:
-    """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
-    output = request.output
-    sweep_killed(output.store, files_at(request.to, output.path))
-    material = material_of(request, named_inputs(request))
-    recorded = recorded_of(request, material)
-    told = {name: manifest.options.get(name) for name in recorded["options"]}
-    asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
-    if asked != recorded:
-        _forget_complete_work(output, manifest)
-        raise output_exists(output.path)
-    with open_journal(output, restart=False) as journal:
-        engine = "" if journal.plan is None else journal.plan.engine
-        journal.clear()
+def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple[int, ...]) -> PackReport:
+    """What there is to say; of a share, about that share."""
+    request = run.request
+    stages = zip(
+        ("start", "encode", "assemble", "commit"),
+        [request.started, *times],
+        [*times, time.perf_counter()],
+        strict=False,
+    )
     return PackReport(
-        output=output.path,
-        documents=manifest.num_samples,
-        tokens=manifest.num_tokens,
-        input_files=len(material.inputs),
-        input_bytes=sum(one.size_bytes for one in material.inputs),
-        num_dropped=0,
-        dropped=(),
-        engine=engine,
-        engine_note=None,
-        tasks=0,
-        reused_tasks=0,
-        seconds={"start": time.perf_counter() - request.started},
-        manifest=manifest,
-        was_complete=True,
+        output=request.output.path,
+        documents=books.documents,
+        tokens=books.tokens,
+        input_files=len(run.material.inputs),
+        input_bytes=sum(one.size_bytes for one in run.material.inputs),
+        num_dropped=books.num_dropped,
+        dropped=tuple(books.dropped),
+        engine=run.planned.engine,
+        engine_note=run.planned.note,
+        tasks=books.tasks,
+        reused_tasks=books.reused_tasks,
+        seconds={stage: after - before for stage, before, after in stages},
+        part=request.share,
+        missing=missing,
     )
 
 
@@ -386,40 +409,38 @@ def _require(option: str, found: str, allowed: Sequence[str]) -> None:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
 
 
+def _require_share(part: tuple[int, int] | None, *, finish: bool, no_work: bool, restart: bool) -> None:
+    """That what is said of sharing the work goes together."""
+    if part is not None:
+        index, count = part
+        if not 0 <= index < count:
+            raise ConfigError("no such part", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
+        if finish or restart:
+            what = "finish (--finish)" if finish else "restart (--restart)"
+            raise ConfigError("a part does its share of the work alone", found=what, hint="Leave out one of the two")
+    if no_work and not finish:
+        raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
+
+
 def _silent(progress: PackProgress) -> None:
     """No progress."""
 
 
-def _forget_complete_work(output: Place, manifest: Manifest) -> None:
-    """Remove what a run that asked for another output left, if it is the one that is there."""
-    with (
-        contextlib.suppress(PenstockError, OSError),
-        open_journal(output, restart=False) as journal,
-    ):
-        plan = journal.plan
-        if plan is None:
-            return
-        recorded = {f"--{name.replace('_', '-')}": value for name, value in manifest.options.items()}
-        recorded["--tokenizer"] = manifest.tokenizer_digest
-        same_options = all(plan.options[name] == value for name, value in recorded.items() if name in plan.options)
-        if same_options and dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}:
-            journal.clear()
-
-
 @contextlib.contextmanager
-def _plain_errors(output: Place) -> Generator[None]:
+def _plain_errors(request: Request) -> Generator[None]:
     """Refusals of the system name a file; these and every `PrepareError` say what is kept."""
     kept = "What is finished is kept, and the same command goes on"
+    folder = work_folder(request.output, inside=request.is_folder)
     try:
         yield
     except PrepareError as error:
-        if work_of(output).place.is_folder():
+        if folder.is_there():
             error.hint = f"{error.hint}. {kept}" if error.hint else kept
         raise
     except PenstockError:
         raise
     except OSError as error:
-        told = named(error, output.path)
-        if told.errno is not None and work_of(output).place.is_folder():
+        told = named(error, request.output.path)
+        if told.errno is not None and folder.is_there():
             told.strerror = f"{told.strerror}. {kept}"
         raise told from None

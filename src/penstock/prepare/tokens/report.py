@@ -50,7 +50,9 @@ class PackReport:
         engine: what encoded; `engine_note` says why not gigatoken.
         tasks: pieces of work; `reused_tasks` of them an earlier run had finished.
         seconds: stage → seconds.
-        manifest: the content of the side file.
+        manifest: the content of the side file; None where nothing was committed.
+        part: `(i, n)`, where this was the i-th of n shares: counts are those of the share.
+        missing: shares of the work that are missing, where the output could not be committed for that.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
     """
 
@@ -66,5 +68,7 @@ class PackReport:
     tasks: int
     reused_tasks: int
     seconds: Mapping[str, float]
-    manifest: Manifest
+    manifest: Manifest | None = None
+    part: tuple[int, int] | None = None
+    missing: tuple[int, ...] = ()
     was_complete: bool = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from penstock.prepare.tokens.decompress import cut_stream
 from penstock.prepare.tokens.inputs import Compression, InputFile, Kind
 from penstock.store.place import Place
+from penstock.work.parts import PartName
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26
@@ -67,8 +68,8 @@ class Task:
         part: the one of them whose lines `lines` are; with no lines, all of them are made.
         last: whether `part` is the last one.
         lines: see there.
-        trusted: what is finished needs no look at its input.
         done: of a large compressed file, the parts that are there.
+        look: parts that are there, of which only the input is looked at: it may have changed.
     """
 
     number: int
@@ -77,8 +78,8 @@ class Task:
     part: int = 0
     last: bool = True
     lines: Lines | None = None
-    trusted: bool = True
     done: tuple[int, ...] = ()
+    look: tuple[PartName, ...] = ()
 
     @property
     def described(self) -> str:
@@ -124,13 +125,22 @@ def cut_tasks(inputs: Sequence[InputFile], task_bytes: int) -> Iterator[Task]:
         yield Task(number, tuple(run))
 
 
-def cut_parts(task: Task, task_bytes: int) -> Iterator[Task]:
-    """A large compressed file as tasks with lines, one a part; it is decompressed as they are asked for."""
+def cut_parts(task: Task, task_bytes: int, names: Sequence[PartName] = (), *, trusted: bool = True) -> Iterator[Task]:
+    """The parts of a large compressed file that are missing, as tasks with lines; decompressed as they are asked for.
+
+    Args:
+        task: the file.
+        task_bytes: least size of a part, decompressed.
+        names: the parts that are there.
+        trusted: these need no look at their lines; else they come too, to be looked at.
+    """
     piece = task.pieces[0]
-    done = set(task.done) if task.trusted else set[int]()
+    there = {name.piece: name for name in names}
     for part, (offset_bytes, data, last) in enumerate(cut_stream(piece.place, piece.compression, task_bytes)):
-        lines = Lines(offset_bytes, b"" if part in done else data)
-        yield replace(task, part=part, last=last, lines=lines)
+        name = there.get(part)
+        if name is None or not trusted:
+            look = () if name is None else (name,)
+            yield replace(task, part=part, last=last, lines=Lines(offset_bytes, data), look=look)
 
 
 def _pieces(file: int, one: InputFile, task_bytes: int) -> tuple[list[Piece] | None, bool]:
@@ -138,8 +148,8 @@ def _pieces(file: int, one: InputFile, task_bytes: int) -> tuple[list[Piece] | N
     whole = one.kind == "whole"
     if whole or text_bytes(one.name, one.size_bytes) <= task_bytes:
         return None, False
-    size_bytes, how = one.size_bytes, (one.size_bytes, one.kind, one.compression)
+    all_of_it = Piece(file, one.place, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
     if one.compression != "none":
-        return [Piece(file, one.place, 0, size_bytes, *how)], True
-    starts = range(0, size_bytes, task_bytes)
-    return [Piece(file, one.place, start, min(start + task_bytes, size_bytes), *how) for start in starts], False
+        return [all_of_it], True
+    ranges = ((start, min(start + task_bytes, one.size_bytes)) for start in range(0, one.size_bytes, task_bytes))
+    return [replace(all_of_it, start_bytes=start, stop_bytes=stop) for start, stop in ranges], False

@@ -24,7 +24,7 @@ from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
-from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end
+from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -64,54 +64,75 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a task, or of a part of it.
+    """A part that was made, or the bad line at which that ended.
 
     Attributes:
-        task: its number.
         name: of the part; None where a bad line ended it.
         meta: what the part holds.
         bad: that line, in `bad_piece`.
         bad_piece: see there.
     """
 
-    task: int
     name: PartName | None
     meta: PartMeta | None
     bad: BadLine | None = None
     bad_piece: Piece | None = None
 
 
-def encode_task(job: Job, task: Task) -> list[Done]:
-    """Make the part of a task, or all parts of one that has several; a part that is there by now stays.
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a task.
+
+    Attributes:
+        task: its number.
+        parts: that were made, in order.
+    """
+
+    task: int
+    parts: tuple[Done, ...]
+
+
+def encode_task(job: Job, task: Task) -> Result:
+    """Make the part of a task, or all parts of one that has several; one that is there by now stays.
 
     Memory: a few MiB, and eight times the longest line, its ids counted, with what the engine itself takes: gigatoken
     the ids, `tokenizers` about 200 bytes a token. A compressed file takes three times `task_bytes` besides.
 
     Raises:
-        PrepareError: the engine failed.
+        PrepareError: the input of a finished part has changed, or the engine failed.
         FormatError: the input is damaged.
         OSError: the system refused.
     """
+    if task.look:
+        _require_unchanged(job, task)
+        return Result(task.number, ())
     if not task.in_parts or task.lines is not None:
-        return [_encode_part(job, task)]
+        return Result(task.number, (_encode_part(job, task),))
     found: list[Done] = []
     for one in cut_parts(task, job.task_bytes):
         if one.part not in task.done:
             found.append(_encode_part(job, one))
             if found[-1].bad is not None:
                 break
-    return found
+    return Result(task.number, tuple(found))
 
 
-def input_digests(job: Job, task: Task) -> list[str]:
-    """The digests of what a task reads, by piece, as `PieceMeta` has them: what they are now."""
-    found: list[str] = []
-    for piece in task.pieces:
-        hasher = xxhash.xxh3_128()
-        for _, block in _blocks(job, task, piece):
-            hasher.update(block)
-        found.append(hasher.hexdigest())
-    return found
+def _require_unchanged(job: Job, task: Task) -> None:
+    """Raise `PrepareError` where what a finished part was made from is no longer what it was."""
+    parts = cut_parts(task, job.task_bytes) if task.in_parts and task.lines is None else (task,)
+    for name, one in zip(task.look, parts, strict=False):
+        meta, _ = read_part(job.folder.child(name.path), job.spec.token_bytes)
+        for piece, made in zip(one.pieces, meta.pieces, strict=True):
+            hasher = xxhash.xxh3_128()
+            for _, block in _blocks(job, one, piece):
+                hasher.update(block)
+            if hasher.hexdigest() != made.digest:
+                raise PrepareError(
+                    "the input has changed since a part of it was finished",
+                    path=piece.place.path,
+                    offset_bytes=made.start_bytes,
+                    hint="Throw the finished work away: restart (--restart)",
+                )
 
 
 def _encode_part(job: Job, task: Task) -> Done:
@@ -123,11 +144,11 @@ def _encode_part(job: Job, task: Task) -> Done:
             for offset_bytes, block in _blocks(job, task, piece):
                 tally.add(offset_bytes, block)
                 if tally.bad is not None:
-                    return Done(task.number, None, None, tally.bad, piece)
+                    return Done(None, None, tally.bad, piece)
             tally.end()
         name, meta = tally.finish()
         commit_as(staged, job.folder.child(name.path).path)
-    return Done(task.number, name, meta)
+    return Done(name, meta)
 
 
 @dataclass(slots=True)
@@ -198,9 +219,7 @@ class _Tally:
         meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), self.max_token_id, probes)
         self._write(encode_end(lengths, meta))
         task, digest = self.task, self.content.hexdigest()
-        return PartName(
-            task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest
-        ), meta
+        return PartName(task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest), meta
 
     def _encode(self, texts: list[bytes]) -> Encoded:
         try:

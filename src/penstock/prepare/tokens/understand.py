@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
 from penstock.store.place import Place
 from penstock.work.folder import local_store
+from penstock.work.plan import Plan
 
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
@@ -29,11 +30,18 @@ _FOLDERS = ("flat-tokens", "mds")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments of `pack`, checked one by one."""
+    """The arguments of `pack`, checked one by one.
+
+    `file_tokens` is None for an output of one dataset; else that is a folder of token files.
+    """
 
     given: Sequence[str]
     output: Place
     to: str
+    file_tokens: int | None
+    share: tuple[int, int] | None
+    finish: bool
+    no_work: bool
     selection: Selection
     input_format: InputFormat
     tokenizer: str
@@ -54,8 +62,18 @@ class Request:
 
     @property
     def store(self) -> LocalStore:
-        """Where all files are."""
+        """Where the tokenizer is, and inputs on this machine."""
         return local_store(self.output)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the output is a folder of token files."""
+        return self.file_tokens is not None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The files, or the folder, that the output is, side files left out."""
+        return (self.output.path,) if self.is_folder else files_at(self.to, self.output.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +87,12 @@ class Material:
 
 def find_inputs(request: Request) -> list[Place]:
     """The inputs, none of which is the output."""
-    if request.output.is_folder() and request.to not in _FOLDERS:
-        raise ConfigError("the output is a folder", path=request.output.path, hint="Name a file")
+    if not request.is_folder and request.to not in _FOLDERS and request.output.is_folder():
+        hint = "Name a file; or a folder of token files, by a slash at its end or --file-tokens"
+        raise ConfigError("the output is a folder", path=request.output.path, hint=hint)
     files = named_inputs(request)
     output, paths = request.output.path, [file.path for file in files]
-    require_other([*paths, *tokenizer_files(request.tokenizer)], output, *files_at(request.to, output))
+    require_other([*paths, *tokenizer_files(request.tokenizer)], output, *request.outputs)
     require_outside(request.given, output)
     return files
 
@@ -84,16 +103,16 @@ def named_inputs(request: Request) -> list[Place]:
     return [Place(request.store, path) for path in paths]
 
 
-def understand(request: Request, files: Sequence[Place]) -> Material:
-    """The tokenizer, and what there is to know about the inputs."""
-    material = material_of(request, files)
+def understand(request: Request, files: Sequence[Place], before: Plan | None = None) -> Material:
+    """The tokenizer, and what there is to know about the inputs; what a plan knows of unchanged ones is believed."""
+    material = material_of(request, files, before)
     for one in material.inputs:
         if one.kind == "parquet":
             require_columns(one.place, request.selection)
     return material
 
 
-def material_of(request: Request, files: Sequence[Place]) -> Material:
+def material_of(request: Request, files: Sequence[Place], before: Plan | None = None) -> Material:
     """The same, without a look into Parquet files."""
     spec, reference = load_tokenizer(
         request.tokenizer,
@@ -103,7 +122,9 @@ def material_of(request: Request, files: Sequence[Place]) -> Material:
         pretokenizer=request.pretokenizer,
     )
     whole_files = request.selection.unit == "file"
-    return Material(describe_inputs(files, request.input_format, whole_files=whole_files), spec, reference)
+    known = {} if before is None else {one.name: one for one in before.inputs}
+    inputs = describe_inputs(files, request.input_format, whole_files=whole_files, known=known)
+    return Material(inputs, spec, reference)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
@@ -119,18 +140,32 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
     }
 
 
-def format_of(output: Place) -> str:
+def format_of(output: Place) -> str | None:
     """The token format whose suffix an output has."""
-    packed: list[Format] = []
-    for names in (BUILT_IN, format_names):  # plug-ins are looked for last: that takes time
-        for one in map(get_format, names() if callable(names) else names):
-            if one.traits.tokens and one.traits.write:
-                packed.append(one)
-                if output.path.endswith(one.traits.suffixes or ("\0",)):
-                    return one.name
-    raise ConfigError(
+    for one in _packed():
+        if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
+            return one.name
+    return None
+
+
+def no_format(output: Place) -> ConfigError:
+    """The error for an output that is neither a folder nor named like a file of a format."""
+    packed = list(_packed())
+    suffixes = ", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes}))
+    names = ", ".join(sorted({one.name for one in packed} | {"mds"}))
+    return ConfigError(
         "the output's name does not tell its format",
         path=output.path,
-        expected=", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes})),
-        hint="Name the format with to= (--to): " + ", ".join(sorted({one.name for one in packed} | {"mds"})),
+        expected=suffixes,
+        hint=f"End it with a slash for a folder of token files, or name the format with to= (--to): {names}",
     )
+
+
+def _packed() -> Iterator[Format]:
+    """Token formats that can be written; plug-ins last, as looking for them takes time."""
+    asked: set[str] = set()
+    for names in (BUILT_IN, format_names):
+        for one in map(get_format, names() if callable(names) else names):
+            if one.traits.tokens and one.traits.write and one.name not in asked:
+                asked.add(one.name)
+                yield one

@@ -29,7 +29,7 @@ from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import local_path
-from penstock.types import IntArray
+from penstock.types import IntArray, Manifest
 
 _SHOWN = 5
 _SETTINGS = ("src_path", "dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")
@@ -244,7 +244,7 @@ def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport
     if spec.around is None:
         raise ConfigError("with this tokenizer's post-processor documents can't be cut", path=settings.tokenizer.path)
     rows = cast("TokenRows", open_rows(whole, format="pbin"))
-    manifest = report.manifest
+    manifest = report.manifest or Manifest("pbin", 0, 0)
     options = {"token_bytes": rows.dtype.itemsize, "eos_id": spec.eos_id, "inputs": manifest.inputs}
     options |= {"tokenizer": manifest.tokenizer, "tokenizer_digest": manifest.tokenizer_digest}
     with create(settings.dst_path, format="pbin", overwrite=overwrite, **options) as writer:

@@ -1,0 +1,65 @@
+"""Options of verbs whose work may be shared: `--part I/N`, `--finish`, `--no-work`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from penstock.errors import ConfigError
+
+_INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+
+Command = Callable[..., Any]
+
+
+def sharing_options(command: Command) -> Command:
+    """`--part`, `--finish` and `--no-work`."""
+    no_work = "With --finish: commit where nothing is missing, else print the missing shares and end with 14."
+    part = "Do the I-th (from 0) of N shares of the work, and commit nothing; auto/N: I is $SLURM_ARRAY_TASK_ID or "
+    for option in (
+        click.option("--no-work", is_flag=True, help=no_work),
+        click.option("--finish", is_flag=True, help="Do what is missing of shared work, and commit."),
+        click.option("--part", metavar="I/N", callback=_part, help=f"{part}$JOB_COMPLETION_INDEX."),
+    ):
+        command = option(command)
+    return command
+
+
+def _part(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, int] | None:
+    return None if given is None else parse_part(given)
+
+
+def parse_part(given: str) -> tuple[int, int]:
+    """`(i, n)` of `"i/n"` or `"auto/n"`.
+
+    Raises:
+        click.BadParameter: it is neither, or I is no share of N.
+        ConfigError: `auto` without a variable that says which share.
+    """
+    index, _, count = given.partition("/")
+    if index == "auto":
+        found = next((os.environ[name] for name in _INDEX_VARIABLES if os.environ.get(name)), None)
+        if found is None:
+            raise ConfigError(
+                "auto knows no share here", expected=" or ".join(_INDEX_VARIABLES), hint="Say which: --part I/N"
+            )
+        index = found
+    if not (index.isdecimal() and count.isdecimal()):
+        raise click.BadParameter(f"{given!r} is not I/N or auto/N")
+    if int(index) >= int(count):
+        raise click.BadParameter(f"{given!r}: shares of {count} count from 0 to {int(count) - 1}")
+    return int(index), int(count)
+
+
+def array_expression(shares: Sequence[int]) -> str:
+    """Shares as an array's index list: `3,17,90-95`."""
+    runs: list[list[int]] = []
+    for share in sorted(shares):
+        if runs and share == runs[-1][1] + 1:
+            runs[-1][1] = share
+        else:
+            runs.append([share, share])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

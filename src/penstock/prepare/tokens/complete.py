@@ -1,0 +1,104 @@
+"""What a killed run had finished: an output that is what was asked for is known again, and what else is left goes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from penstock.errors import PenstockError, PrepareError
+from penstock.formats import get_format
+from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.prepare.tokens.report import PackReport
+from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of
+from penstock.store.local import output_exists
+from penstock.store.outputs import sweep_killed
+from penstock.store.side_file import read_side_file
+from penstock.types import Manifest, OpenOptions
+from penstock.work.shared import open_shared, work_folder
+
+SIDE_NAME = ".penstock"
+"""Of the side file of a folder of token files."""
+
+
+def find_complete(request: Request) -> PackReport | None:
+    """What there is to say where a killed run had made the output; raises `ConfigError` where it is another."""
+    output = request.output
+    published = _published(request)
+    if published is not None and not request.restart:
+        return _known_again(request, published)
+    if not request.is_folder and output.exists():
+        sweep_killed(output.store, request.outputs)
+        raise output_exists(output.path)
+    return None
+
+
+def _published(request: Request) -> Manifest | None:
+    """The side file of the output that is there, where a run left work that was killed between its commit and its end.
+
+    A worker of a shared plan that comes late asks about every output.
+    """
+    joins = request.share is not None or request.finish
+    if not joins and not work_folder(request.output, inside=request.is_folder).is_there():
+        return None
+    if request.is_folder:
+        index, side = (request.output.child(name).path for name in (INDEX_NAME, SIDE_NAME))
+        return read_side_file(request.output.store, side, index) if request.output.store.exists(side) else None
+    try:
+        source = get_format(request.to).open(request.output.store, request.output.path, OpenOptions())
+        manifest = getattr(source, "manifest", None)
+    except (PenstockError, OSError):
+        return None
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+def _known_again(request: Request, manifest: Manifest) -> PackReport:
+    """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
+    output = request.output
+    if not request.is_folder:
+        sweep_killed(output.store, request.outputs)
+    material = material_of(request, named_inputs(request))
+    recorded = recorded_of(request, material)
+    told = {name: manifest.options.get(name) for name in recorded["options"]}
+    asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
+    if asked != recorded:
+        _forget_complete_work(request, manifest)
+        raise output_exists(output.path)
+    engine = ""
+    folder = work_folder(output, inside=request.is_folder)
+    with contextlib.suppress(PrepareError), open_shared(output, folder, restart=False, shared=False) as work:
+        engine = "" if work.plan is None else work.plan.engine
+        work.clear()
+    return PackReport(
+        output=output.path,
+        documents=manifest.num_samples,
+        tokens=manifest.num_tokens,
+        input_files=len(material.inputs),
+        input_bytes=sum(one.size_bytes for one in material.inputs),
+        num_dropped=0,
+        dropped=(),
+        engine=engine,
+        engine_note=None,
+        tasks=0,
+        reused_tasks=0,
+        seconds={"start": time.perf_counter() - request.started},
+        manifest=manifest,
+        part=request.share,
+        was_complete=True,
+    )
+
+
+def _forget_complete_work(request: Request, manifest: Manifest) -> None:
+    """Remove what a run that asked for another output left, if it is the one that is there."""
+    folder = work_folder(request.output, inside=request.is_folder)
+    with (
+        contextlib.suppress(PenstockError, OSError),
+        open_shared(request.output, folder, restart=False, shared=False) as work,
+    ):
+        plan = work.plan
+        if plan is None:
+            return
+        recorded = {f"--{name.replace('_', '-')}": value for name, value in manifest.options.items()}
+        recorded["--tokenizer"] = manifest.tokenizer_digest
+        same_options = all(plan.options[name] == value for name, value in recorded.items() if name in plan.options)
+        if same_options and dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}:
+            work.clear()

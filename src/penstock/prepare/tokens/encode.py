@@ -1,0 +1,234 @@
+"""The parts of all tasks of a share, in order: what is missing is encoded, what is there is taken, all is booked."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.abc import Executor
+from penstock.errors import PrepareError
+from penstock.prepare.tokens.assemble import bad_line
+from penstock.prepare.tokens.engines import EngineName, Reference
+from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.oracle import check_probes
+from penstock.prepare.tokens.report import Dropped, PackProgress
+from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks
+from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task
+from penstock.prepare.tokens.understand import Material, Request
+from penstock.work.parts import BadLine, PartMeta, PartName, read_part
+from penstock.work.plan import Plan
+from penstock.work.shared import SharedWork, is_complete
+
+CUT_HERE = ("inline", "processes")
+"""Executors to which the lines of large compressed files are sent; others get the names of the files."""
+
+
+@dataclass(slots=True)
+class Books:
+    """The account of the parts so far.
+
+    Attributes:
+        request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
+        tasks: so far, of which `reused_tasks` were finished before.
+        documents, tokens, num_dropped: in their parts.
+        dropped: the first lines that were left out.
+    """
+
+    request: Request
+    material: Material
+    work: SharedWork
+    tasks: int = 0
+    reused_tasks: int = 0
+    documents: int = 0
+    tokens: int = 0
+    num_dropped: int = 0
+    dropped: list[Dropped] = field(default_factory=list[Dropped])
+    _done_bytes: int = 0
+    _total_bytes: int = field(init=False)
+    _of_file: list[PartName] = field(default_factory=list[PartName])
+    _file: int = -1
+    _known_lines: dict[PartName, int] = field(default_factory=dict[PartName, int])
+
+    def __post_init__(self) -> None:
+        self._total_bytes = sum(one.size_bytes for one in self.material.inputs)
+
+    def add(self, task: Task, parts: Sequence[PartName], *, reused: bool, all_before: bool) -> None:
+        """Book a finished task.
+
+        Args:
+            task: it.
+            parts: its parts.
+            reused: it was finished before.
+            all_before: all tasks before it are booked too.
+
+        Raises:
+            PrepareError: a line was left out, and may not be.
+        """
+        for part in parts:
+            if part.num_dropped:
+                self._drop(task, part, all_before=all_before)
+            self.documents += part.documents
+            self.tokens += part.tokens
+            self.num_dropped += part.num_dropped
+        if task.pieces[0].file != self._file:
+            self._file = task.pieces[0].file
+            self._of_file.clear()
+            self._known_lines.clear()
+        self._of_file += parts
+        self.tasks += 1
+        self.reused_tasks += reused
+        self._done_bytes += task.size_bytes
+        now = PackProgress(self.documents, self.tokens, self._done_bytes, self._total_bytes)
+        self.request.progress(now)
+
+    def refuse(self, task: Task, done: Done, part: int, *, all_before: bool) -> PrepareError:
+        """The error for the bad line at which a part of a task ended."""
+        piece, bad = done.bad_piece, done.bad
+        if piece is None or bad is None:
+            return PrepareError("a task ended without a part", path=task.pieces[0].place.path)
+        first = piece.file == task.pieces[0].file
+        lines = self._lines_before(task, part, all_before=all_before) if first else 0
+        return bad_line(self.material.inputs[piece.file], bad, lines)
+
+    def _drop(self, task: Task, part: PartName, *, all_before: bool) -> None:
+        if self.request.skip and len(self.dropped) >= MOST_DROPPED:
+            return
+        lines: int | None = 0
+        for piece in self._meta(part).pieces:
+            if piece.num_dropped:
+                one = self.material.inputs[piece.file]
+                first = piece.file == task.pieces[0].file
+                lines = self._lines_before(task, part.piece, all_before=all_before) if first else 0
+                if not self.request.skip:
+                    raise bad_line(one, piece.dropped[0], lines)
+                room = MOST_DROPPED - len(self.dropped)
+                self.dropped += [_dropped(one, lines, bad) for bad in piece.dropped[:room]]
+
+    def _lines_before(self, task: Task, part: int, *, all_before: bool) -> int | None:
+        """Lines of a task's first file before one of its parts; None where that is not known here."""
+        file, before = task.pieces[0].file, list[PartName]()
+        if task.pieces[0].start_bytes:
+            if not all_before or file != self._file:
+                return None
+            before += self._of_file
+        if part:
+            before += self.work.listed()[task.number][:part]
+        for name in before:
+            if name not in self._known_lines:
+                pieces = self._meta(name).pieces
+                self._known_lines[name] = sum(piece.lines for piece in pieces if piece.file == file)
+        return sum(self._known_lines[name] for name in before)
+
+    def _meta(self, part: PartName) -> PartMeta:
+        return read_part(self.work.parts.child(part.path), self.material.spec.token_bytes)[0]
+
+
+def _dropped(one: InputFile, base: int | None, bad: BadLine) -> Dropped:
+    return Dropped(one.name, 0 if base is None else base + bad.line + 1, bad.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One pass over the tasks.
+
+    Attributes:
+        request: what was asked for; `material`, `plan` and `work` what it turned out to mean, and where it is done.
+        executor: encodes what is missing.
+        chosen: which tasks, by their numbers.
+    """
+
+    request: Request
+    material: Material
+    plan: Plan
+    work: SharedWork
+    executor: Executor
+    engine: EngineName
+    chosen: Callable[[int], bool]
+
+    def run(self, books: Books) -> Iterator[list[PartName]]:
+        """The parts of each chosen task, in order, once they are there.
+
+        Raises:
+            PrepareError: a bad line that is not to be skipped, or the reference disagrees.
+        """
+        listed = self.work.listed()
+        there = {task: parts for task, parts in listed.items() if is_complete(parts)}
+        results = self._results(listed, there)
+        held: list[Result] = []
+        all_before = True
+        for task in self._tasks():
+            if not self.chosen(task.number):
+                all_before = False
+                continue
+            parts, is_there = listed.get(task.number, []), task.number in there
+            for result in self._of_task(task, results, held, sent=not is_there or not self._trusts(task)):
+                parts = self._taken(task, parts, result, books, all_before=all_before)
+            if not is_complete(parts):
+                raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
+            books.add(task, parts, reused=is_there, all_before=all_before)
+            yield parts
+
+    def _tasks(self) -> Iterator[Task]:
+        return cut_tasks(self.material.inputs, self.plan.task_bytes)
+
+    def _trusts(self, task: Task) -> bool:
+        """Whether what is finished needs no look at its input: its whole digest, or its time of change, says so."""
+        known = self.work.plan
+        if known is None:
+            return True
+        inputs = self.material.inputs
+        return all(
+            inputs[piece.file].digested_whole or known.inputs[piece.file].mtime_ns == inputs[piece.file].mtime_ns
+            for piece in task.pieces
+        )
+
+    def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
+        spec, plan = self.material.spec, self.plan
+        job = Job(spec, self.engine, self.request.selection, self.request.skip, self.work.parts, plan.task_bytes)
+        return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
+
+    def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:
+        for task in self._tasks():
+            if not self.chosen(task.number):
+                continue
+            parts, trusted = listed.get(task.number, []), self._trusts(task)
+            if task.number in there:
+                if not trusted:
+                    yield replace(task, look=tuple(parts))
+            elif task.in_parts and self.request.executor in CUT_HERE:
+                yield from cut_parts(task, self.plan.task_bytes, parts, trusted=trusted)
+            else:
+                yield replace(task, done=tuple(part.piece for part in parts))
+
+    def _of_task(self, task: Task, results: Iterator[Result], held: list[Result], *, sent: bool) -> Iterator[Result]:
+        """The results of a task: one, or as many as a large compressed file was cut into."""
+        if not sent:
+            return
+        many = task.in_parts and self.request.executor in CUT_HERE
+        for result in itertools.chain(held[:], results):
+            held.clear()
+            if result.task != task.number:
+                held.append(result)
+                return
+            yield result
+            if not many:
+                return
+
+    def _taken(
+        self, task: Task, parts: list[PartName], result: Result, books: Books, *, all_before: bool
+    ) -> list[PartName]:
+        for done in result.parts:
+            if done.bad is not None or done.meta is None or done.name is None:
+                raise books.refuse(task, done, len(parts), all_before=all_before)
+            reference = self.reference
+            if reference is not None:
+                check_probes(reference, done.meta.probes, self.material.inputs)
+            parts = [*parts, done.name]
+        return sorted(parts, key=lambda part: part.piece)
+
+    @property
+    def reference(self) -> Reference | None:
+        """What parts are compared with; None where it encoded them itself."""
+        return self.material.reference if self.engine == "gigatoken" else None
