@@ -21,8 +21,7 @@ from penstock.store.place import place_of
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
 from penstock.work.energon import open_work as open_energon_work
-from penstock.work.pack import open_journal
-from penstock.work.pack import work_of as pack_work_of
+from penstock.work.shared import open_shared, work_folder
 
 DEEP = b'{"a":' * 200_000
 Plant = Callable[[Path], object]
@@ -130,8 +129,9 @@ def test_in_the_place_of_a_folder_that_a_killed_writer_left(what: str, here: Pat
 
 
 def packing(here: Path) -> None:
-    with open_journal(place_of(here / "out.pbin"), restart=True) as journal:
-        assert journal.plan is None
+    output = place_of(here / "out.pbin")
+    with open_shared(output, work_folder(output, inside=False), restart=True, shared=False) as work:
+        assert work.plan is None
 
 
 def converting(here: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_file_in_a_work_folder_stays(name: str, here: Path) -> None:
 def test_links_in_a_work_folder_are_not_followed(name: str, here: Path, outside: Path) -> None:
     before = files_in(outside)
     (here / name).mkdir()
-    for ours in ("plan.json", "g0000000", "000000-00000000.part", f"{'0' * 32}.shard"):
+    for ours in ("plan", "plan.json", "0123456789abcdef", "g0000000", "000000-00000000.part", f"{'0' * 32}.shard"):
         (here / name / ours).symlink_to(outside)
     (here / name / ".g0000001.01234567.staged").mkdir()
     (here / name / ".g0000001.01234567.staged/inner").symlink_to(outside / "inner")
@@ -186,12 +186,13 @@ def test_links_in_a_work_folder_are_not_followed(name: str, here: Path, outside:
 
 
 def test_a_plan_that_is_nested_without_end(here: Path) -> None:
-    folder = Path(pack_work_of(place_of(here / "out.pbin")).path)
-    folder.mkdir()
-    (folder / "plan.json").write_bytes(DEEP)
+    output = place_of(here / "out.pbin")
+    folder = work_folder(output, inside=False)
+    Path(folder.path).mkdir()
+    (Path(folder.path) / "plan").write_bytes(DEEP)
     with (
         pytest.raises(Corrupt, match="the plan of unfinished work is damaged"),
-        open_journal(place_of(here / "out.pbin"), restart=False),
+        open_shared(output, folder, restart=False, shared=False),
     ):
         pass
 

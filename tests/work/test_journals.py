@@ -19,11 +19,14 @@ from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
-from penstock.work import convert, energon, pack
+from penstock.work import convert, energon, shared
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.parts import PartMeta, finish_part, part_name
+from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.plan import Plan, require_same
 
 SHARD = "s_0.tar"
+A = Plan({"--eos": "a"}, (), 1, "gigatoken").digest()
+PLAN = {".out.work": "plan", ".out.convert": "plan.json"}
 
 
 @dataclass(frozen=True)
@@ -56,24 +59,24 @@ class Kind:
     busy: str
 
 
-def packing(output: Path, plan: str, *, restart: bool = False) -> contextlib.AbstractContextManager[Run]:
-    @contextlib.contextmanager
-    def opened() -> Generator[Run]:
-        place = place_of(output)
-        with pack.open_journal(place, restart=restart) as journal:
-            asked = pack.Plan({"--eos": plan}, (), 1, "gigatoken")
-            pack.require_same(asked, journal, place)
-            if journal.plan is None:
-                journal.save(asked)
+@contextlib.contextmanager
+def packing(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]:
+    place = place_of(output)
+    asked = Plan({"--eos": plan}, (), 1, "gigatoken")
+    name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
+    with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
+        require_same(work.plan, asked, place.path)
+        work.begin(asked)
 
-            def finish() -> None:
-                part = journal.folder.file(part_name(0, 0))
-                staged = part.store.stage(part.path)
-                finish_part(staged, np.empty(0, np.int64), PartMeta(0, 0, "", True, 0, 0, 0, -1, 0, (), ()))
+        def finish() -> None:
+            path = work.parts.child(name.path).path
+            finish_part(work.folder.store.stage(path), encode_end(np.empty(0, np.int64), PartMeta((), 0, 0, -1, ())))
 
-            yield Run(finish, lambda: (0, 0) in journal.parts, journal.clear)
+        yield Run(finish, lambda: work.listed() == {0: [name]}, work.clear)
 
-    return opened()
+
+def folder_of(output: Place) -> WorkFolder:
+    return shared.work_folder(output, inside=False)
 
 
 @contextlib.contextmanager
@@ -113,9 +116,9 @@ KINDS = {
         Kind(
             ".out.work",
             packing,
-            pack.work_of,
-            {"plan.json", "000000-00000000.part"},
-            "000000-00000001.part",
+            folder_of,
+            {"plan", f"{A}/plan-00000", f"{A}/parts/00/00000000-000000z-0-0-0-{'0' * 16}.part"},
+            "0123456789abcdef",
             "another run is writing this output",
         ),
         Kind(
@@ -300,13 +303,13 @@ def test_in_the_place_of_the_lock(what: str, kind: Kind, out: Path, outside: Pat
 def test_a_damaged_plan(data: bytes, out: Path) -> None:
     for name in PLANNED:
         folder = leave_finished(KINDS[name], out)
-        (folder / "plan.json").write_bytes(data)
+        (folder / PLAN[name]).write_bytes(data)
     with (
         pytest.raises(Corrupt, match=r"the plan of unfinished work is damaged.*--restart") as caught,
         packing(out, "a"),
     ):
         pass
-    assert caught.value.path == str(out.parent / ".out.work/plan.json")
+    assert caught.value.path == str(out.parent / ".out.work/plan")
     with packing(out, "a", restart=True) as run:
         assert not run.is_finished()
     with converting(out, "a") as run:  # whose plan it was nobody knows: nothing counts
@@ -316,7 +319,7 @@ def test_a_damaged_plan(data: bytes, out: Path) -> None:
 def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
     for name in PLANNED:
         folder = leave_finished(KINDS[name], out)
-        (folder / "plan.json").unlink()
+        (folder / PLAN[name]).unlink()
         with KINDS[name].open(out, "a") as run:
             assert not run.is_finished()
 
@@ -324,7 +327,7 @@ def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
 def test_a_note_that_is_damaged_is_none(kind: Kind, out: Path) -> None:
     folder = leave_finished(kind, out)
     for path in folder.glob("*.json" if kind.name != "out/.nv-meta.work" else "*.shard"):
-        if path.name != "plan.json":
+        if path.name not in PLAN.values():
             path.write_bytes(b"{")
     if kind.name == ".out.work":
         return  # parts have their own test
@@ -412,8 +415,10 @@ def test_a_folder_goes_to_workers(kind: Kind, out: Path) -> None:
 
 def test_the_plan_is_json(out: Path) -> None:
     folder = leave_finished(KINDS[".out.work"], out)
-    plan = json.loads((folder / "plan.json").read_bytes())
-    assert plan == {"options": {"--eos": "a"}, "inputs": [], "task_bytes": 1, "engine": "gigatoken", "version": 1}
+    head = json.loads((folder / "plan").read_bytes())
+    assert (head["digest"], head["pieces"]) == (A, 1)
+    plan = json.loads((folder / A / "plan-00000").read_bytes())
+    assert plan == {"options": {"--eos": "a"}, "task_bytes": 1, "engine": "gigatoken", "version": 2}
     assert (leave_finished(KINDS[".out.convert"], out) / "plan.json").read_bytes() == b'{"to":"a"}'
 
 

@@ -6,28 +6,62 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import Corrupt, NotFound
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
-from penstock.work.parts import BadLine, PartMeta, Probe, finish_part, part_name, read_part
+from penstock.work.parts import (
+    BadLine,
+    PartMeta,
+    PartName,
+    PieceMeta,
+    Probe,
+    encode_end,
+    finish_part,
+    parse_part_name,
+    read_part,
+)
 
 STORE = LocalStore()
-META = PartMeta(5, 90, "ab" * 16, False, 4, 3, 10, 9, 1, (BadLine(2, 40, "a blank line"),), (Probe("é", [1, 2]),))
+PIECE = PieceMeta(7, 5, 90, "ab" * 16, 4, 3, 1, (BadLine(2, 40, "a blank line"),))
+META = PartMeta((PIECE,), 3, 10, 9, (Probe(7, "é", [1, 2]),))
 
 
 def write(path: Path, lengths: list[int], meta: PartMeta, token_bytes: int = 2) -> None:
     staged = STORE.stage(str(path))
     staged.write(np.arange(sum(lengths), dtype=f"<u{token_bytes}"))
-    finish_part(staged, np.array(lengths, np.int64), meta)
+    finish_part(staged, encode_end(np.array(lengths, np.int64), meta))
+
+
+@given(
+    *(st.integers(0, 10**12) for _ in range(5)),
+    st.booleans(),
+    st.text("0123456789abcdef", min_size=16, max_size=16),
+)
+def test_a_name_is_read_as_it_was_written(
+    task: int, piece: int, documents: int, tokens: int, num_dropped: int, last: bool, digest: str
+) -> None:
+    name = PartName(task, piece, last, documents, tokens, num_dropped, digest)
+    folder, _, written = name.path.partition("/")
+    assert int(folder, 16) == task % 256
+    assert parse_part_name(written) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a.part", "00000000-000000.part", "0-0z-0-0-0-0123456789abcdef.part", "00000001-000000-1-1-1-é.part"]
+)
+def test_no_name_of_a_part(name: str) -> None:
+    assert parse_part_name(name) is None
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / part_name(3, 12)
-    assert path.name == "000003-00000012.part"
+    path = tmp_path / "x.part"
     write(path, [3, 0, 7], META)
     meta, lengths = read_part(place_of(path), 2)
     assert meta == META
+    assert meta.num_dropped == 1
     assert lengths.tolist() == [3, 0, 7]
     assert lengths.dtype == np.int64
     assert path.read_bytes()[:20] == np.arange(10, dtype="<u2").tobytes()

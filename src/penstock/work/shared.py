@@ -19,6 +19,7 @@ and nothing needs a lock between hosts.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import time
@@ -29,6 +30,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
+from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -43,6 +45,8 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 _OLD_PART = re.compile(r"\d+-\d+\.part")
 _PROBE = "probe-"
 _MOST_HEAD_BYTES = 1 << 16
+SCRATCH = "tmp"
+"""In the folder of a plan: what is being assembled."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
 
@@ -221,7 +225,7 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
             # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
             with contextlib.suppress(OSError):
                 if not shared:
-                    folder.clear_staged()
+                    _clear_staged(work)
                 if work.head is None or not (shared or work.has_parts()):
                     _remove(work, above)
 
@@ -232,13 +236,24 @@ def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
     if restart:
         work.clear()
         return
-    if not shared:
-        folder.clear_staged()
     work.head = _read_head(folder)
     if work.head is not None:
         work.plan = _read_plan(folder, work.head)
-    elif not shared:
-        work.clear()
+    if not shared:
+        _clear_staged(work)
+        if work.head is None:
+            work.clear()
+
+
+def _clear_staged(work: SharedWork) -> None:
+    """Remove what a killed run left half-written, where nobody else is at work."""
+    work.folder.clear_staged()
+    if work.head is None or not isinstance(work.folder.store, LocalStore):
+        return
+    for root, _, names in os.walk(work.parts.path):
+        for name in filter(is_staged_name, names):
+            work.folder.store.delete(os.path.join(root, name))
+    work.folder.store.remove_tree(work.place.child(SCRATCH).path)
 
 
 def _read_head(folder: WorkFolder) -> Head | None:

@@ -20,11 +20,12 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
+from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
-from penstock.work.parts import PartMeta, Probe
+from penstock.work.parts import Probe
 
 STORE = LocalStore()
 
@@ -125,12 +126,9 @@ def test_a_panic_is_an_objection(bpe2: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_a_part_remembers_is_compared(bpe2: Path) -> None:
     reference = TokenizersEngine(spec_of(bpe2))
     ids = reference.encode([b"some text"])[0].tolist()
-    check_probes(reference, meta_with(Probe("some text", ids), Probe("", [])), place_of("a.jsonl"))
-    check_probes(reference, meta_with(), place_of("a.jsonl"))
+    inputs = [InputFile("a.jsonl", place_of("a.jsonl"), 0, 0, "none", "")]
+    check_probes(reference, [Probe(0, "some text", ids), Probe(0, "", [])], inputs)
+    check_probes(reference, [], inputs)
     with pytest.raises(PrepareError, match=r"disagree on a text of this input.*some text") as error:
-        check_probes(reference, meta_with(Probe("some text", [*ids, 5])), place_of("a.jsonl"))
+        check_probes(reference, [Probe(0, "some text", [*ids, 5])], inputs)
     assert error.value.path == "a.jsonl"
-
-
-def meta_with(*probes: Probe) -> PartMeta:
-    return PartMeta(0, 0, "", True, 0, 0, 0, -1, 0, (), probes)

@@ -22,10 +22,13 @@ def write_parquet(path: Path, rows_per_group: int = 40, **columns: Any) -> Path:
     return path
 
 
-def test_row_groups_are_tasks(tmp_path: Path, made: Pack, bpe2: Path) -> None:
-    report = made(write_parquet(tmp_path / "a.parquet", id=list(range(150)), text=TEXTS))
+@pytest.mark.parametrize("task_bytes", [1, 700, 1 << 20])
+def test_a_task_is_a_range_of_row_groups(tmp_path: Path, made: Pack, bpe2: Path, task_bytes: int) -> None:
+    path = write_parquet(tmp_path / "a.parquet", id=list(range(150)), text=TEXTS)
+    report = made(path, task_bytes=max(task_bytes, path.stat().st_size // 100))
     assert stored_tokens(tmp_path / "out.pbin") == expected_tokens(bpe2, TEXTS)
-    assert (report.documents, report.tasks) == (150, 4)
+    assert report.documents == 150
+    assert (report.tasks == 1) == (task_bytes > 1000)
 
 
 def test_the_same_file_as_from_jsonl(tmp_path: Path, made: Pack, corpus: Path) -> None:

@@ -21,7 +21,7 @@ from tests.prepare.tokens.test_tokenizer import TEMPLATE
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
-from penstock.prepare.tokens import pipeline
+from penstock.prepare.tokens import assemble
 from penstock.prepare.tokens.engines import load_engine
 from penstock.testing.datasets import files_in
 from penstock.types import Traits
@@ -310,7 +310,7 @@ def test_a_writer_that_takes_documents_alone(
 ) -> None:
     made(corpus, tmp_path / "plain.pbin")
     known = {"pbin": ByDocument()}
-    monkeypatch.setattr(pipeline, "get_format", lambda name: known.get(name) or get_format(name))
+    monkeypatch.setattr(assemble, "get_format", lambda name: known.get(name) or get_format(name))
     made(corpus, tmp_path / "out.pbin")
     assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "plain.pbin").read_bytes()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from penstock.prepare.tokens import inputs
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
-from penstock.work import pack as work
-from penstock.work.pack import open_journal, work_of
+from penstock.work import shared as work
+from penstock.work.plan import VERSION, Plan
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 2500
@@ -33,7 +34,12 @@ TASK_BYTES = 2500
 
 def work_folder(output: Path) -> str:
     """Path of the work folder of an output."""
-    return work_of(place_of(output)).path
+    return work.work_folder(place_of(output), inside=False).path
+
+
+def parts_in(folder: Path) -> list[str]:
+    """Paths of the parts in a work folder."""
+    return sorted(map(str, folder.glob("*/parts/*/*.part")))
 
 
 class Stop(Exception):
@@ -66,7 +72,8 @@ def stopped(tmp_path: Path, corpus: Path, made: Pack) -> Path:
     with pytest.raises(Stop):
         made(corpus, task_bytes=TASK_BYTES, progress=stop_after(3))
     folder = Path(work_folder(tmp_path / "out.pbin"))
-    assert names_in(folder) == {"lock", "plan.json", *(f"000000-0000000{n}.part" for n in range(3))}
+    assert {name.rpartition("/")[2][:15] for name in parts_in(folder)} == {f"0000000{n}-000000" for n in range(3)}
+    assert len(names_in(folder)) == 3 + 3 + 3 + 2  # lock, plan, its piece; parts; folders
     assert not (tmp_path / "out.pbin").exists()
     return folder
 
@@ -147,7 +154,7 @@ class TestGoingOn:
     def test_what_a_killed_run_left_half_written_goes(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, stopped: Path
     ) -> None:
-        (stopped / ".000000-00000007.part.0123abcd.staged").write_bytes(b"half")
+        (stopped / ".plan.0123abcd.staged").write_bytes(b"half")
         (tmp_path / ".out.pbin.0123abcd.staged").write_bytes(b"half")
         made(corpus)
         assert (tmp_path / "out.pbin").read_bytes() == whole
@@ -156,7 +163,7 @@ class TestGoingOn:
     def test_a_run_killed_after_its_commit(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(work.Journal, "clear", lambda self: None)
+        monkeypatch.setattr(work.SharedWork, "clear", lambda self: None)
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
         assert os.path.exists(work_folder(tmp_path / "out.pbin"))
@@ -175,7 +182,7 @@ class TestGoingOn:
     ) -> None:
         folder = tmp_path / "to"
         with monkeypatch.context() as patched:
-            patched.setattr(work.Journal, "clear", lambda self: None)
+            patched.setattr(work.SharedWork, "clear", lambda self: None)
             made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
         assert os.path.exists(work_folder(folder / name))
         before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
@@ -196,7 +203,7 @@ class TestGoingOn:
         (tmp_path / "other.pbin.penstock").rename(tmp_path / "out.pbin.penstock")
         with pytest.raises(ConfigError, match="the output exists"):
             made(corpus)
-        assert (stopped / "plan.json").exists()
+        assert (stopped / "plan").exists()
 
 
 class TestRefusals:
@@ -257,21 +264,31 @@ class TestRefusals:
             corpus.write_bytes(data)
 
     def test_a_damaged_plan_or_part(self, corpus: Path, made: Pack, stopped: Path) -> None:
-        part = stopped / "000000-00000001.part"
+        part = Path(parts_in(stopped)[1])
         data = part.read_bytes()
         part.write_bytes(data[:-1])
         with pytest.raises(Corrupt, match=r"a part of unfinished work is damaged.*--restart"):
             made(corpus)
-        (stopped / "plan.json").write_bytes(b"{")
+        (stopped / "plan").write_bytes(b"{")
         with pytest.raises(Corrupt, match=r"the plan of unfinished work is damaged.*--restart"):
             made(corpus)
         assert made(corpus, restart=True).reused_tasks == 0
 
-    def test_work_of_another_version(self, corpus: Path, made: Pack, stopped: Path) -> None:
-        plan = json.loads((stopped / "plan.json").read_bytes())
-        (stopped / "plan.json").write_text(json.dumps(plan | {"version": 0}))
+    def test_work_of_another_version(
+        self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.prepare.tokens.pipeline.Plan", functools.partial(Plan, version=VERSION + 1))
         with pytest.raises(ConfigError, match="the version of Penstock"):
             made(corpus)
+        monkeypatch.undo()
+        shutil.rmtree(stopped)
+        stopped.mkdir()
+        (stopped / "plan.json").write_text("{}")  # as 0.1 left it
+        (stopped / "000000-00000000.part").write_bytes(b"tokens")
+        with pytest.raises(ConfigError, match=r"an earlier version of Penstock.*--restart"):
+            made(corpus)
+        assert made(corpus, restart=True).reused_tasks == 0
+        assert not stopped.exists()
 
     def test_a_difference_that_shows_late(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
@@ -287,8 +304,6 @@ class TestRefusals:
 
         report = made(corpus, task_bytes=TASK_BYTES, progress=again)
         assert report.documents == len(TEXTS)
-        with open_journal(place_of(tmp_path / "x.pbin"), restart=False) as held:
-            assert held.plan is None
 
 
 def same_size(data: bytes, path: Path) -> bytes:
@@ -364,7 +379,7 @@ class TestKills:
         parent.communicate()
         assert all(is_gone(pid) for pid in children)
         assert not output.exists()
-        finished = len(list(parts.glob("*.part")))
+        finished = len(parts_in(parts))
         assert finished >= 3
 
         parent = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -398,7 +413,7 @@ class TestKills:
 def wait_for_parts(folder: Path, n_parts: int, parent: subprocess.Popen[bytes]) -> list[int]:
     """Wait until so many parts are there; returns the processes below `parent`."""
     stop = time.monotonic() + 60
-    while len(list(folder.glob("*.part"))) < n_parts:
+    while len(parts_in(folder)) < n_parts:
         assert parent.poll() is None, parent.communicate()
         assert time.monotonic() < stop
         time.sleep(0.002)

@@ -14,7 +14,7 @@ from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.report import Dropped, PackProgress
-from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks
+from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task
 from penstock.prepare.tokens.understand import Material, Request
 from penstock.work.parts import BadLine, PartMeta, PartName, read_part
@@ -54,42 +54,48 @@ class Books:
     def __post_init__(self) -> None:
         self._total_bytes = sum(one.size_bytes for one in self.material.inputs)
 
-    def add(self, task: Task, parts: Sequence[PartName], *, reused: bool, all_before: bool) -> None:
-        """Book a finished task.
+    def add(self, task: Task, part: PartName, meta: PartMeta | None, *, all_before: bool) -> None:
+        """Book a part.
 
         Args:
-            task: it.
-            parts: its parts.
-            reused: it was finished before.
+            task: what it is of.
+            part: its name.
+            meta: what it holds, where it was made just now.
             all_before: all tasks before it are booked too.
 
         Raises:
             PrepareError: a line was left out, and may not be.
         """
-        for part in parts:
-            if part.num_dropped:
-                self._drop(task, part, all_before=all_before)
-            self.documents += part.documents
-            self.tokens += part.tokens
-            self.num_dropped += part.num_dropped
+        if part.num_dropped:
+            self._drop(task, part, all_before=all_before)
+        self.documents += part.documents
+        self.tokens += part.tokens
+        self.num_dropped += part.num_dropped
         if task.pieces[0].file != self._file:
             self._file = task.pieces[0].file
             self._of_file.clear()
             self._known_lines.clear()
-        self._of_file += parts
+        self._of_file.append(part)
         self.tasks += 1
-        self.reused_tasks += reused
-        self._done_bytes += task.size_bytes
-        now = PackProgress(self.documents, self.tokens, self._done_bytes, self._total_bytes)
+        self.reused_tasks += meta is None
+        inside_bytes = 0
+        if part.last:
+            self._done_bytes += task.size_bytes
+        elif meta is not None:
+            one = self.material.inputs[task.pieces[0].file]
+            inside_bytes = meta.pieces[0].stop_bytes * one.size_bytes // max(1, text_bytes(one.name, one.size_bytes))
+            inside_bytes = min(inside_bytes, one.size_bytes)
+        now = PackProgress(self.documents, self.tokens, self._done_bytes + inside_bytes, self._total_bytes)
         self.request.progress(now)
 
-    def refuse(self, task: Task, done: Done, part: int, *, all_before: bool) -> PrepareError:
-        """The error for the bad line at which a part of a task ended."""
+    def refuse(self, task: Task, done: Done, *, all_before: bool) -> PrepareError:
+        """The error for the bad line at which the next part of a task ended."""
         piece, bad = done.bad_piece, done.bad
         if piece is None or bad is None:
             return PrepareError("a task ended without a part", path=task.pieces[0].place.path)
         first = piece.file == task.pieces[0].file
-        lines = self._lines_before(task, part, all_before=all_before) if first else 0
+        made = self._of_file if task.in_parts and self._file == piece.file else ()
+        lines = self._lines_before(task, len(made), all_before=all_before) if first else 0
         return bad_line(self.material.inputs[piece.file], bad, lines)
 
     def _drop(self, task: Task, part: PartName, *, all_before: bool) -> None:
@@ -147,8 +153,8 @@ class Encoding:
     engine: EngineName
     chosen: Callable[[int], bool]
 
-    def run(self, books: Books) -> Iterator[list[PartName]]:
-        """The parts of each chosen task, in order, once they are there.
+    def run(self, books: Books) -> Iterator[PartName]:
+        """The parts of the chosen tasks, in order, once they are there.
 
         Raises:
             PrepareError: a bad line that is not to be skipped, or the reference disagrees.
@@ -162,13 +168,35 @@ class Encoding:
             if not self.chosen(task.number):
                 all_before = False
                 continue
-            parts, is_there = listed.get(task.number, []), task.number in there
-            for result in self._of_task(task, results, held, sent=not is_there or not self._trusts(task)):
-                parts = self._taken(task, parts, result, books, all_before=all_before)
-            if not is_complete(parts):
+            old, count, is_over = listed.get(task.number, []), 0, False
+            sent = task.number not in there or not self._trusts(task)
+            new = (done for result in self._of_task(task, results, held, sent=sent) for done in result.parts)
+            for part, meta in self._in_order(task, old, new, books, all_before=all_before):
+                if part.piece != count:
+                    break
+                books.add(task, part, meta, all_before=all_before)
+                count, is_over = count + 1, part.last
+                yield part
+            if not is_over:
                 raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
-            books.add(task, parts, reused=is_there, all_before=all_before)
-            yield parts
+
+    def _in_order(
+        self, task: Task, old: Sequence[PartName], new: Iterator[Done], books: Books, *, all_before: bool
+    ) -> Iterator[tuple[PartName, PartMeta | None]]:
+        """The parts of a task that were there, and those that are made, by their numbers."""
+        waiting = list(reversed(old))
+        for done in new:
+            if done.bad is not None or done.meta is None or done.name is None:
+                while waiting:
+                    yield waiting.pop(), None
+                raise books.refuse(task, done, all_before=all_before)
+            if self.reference is not None:
+                check_probes(self.reference, done.meta.probes, self.material.inputs)
+            while waiting and waiting[-1].piece < done.name.piece:
+                yield waiting.pop(), None
+            yield done.name, done.meta
+        while waiting:
+            yield waiting.pop(), None
 
     def _tasks(self) -> Iterator[Task]:
         return cut_tasks(self.material.inputs, self.plan.task_bytes)
@@ -215,18 +243,6 @@ class Encoding:
             yield result
             if not many:
                 return
-
-    def _taken(
-        self, task: Task, parts: list[PartName], result: Result, books: Books, *, all_before: bool
-    ) -> list[PartName]:
-        for done in result.parts:
-            if done.bad is not None or done.meta is None or done.name is None:
-                raise books.refuse(task, done, len(parts), all_before=all_before)
-            reference = self.reference
-            if reference is not None:
-                check_probes(reference, done.meta.probes, self.material.inputs)
-            parts = [*parts, done.name]
-        return sorted(parts, key=lambda part: part.piece)
 
     @property
     def reference(self) -> Reference | None:

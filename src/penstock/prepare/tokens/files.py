@@ -34,7 +34,7 @@ from penstock.store.put import put
 from penstock.store.side_file import edge_binding, publish_beside, stage_side_file
 from penstock.types import Manifest
 from penstock.work.parts import PartName
-from penstock.work.shared import INSIDE, SharedWork
+from penstock.work.shared import INSIDE, SCRATCH, SharedWork
 
 _OURS = re.compile(r"part-\d{5,}-[0-9a-f]{8}\.[\w.]+")
 _FORMAT = "token-files"
@@ -92,7 +92,7 @@ class TokenFiles:
         request, spec = self.request, self.material.spec
         options = recorded_of(request, self.material)
         options = {**options, "inputs": {}}  # the folder's own side file names them
-        job = FileJob(request.output, self.work.parts, self.work.place.child("tmp"), request.to, spec, options)
+        job = FileJob(request.output, self.work.parts, self.work.place.child(SCRATCH), request.to, spec, options)
         index, count = share or (0, 1)
         marks = self._marks()
         tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)

@@ -291,11 +291,10 @@ def _into_one(run: _Pass) -> PackReport:
     recorded = recorded_of(request, material)
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
         parts = as_parts(writer)
-        for names in encoding.run(books):
-            for name in names:
-                probes = append_range(parts, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
-                if encoding.reference is not None:
-                    check_probes(encoding.reference, probes, material.inputs)
+        for name in encoding.run(books):
+            probes = append_range(parts, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
+            if encoding.reference is not None:
+                check_probes(encoding.reference, probes, material.inputs)
         _require_documents(run, books)
         times.append(time.perf_counter())
         manifest = writer.commit()
@@ -377,12 +376,8 @@ def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[floa
 def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple[int, ...]) -> PackReport:
     """What there is to say; of a share, about that share."""
     request = run.request
-    stages = zip(
-        ("start", "encode", "assemble", "commit"),
-        [request.started, *times],
-        [*times, time.perf_counter()],
-        strict=False,
-    )
+    names = ("start", "encode", "assemble", "commit") if request.is_folder else ("start", "encode", "commit")
+    stages = zip(names, [request.started, *times], [*times, time.perf_counter()], strict=False)
     return PackReport(
         output=request.output.path,
         documents=books.documents,
