@@ -170,4 +170,4 @@ def test_copies_in_a_cache_that_is_full(fresh: Callable[[str, int], str], monkey
         for number in range(2 * n):
             Copies(n, folder).make(digest(number)[:32], f"s3://b/{number}", 1, {}, lambda: [b"x"])
 
-    require_linear(copy, 12, 120)
+    require_linear(copy, 24, 240)
