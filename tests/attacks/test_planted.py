@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.convert import convert
 from penstock.errors import ConfigError, Corrupt
 from penstock.reshape.merge import merge
-from penstock.store._leftovers import Kept
+from penstock.store._leftovers import Kept, nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import place_of
@@ -23,6 +23,7 @@ from penstock.testing.datasets import files_in
 from penstock.work.energon import open_work as open_energon_work
 from penstock.work.shared import open_shared, work_folder
 
+HIDDEN = nth_staged_name("a", 0)
 DEEP = b'{"a":' * 200_000
 Plant = Callable[[Path], object]
 
@@ -90,7 +91,7 @@ def test_in_the_place_of_another_lock(here: Path, outside: Path) -> None:
 def test_in_the_place_of_what_a_killed_writer_left(here: Path, outside: Path) -> None:
     before = files_in(outside)
     for what, plant in plants(outside).items():
-        plant(here / ".a.01234567.staged")
+        plant(here / HIDDEN)
         file = LocalStore(kept=Kept()).stage(str(here / "a"))
         file.write(b"new")
         file.commit()
@@ -99,14 +100,14 @@ def test_in_the_place_of_what_a_killed_writer_left(here: Path, outside: Path) ->
         assert (here / "a").read_bytes() == b"new"
         assert files_in(outside) == before, what
         for left in here.iterdir():
-            assert "link" not in what or left.name in ("a", ".a.01234567.staged")
+            assert "link" not in what or left.name in ("a", HIDDEN)
             drop(left)
 
 
 @pytest.mark.parametrize("what", ["is a link", "holds a link", "holds a link to a file", "holds a second name"])
 def test_in_the_place_of_a_folder_that_a_killed_writer_left(what: str, here: Path, outside: Path) -> None:
     before = files_in(outside)
-    left = here / ".a.01234567.staged"
+    left = here / HIDDEN
     if what == "is a link":
         left.symlink_to(outside)
     else:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.abc import Store
 from penstock.store import LocalStore, MemoryStore
+from penstock.store._leftovers import nth_staged_name
 from penstock.store.backup import back_up
 from penstock.testing.counting import CountingStore
 
@@ -49,7 +50,7 @@ def test_empty_files_and_folders_of_that_name(tmp_path: Path) -> None:
 def test_what_a_killed_repair_left_goes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     back_up(LocalStore(), str(tmp_path / "a"))
-    hidden = tmp_path / ".a.bak.01234567.staged"
+    hidden = tmp_path / nth_staged_name("a.bak", 0)
     hidden.hardlink_to(tmp_path / "a.bak")
     assert back_up(LocalStore(), str(tmp_path / "a")) == str(tmp_path / "a.bak")
     assert not hidden.exists()

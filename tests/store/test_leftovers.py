@@ -15,6 +15,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.store._leftovers import Kept
+from penstock.store._local_staged import LocalStaged
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.testing import FaultyOs
@@ -254,3 +255,65 @@ def test_a_writer_whose_second_name_was_swept_commits(tmp_path: Path) -> None:
     file.write(b"x")
     file.commit()
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_name_that_changed_hands_is_not_taken_for_that_of_a_dead_writer(tmp_path: Path) -> None:
+    """A writer ended, and another began under the same hidden name, while a third one looked at it."""
+    first = LocalStore().stage(str(tmp_path / "a"))
+    others: list[LocalStaged] = []
+
+    class Looking(FaultyOs):
+        def open(self, path: str, *args: int) -> int:
+            fd = os.open(path, *args)
+            if not others:
+                first.abort()
+                others.append(LocalStore().stage(str(tmp_path / "a")))
+                others[0].write(b"of the other")
+            return fd
+
+    third = LocalStore(Looking()).stage(str(tmp_path / "a"), overwrite=True)
+    assert len(staged(tmp_path)) == 2
+    others[0].commit()
+    third.abort()
+    assert (tmp_path / "a").read_bytes() == b"of the other"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_who_is_stopped_right_after_its_commit_removes_nothing_of_others(tmp_path: Path) -> None:
+    others: list[LocalStaged] = []
+
+    class Stopped(FaultyOs):
+        def rename(self, path: str, name: str) -> None:
+            os.rename(path, name)
+            others.append(LocalStore().stage(str(tmp_path / "a"), overwrite=True))
+            raise KeyboardInterrupt
+
+    file = LocalStore(Stopped()).stage(str(tmp_path / "a"), overwrite=True)
+    file.write(b"first")
+    with pytest.raises(KeyboardInterrupt):
+        file.commit()
+    others[0].write(b"second")
+    others[0].commit()
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_version_0_1_left_goes(tmp_path: Path) -> None:
+    """Its hidden names were random."""
+    (tmp_path / ".a.01234567.staged").write_bytes(DATA[:MIB])
+    kept = Kept()
+    write(tmp_path / "a", DATA, LocalStore(kept=kept))
+    assert kept.bytes == MIB
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_names_that_are_cut_alike_are_of_several_files(tmp_path: Path) -> None:
+    first, second = tmp_path / ("x" * 210 + "1"), tmp_path / ("x" * 210 + "2")
+    LocalStore().stage(str(tmp_path / "other")).abort()  # what the one listing sees has no other name to go by
+    leave(first, DATA)
+    kept = Kept()
+    write(second, DATA, LocalStore(kept=kept))
+    assert kept.bytes == 0
+    write(first, DATA, LocalStore(kept=kept))
+    assert kept.bytes > 0
+    assert sorted(os.listdir(tmp_path)) == [first.name, second.name]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, NotFound
+from penstock.store._leftovers import nth_staged_name
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
@@ -176,13 +177,13 @@ def test_file_system_without_kernel_copies(tmp_path: Path, code: int) -> None:
 
 def test_leftover_of_a_dead_writer_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
-    dead = tmp_path / ".a.0123abcd.staged"
+    dead = tmp_path / nth_staged_name("a", 0)
     dead.write_bytes(b"left")
     other = tmp_path / ".a.b.0123abcd.staged"
     other.write_bytes(b"of another file")
     living = LocalStore().stage(path)
     living.write(b"living")
-    assert not dead.exists()
+    assert dead.read_bytes() != b"left"  # the name is that of the living one now
     put(LocalStore(), path, b"second")
     assert len([name for name in os.listdir(tmp_path) if is_staged_name(name)]) == 2
     with pytest.raises(ConfigError):

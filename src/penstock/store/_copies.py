@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import functools
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -26,9 +25,10 @@ from typing import Any
 from penstock._digest import digest
 from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
-from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.store._published import DIGEST, Published, note_use, open_published, remove_published, write_record
-from penstock.store._sweep import remove_if_dead, sweep
+from penstock.store._room import COPY_NAME, room_in
+from penstock.store._sweep import sweep
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
@@ -37,7 +37,6 @@ from penstock.store.put import aborting
 from penstock.types import Buffer
 
 _log = logger()
-_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
 _KEPT_FREE = 20
 """Without a budget, one part in so many of the disk stays free."""
 
@@ -71,7 +70,9 @@ def in_cache_folder(url: str) -> Generator[None]:
 class Copies:
     """Copies under one folder, shared by all processes of this host.
 
-    A new copy costs a look at the whole folder, some microseconds for each copy in it.
+    A new copy costs the same whatever lies in the folder; see `penstock.store._room`. Copies, with those that are being
+    fetched, take no more than the budget, as far as all who write to the folder count what they add; what others put
+    there is seen at the next count. Files that processes have mapped keep their place on the disk after eviction.
 
     Args:
         budget_bytes: what all copies may take; by default 95 % of the disk, with what else is on it.
@@ -134,10 +135,18 @@ class Copies:
                         found = self.find(name, url, size_bytes, hashes, whole=True)
                         if found is None:
                             self._make_room(url, size_bytes, lock_path)
-                            found = self._fetch(name, url, size_bytes, hashes, fetch)
+                            try:
+                                found = self._fetch(name, url, size_bytes, hashes, fetch)
+                            except BaseException:
+                                self._give_room_back(size_bytes)
+                                raise
                         return found
                     finally:
                         _remove(lock_path)
+            except NotFound as error:
+                if not str(error.path).startswith(self.folder):
+                    raise
+                raise self._no_copy(url, size_bytes, "somebody removes what is in it") from error
             except PenstockError:
                 raise
             except FileNotFoundError:
@@ -216,53 +225,38 @@ class Copies:
 
     def _make_room(self, url: str, size_bytes: int, lock_path: str) -> None:
         """Reserve room for a new copy by the length of its lock file; evicts the least recently used copies."""
-        with hold_lock(os.path.join(self.folder, "budget.lock")):
-            found = [one for one in self._scan() if one[2] != lock_path]
-            used_bytes = sum(size for _, size, _ in found)
-            allowed_bytes = self._allowed(used_bytes)
-            if size_bytes > allowed_bytes and self.budget_bytes is None:
-                raise self._no_copy(url, size_bytes, f"{allowed_bytes} bytes for all copies")
-            if size_bytes > allowed_bytes:
-                raise ConfigError(
-                    "the file is larger than all that the cache may hold",
-                    path=url,
-                    found=f"{size_bytes} bytes",
-                    expected=f"at most {allowed_bytes} bytes",
-                    hint="Raise PENSTOCK_CACHE_BYTES, or set PENSTOCK_CACHE to a larger disk",
-                )
-            for _, one_bytes, path in sorted(found):
-                if used_bytes + size_bytes <= allowed_bytes:
-                    break
-                if path.endswith(".lock"):
-                    remove_if_dead(path)
-                else:
-                    remove_published(path)
-                used_bytes -= 0 if os.path.exists(path) else one_bytes
+        with room_in(self.folder) as room:
+            in_doubt = room.in_doubt and self.budget_bytes is not None
+            if in_doubt or room.used_bytes + size_bytes > self._allowed(room.used_bytes):
+                found = room.look(self.folder, lock_path)
+                allowed_bytes = self._allowed(room.used_bytes)
+                self._require_less(url, size_bytes, allowed_bytes)
+                room.evict(found, allowed_bytes, size_bytes)
             with contextlib.suppress(PermissionError):  # another user's lock holds no place for us
                 fd = os.open(lock_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
                     os.ftruncate(fd, size_bytes)
                 finally:
                     os.close(fd)
+            room.used_bytes += size_bytes
+            room.copies += 1
 
-    def _scan(self) -> list[tuple[float, int, str]]:
-        """(last use, size in bytes, path) of each copy, and of each lock of one that is being fetched."""
-        found: dict[str, tuple[float, int, str]] = {}
-        used: dict[str, float] = {}
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if not _NAME.match(entry.name):
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.name.endswith("json"):
-                        used[entry.name[:32]] = status.st_mtime
-                    else:
-                        found[entry.name] = (status.st_mtime, status.st_size, entry.path)
-        return [
-            (used.get(name[:32], when) if name.endswith("copy") else when, size_bytes, path)
-            for name, (when, size_bytes, path) in found.items()
-        ]
+    def _give_room_back(self, size_bytes: int) -> None:
+        with contextlib.suppress(OSError), room_in(self.folder) as room:
+            room.used_bytes -= size_bytes
+            room.copies -= 1
+
+    def _require_less(self, url: str, size_bytes: int, allowed_bytes: int) -> None:
+        if size_bytes > allowed_bytes and self.budget_bytes is None:
+            raise self._no_copy(url, size_bytes, f"{allowed_bytes} bytes for all copies")
+        if size_bytes > allowed_bytes:
+            raise ConfigError(
+                "the file is larger than all that the cache may hold",
+                path=url,
+                found=f"{size_bytes} bytes",
+                expected=f"at most {allowed_bytes} bytes",
+                hint="Raise PENSTOCK_CACHE_BYTES, or set PENSTOCK_CACHE to a larger disk",
+            )
 
     def _allowed(self, used_bytes: int) -> int:
         if self.budget_bytes is not None:
@@ -345,7 +339,7 @@ def _drop_at_exit(folder: str) -> None:
         if os.getpid() == _RUN_PROCESS:
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
-                    if name.startswith(RUN) and _NAME.match(name):
+                    if name.startswith(RUN) and COPY_NAME.match(name):
                         _remove(os.path.join(folder, name))
 
     atexit.register(drop)

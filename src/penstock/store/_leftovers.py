@@ -3,15 +3,24 @@
 A writer that takes a file over is expected to write the same bytes again: each piece is compared with what is there,
 and only what differs is written. So a killed run resumes at the speed of reading, without a journal, and nothing old
 can get into the result.
+
+The hidden names of a file are a function of its final name: a first one, a second one where a living writer has that,
+and so on. So they are looked for by name, whatever else lies in the folder. What stands behind a gap in that row, or
+has a random name as version 0.1 gave them, is seen by the one listing of a folder that each process makes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import functools
+import itertools
 import os
 import secrets
 import stat
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +29,8 @@ from penstock.store._named import raised
 from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, unlisted_files
 
 _PIECE_BYTES = 1 << 20
+_MOST_FOLDERS = 1 << 12
+_END_LENGTH = 8 + len(STAGED_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -39,7 +50,9 @@ __all__ = [
     "Kept",
     "is_staged_for",
     "make_staged",
+    "nth_staged_name",
     "remove_others",
+    "remove_own",
     "staged_name",
     "staged_start",
     "take_leftovers",
@@ -55,19 +68,31 @@ def staged_name(name: str, token: str | None = None) -> str:
 def is_staged_for(entry: str, name: str) -> bool:
     """Whether a file name is one that `staged_name` gives for `name`."""
     start = staged_start(name)
-    return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + 8 + len(STAGED_SUFFIX)
+    return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + _END_LENGTH
+
+
+def nth_staged_name(name: str, number: int) -> str:
+    """The hidden name that is tried as the `number`-th, from 0, for a local file that will be called `name`."""
+    # Names that are cut alike have hidden names of their own.
+    return staged_name(name, f"{(zlib.crc32(os.fsencode(name)) + number) & 0xFFFFFFFF:08x}")
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
     """Give a file a second name, in the place of a file of that name."""
     taken = os.path.lexists(name)
-    temp = os.path.join(os.path.dirname(name), staged_name(os.path.basename(name))) if taken else name
-    try:
-        os_module.link(path, temp)
-    except OSError as error:
-        if error.errno not in NO_SECOND_NAME:
-            raise
-        return False
+    folder, base = os.path.split(name)
+    numbers = itertools.count()
+    while True:
+        temp = os.path.join(folder, nth_staged_name(base, next(numbers))) if taken else name
+        try:
+            os_module.link(path, temp)
+            break
+        except OSError as error:
+            if taken and error.errno == errno.EEXIST:
+                continue
+            if error.errno not in NO_SECOND_NAME:
+                raise
+            return False
     if taken:
         try:
             os_module.rename(temp, name)
@@ -92,16 +117,21 @@ def make_staged(
         is_folder: make a folder.
     """
     how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_CREAT | flags
+    numbers = itertools.count()
     while True:
-        path = os.path.join(folder, staged_name(name) if hidden else name)
-        if is_folder:
-            os_module.mkdir(path)
+        path = os.path.join(folder, nth_staged_name(name, next(numbers)) if hidden else name)
+        made = False
         try:
+            if is_folder:
+                os_module.mkdir(path)
+                made = True
             fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
-            if is_folder and isinstance(error, FileNotFoundError):
+            if hidden and isinstance(error, FileExistsError):
+                continue  # a living writer has this name
+            if made and isinstance(error, FileNotFoundError):
                 continue  # as below, before it could be locked
-            if is_folder:
+            if made:
                 with contextlib.suppress(OSError):
                     os_module.rmdir(path)
             raise
@@ -138,9 +168,7 @@ def take_leftovers(
         Path and open, locked descriptor of the one that is taken over; None where there is none.
     """
     taken: tuple[str, int] | None = None
-    for entry in os.listdir(folder):
-        if not is_staged_for(entry, name):
-            continue
+    for entry in _left_behind(folder, name):
         path = os.path.join(folder, entry)
         with contextlib.suppress(OSError):
             kind = os.lstat(path).st_mode
@@ -151,6 +179,8 @@ def take_leftovers(
             fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                if not _is_of(fd, path):
+                    continue  # its writer ended in between, and this is another one's
                 # A file with a second name is visible already: what is written to it would be seen.
                 hidden = is_folder or os.fstat(fd).st_nlink == 1
                 names = listed(own, path) if is_folder else None
@@ -166,6 +196,38 @@ def take_leftovers(
                 if fd >= 0:
                     os_module.close(fd)
     return taken
+
+
+def _left_behind(folder: str, name: str) -> Iterator[str]:
+    """Names in `folder` that writers of `name`, dead or alive, may have there; one that is gone may be among them."""
+    known = _listed_once(folder, os.getpid()).pop(staged_start(name), ())
+    yield from (entry for entry in known if is_staged_for(entry, name))
+    for number in itertools.count():
+        entry = nth_staged_name(name, number)
+        if not os.path.lexists(os.path.join(folder, entry)):
+            return
+        yield entry
+
+
+@functools.lru_cache(maxsize=_MOST_FOLDERS)
+def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
+    """Start of a hidden name → the hidden names that stood in a folder when this process wrote there first."""
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError):
+        for entry in filter(is_staged_name, os.listdir(folder)):
+            found.setdefault(entry[:-_END_LENGTH], []).append(entry)
+    return found
+
+
+def remove_own(os_module: Any, fd: int, path: str) -> None:
+    """Remove the file of an open descriptor that holds its lock, where `path` is its name still."""
+    with contextlib.suppress(OSError):
+        if _is_of(fd, path):
+            os_module.unlink(path)
+
+
+def _is_of(fd: int, path: str) -> bool:
+    return os.path.samestat(os.fstat(fd), os.lstat(path))
 
 
 def _is_own(path: str, fd: int) -> bool:
@@ -188,12 +250,16 @@ def drop_second_names(os_module: Any, path: str) -> None:
         visible = os.stat(path)
         if visible.st_nlink == 1:
             return
-        for entry in os.listdir(folder):
+        for entry in _left_behind(folder, name):
             hidden = os.path.join(folder, entry)
-            if entry.startswith(staged_start(name)) and is_staged_name(entry):
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(os.lstat(hidden), visible):
-                        os_module.unlink(hidden)
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.lstat(hidden), visible):
+                    fd = os_module.open(hidden, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                    try:
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                        remove_own(os_module, fd, hidden)
+                    finally:
+                        os_module.close(fd)
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:

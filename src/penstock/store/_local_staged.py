@@ -24,6 +24,7 @@ from penstock.store._leftovers import (
     Kept,
     make_staged,
     remove_others,
+    remove_own,
     take_leftovers,
     write_what_differs,
 )
@@ -179,8 +180,7 @@ class LocalStaged:
     def abort(self) -> None:
         """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
-            with contextlib.suppress(OSError):
-                self._os.unlink(self._temp)
+            remove_own(self._os, self._fd, self._temp)
             self._temp = ""
             for folder in reversed(self._folders):
                 with contextlib.suppress(OSError):
@@ -203,7 +203,7 @@ class LocalStaged:
                 raise output_exists(self.path) from None
             self._os.rename(self._temp, self.path)
             return
-        with contextlib.suppress(FileNotFoundError):  # whoever is refused meanwhile takes it for that of a dead writer
+        with contextlib.suppress(FileNotFoundError):  # version 0.1 takes it for that of a dead writer
             self._os.unlink(self._temp)
 
     def _flush(self) -> None:
@@ -303,7 +303,9 @@ class LocalStagedFolder:
         """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
             temp, self._temp = self._temp, ""
-            remove_tree(self._os, temp)
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(self._fd), os.lstat(temp)):
+                    remove_tree(self._os, temp)
             for folder in reversed(self._made):
                 with contextlib.suppress(OSError):
                     self._os.rmdir(folder)

@@ -1,10 +1,10 @@
 """Local files: reads, maps, and the one place that makes bytes durable.
 
-A staged file lives beside its final path as `.<name>.<8 hex>.staged`, held under `flock` by its writer. A commit is
-flush → fsync(file) → link or rename → fsync(folder). A process that dies leaves at most such a staged file, never a
-half-written final one; the next `stage` of the same path removes leftovers whose owner is gone, or goes on with one. A
-staged folder works alike: its files and folders are fsynced, then the whole is renamed, or exchanged with the folder
-that it replaces.
+A staged file lives beside its final path as `.<name>.<8 hex>.staged`, a function of its name (`_leftovers.py`), held
+under `flock` by its writer. A commit is flush, fsync(file), link or rename, fsync(folder). A process that dies leaves
+at most such a staged file, never a half-written final one; the next `stage` of the same path removes leftovers whose
+owner is gone, or goes on with one. A staged folder works alike: its files and folders are fsynced, then the whole is
+renamed, or exchanged with the folder that it replaces.
 
 Every system call goes through the `os` module given to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
 tear or kill at any of them.

@@ -27,6 +27,13 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
     Raises:
         FileExistsError: a link, a folder or no regular file stands in its place.
     """
+    with locked_file(path, wait=wait) as fd:
+        yield fd >= 0
+
+
+@contextlib.contextmanager
+def locked_file(path: str, *, wait: bool = True) -> Generator[int]:
+    """As `hold_lock`; yields the descriptor of the locked file, which is read-only where it must be, or -1."""
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
@@ -46,7 +53,7 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
             break
         os.close(fd)
     try:
-        yield had
+        yield fd if had else -1
     finally:
         if had:
             # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.

@@ -22,6 +22,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs
+from penstock.store._leftovers import nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
@@ -154,8 +155,8 @@ class TestGoingOn:
     def test_what_a_killed_run_left_half_written_goes(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, stopped: Path
     ) -> None:
-        (stopped / ".plan.0123abcd.staged").write_bytes(b"half")
-        (tmp_path / ".out.pbin.0123abcd.staged").write_bytes(b"half")
+        (stopped / nth_staged_name("plan", 0)).write_bytes(b"half")
+        (tmp_path / nth_staged_name("out.pbin", 0)).write_bytes(b"half")
         made(corpus)
         assert (tmp_path / "out.pbin").read_bytes() == whole
         assert not [name for name in names_in(tmp_path) if "staged" in name or "work" in name]

@@ -1,0 +1,186 @@
+"""Room for copies in the cache folder: a running total, and a look at the whole folder only where that is in doubt.
+
+The total lies in the file that all processes of the host lock while they make room. It is raised before a copy is
+fetched, and lowered where that fails: a process that is killed in between leaves it too high, never too low. What is
+removed by hand, or by a run at its end, leaves it too high as well. It is counted again where a copy would not fit by
+it, where it is missing or damaged, after a reboot, where not everybody who may write to the folder can write to it, and
+when the number of copies has doubled since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from penstock._digest import digest
+from penstock.store._published import remove_published
+from penstock.store._sweep import remove_if_dead
+from penstock.store.lock import locked_file
+
+COPY_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MOST_BYTES = 1 << 10
+_FEW_COPIES = 256
+_MANY_COPIES = 1 << 10
+_SPARE = 32
+"""Of more than `_MANY_COPIES` copies, one part in so many of what all may take is made free at once: the folder is
+looked at as seldom."""
+_CLOCK_S = 60.0
+
+Found: TypeAlias = "tuple[float, int, str]"
+"""Last use, size in bytes and path of a copy, or of the lock of one that is being fetched."""
+
+
+class _Total(msgspec.Struct, frozen=True):
+    """What the file says.
+
+    Attributes:
+        used_bytes: of all copies, and of those that are being fetched; at least.
+        copies: that are counted in it.
+        counted: of which so many were seen in the folder, when it was looked at last.
+        boot: of the system, since which this was written.
+        check: digest of the others.
+    """
+
+    used_bytes: int
+    copies: int
+    counted: int
+    boot: str
+    check: str
+
+
+@dataclass(slots=True)
+class Room:
+    """The total while it is locked; what is changed is kept at the end.
+
+    Attributes:
+        used_bytes: of all copies, and of those that are being fetched.
+        copies: that are counted in it.
+        counted: of which so many were seen when the folder was looked at last; -1 where it has to be.
+    """
+
+    used_bytes: int = 0
+    copies: int = 0
+    counted: int = -1
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the folder has to be looked at before the total counts."""
+        return self.counted < 0 or self.copies > 2 * self.counted + _FEW_COPIES
+
+    def look(self, folder: str, own_lock: str) -> list[Found]:
+        """Count what is there, but for the reservation of this process."""
+        found = [one for one in _scan(folder) if one[2] != own_lock]
+        self.used_bytes = sum(one_bytes for _, one_bytes, _ in found)
+        self.copies = self.counted = len(found)
+        return found
+
+    def evict(self, found: list[Found], allowed_bytes: int, size_bytes: int) -> None:
+        """Remove the least recently used copies, as far as that is allowed, until `size_bytes` more fit."""
+        spare_bytes = allowed_bytes // _SPARE if len(found) > _MANY_COPIES else 0
+        if self.used_bytes + size_bytes <= allowed_bytes:
+            return
+        for _, one_bytes, path in sorted(found):
+            if self.used_bytes + size_bytes + spare_bytes <= allowed_bytes:
+                break
+            if path.endswith(".lock"):
+                remove_if_dead(path)
+            else:
+                remove_published(path)
+            if not os.path.exists(path):
+                self.used_bytes -= one_bytes
+                self.copies -= 1
+
+
+@contextlib.contextmanager
+def room_in(folder: str) -> Generator[Room]:
+    """The total of the copies in `folder`, for this process alone until the end of the block."""
+    with locked_file(os.path.join(folder, "budget.lock")) as fd:
+        room = Room()
+        with contextlib.suppress(OSError):
+            room = _read(fd, folder)
+        before = Room(room.used_bytes, room.copies, room.counted)
+        try:
+            yield room
+        finally:
+            if room != before:
+                with contextlib.suppress(OSError):  # another user's: then nobody believes it, see `_read`
+                    _write(fd, folder, room)
+
+
+def _read(fd: int, folder: str) -> Room:
+    """What the file says; a room in doubt where that can't be believed."""
+    about, around = os.fstat(fd), os.stat(folder)
+    if _missing_rights(about, around):
+        return Room()
+    try:
+        total = msgspec.json.decode(os.pread(fd, _MOST_BYTES, 0), type=_Total)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Room()
+    if total != _total(total.used_bytes, total.copies, total.counted) or total.used_bytes < 0:
+        return Room()
+    return Room(total.used_bytes, total.copies, total.counted)
+
+
+def _write(fd: int, folder: str, room: Room) -> None:
+    about, around = os.fstat(fd), os.stat(folder)
+    if _missing_rights(about, around):
+        with contextlib.suppress(PermissionError):
+            os.fchmod(fd, stat.S_IMODE(about.st_mode) | around.st_mode & _OTHERS_WRITE)
+    data = msgspec.json.encode(_total(max(0, room.used_bytes), max(0, room.copies), room.counted))
+    os.ftruncate(fd, 0)  # killed here: it is counted again
+    os.pwrite(fd, data, 0)
+
+
+def _missing_rights(about: os.stat_result, around: os.stat_result) -> bool:
+    """Whether somebody may write to the folder, and not to the file."""
+    needed = around.st_mode & _OTHERS_WRITE
+    same_group = about.st_gid == around.st_gid or not needed & stat.S_IWGRP or bool(needed & stat.S_IWOTH)
+    return bool(needed & ~about.st_mode) or not same_group
+
+
+def _total(used_bytes: int, copies: int, counted: int) -> _Total:
+    boot = _boot()
+    return _Total(used_bytes, copies, counted, boot, digest(used_bytes, copies, counted, boot))
+
+
+def _boot() -> str:
+    """The name of the time since the system started: what was written before may be older than the copies."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""
+
+
+def _scan(folder: str) -> list[Found]:
+    found: dict[str, Found] = {}
+    used: dict[str, float] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not COPY_NAME.match(entry.name):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                if entry.name.endswith("json"):
+                    used[entry.name[:32]] = status.st_mtime
+                else:
+                    found[entry.name] = (status.st_mtime, status.st_size, entry.path)
+    latest_s = time.time() + _CLOCK_S
+    return [
+        (_when(used.get(name[:32], when) if name.endswith("copy") else when, latest_s), size_bytes, path)
+        for name, (when, size_bytes, path) in found.items()
+    ]
+
+
+def _when(used_s: float, latest_s: float) -> float:
+    """A time to sort by: one in the future is of a clock that was set back since, so it was before all others."""
+    return used_s if used_s <= latest_s else used_s - (1 << 40)
