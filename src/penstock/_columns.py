@@ -1,14 +1,16 @@
-"""Samples to columns: one rule for every source that makes a batch from single samples."""
+"""Samples to columns: one rule for every source that makes a batch from single samples, or of those of others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.types import Batch, Sample
+
+Rows: TypeAlias = "slice | NDArray[np.intp]"
 
 
 def stack(samples: Sequence[Sample]) -> Batch:
@@ -44,6 +46,17 @@ def scatter(parts: Sequence[tuple[NDArray[np.intp], Batch]], rows: int) -> Batch
     """One batch of `rows` samples from batches and the rows of each: an array where all parts agree, else a list."""
     names = dict.fromkeys(name for _, batch in parts for name in batch)
     return {name: _scattered([(at, batch.get(name)) for at, batch in parts], rows) for name in names}
+
+
+def groups(values: NDArray[Any]) -> Iterator[Rows]:
+    """Where each distinct value stands, one after another; a slice where all are the same."""
+    if values.size == 0:
+        return
+    if values.min() == values.max():
+        yield slice(0, values.size)
+        return
+    order = np.argsort(values, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
 def _scattered(parts: Sequence[tuple[NDArray[np.intp], Any]], rows: int) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._columns import groups
 from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.types import Batch, IntArray
 
@@ -34,24 +35,26 @@ def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
     return callable(getattr(stream, "get_resolved_samples", None))
 
 
-def prefetch_parts(children: Sequence[Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool) -> None:
-    """Pass each child its hints of what will be read.
+def prefetch_parts(
+    prefetch_of_child: Callable[[int], Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool
+) -> None:
+    """Pass each child that something is read of its hints of what that will be.
 
     Args:
-        children: the `prefetch` of each; None where it takes no hints.
+        prefetch_of_child: the `prefetch` of a child; None where it takes no hints.
         owner: [n, k]: number of the child, for each sample of n batches.
         inner: int64[n, k]: what the child knows the sample by.
         whole: see `penstock.abc.SupportsPrefetch`.
     """
-    for child, prefetch in enumerate(children):
+    flat, places, batch_of = inner.reshape(-1), np.arange(inner.size), np.arange(inner.size) // max(1, inner.shape[1])
+    for rows in groups(owner.reshape(-1)):
+        prefetch = prefetch_of_child(int(owner.flat[places[rows][0]]))
         if prefetch is None:
             continue
-        own = owner == child
-        counts = np.count_nonzero(own, axis=1)
+        _, which, counts = np.unique(batch_of[rows], return_inverse=True, return_counts=True)
         # Batches in which it has as many samples are hinted together.
-        for count in np.unique(counts[counts > 0]).tolist():
-            rows = counts == count
-            prefetch(inner[rows][own[rows]].reshape(-1, count), whole=whole)
+        for count in np.unique(counts).tolist():
+            prefetch(flat[rows][counts[which] == count].reshape(-1, count), whole=whole)
 
 
 class Ahead:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens
 from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
-from penstock.mix import Blend, Concat
+from penstock.mix import Blend, Concat, concat
 from penstock.mix.concat import ConcatSource
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
@@ -291,3 +293,106 @@ def test_many_sources_print_on_a_screen() -> None:
     text = str(Concat([MemorySource(A) for _ in range(1000)]))
     assert len(text.splitlines()) <= 24
     assert "984 more" in text
+
+
+# --- what it costs with many sources ----------------------------------------------------------------------------
+
+
+class CountedText(str):
+    """A digest that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedText.compared += 1
+        return str.__eq__(self, str(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class Touched(MemoryTokens):
+    """Tokens that count how often one of many is asked for anything that reads."""
+
+    touched = 0
+
+    def __init__(self, documents: Any) -> None:
+        super().__init__(documents, eos_id=0, start_flags=True)
+        self.tokenizer_digest = CountedText("same")
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("gather", "gather_starts", "get_batch", "tokens", "prefetch", "key_of"):
+            Touched.touched += 1
+        return super().__getattribute__(name)
+
+
+def test_the_price_of_many_sources_is_linear() -> None:
+    compared: list[int] = []
+    for count in (100, 1000):
+        CountedText.compared = 0
+        joined = Concat([Touched([[1, 2, 0], [3, 0]]) for _ in range(count)])
+        assert joined.tokenizer_digest == "same"
+        compared.append(CountedText.compared)
+    assert compared[1] <= 12 * compared[0]
+
+
+def test_a_batch_asks_the_sources_that_it_reads_alone() -> None:
+    asked: list[int] = []
+    for count in (100, 1000):
+        joined = Concat([Touched([[1, 2, 0], [3, 0]]) for _ in range(count)])
+        windows = Chunk(4)(joined)
+        Touched.touched = 0
+        windows.get_batch([0, 1, len(windows) - 1])
+        joined.get_batch([5, 1, 5])
+        joined.gather(np.array([7, 1]), 2)
+        joined.tokens(8, 14)
+        asked.append(Touched.touched)
+    assert asked[0] == asked[1]
+
+
+def test_hints_go_to_the_sources_that_are_read() -> None:
+    hints: dict[int, list[list[list[int]]]] = {}
+
+    class Hinted(MemorySource):
+        def __init__(self, number: int) -> None:
+            super().__init__([{"n": n} for n in range(3)])
+            self.number = number
+
+        def prefetch(self, batches: Any, /, *, whole: bool = False) -> None:
+            hints.setdefault(self.number, []).append(batches.tolist())
+
+    joined = Concat([*(Hinted(number) for number in range(50)), MemorySource([{"n": 0}])])
+    assert joined.prefetch is not None
+    joined.prefetch(np.array([[0, 4, 5], [2, 1, 5], [4, 150, 150]]))
+    assert hints == {0: [[[0]], [[2, 1]]], 1: [[[2], [1]], [[1, 2]]]}
+
+
+def test_many_documents_are_mapped_once_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    small = Concat([MemoryTokens(part, eos_id=0) for part in DOCUMENTS]).doc_starts
+    monkeypatch.setattr(concat, "_DERIVED_DOCS", 2)
+    monkeypatch.setattr(concat, "_RUN_DOCS", 2)
+    for _ in range(2):
+        joined = Concat([MemoryTokens(part, eos_id=0) for part in DOCUMENTS])
+        assert joined.doc_starts.tolist() == small.tolist()
+        assert not joined.doc_starts.flags.writeable
+    assert len(list((tmp_path / "derived").glob("concat-starts*.npy"))) == 1
+
+
+def test_doc_starts_take_the_memory_of_the_result_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(concat, "_DERIVED_DOCS", 1000)
+    monkeypatch.setattr(concat, "_RUN_DOCS", 1000)
+    peaks: list[int] = []
+    for count in (400, 1600):
+        part = MemoryTokens([[0]] * 1000, eos_id=0)
+        joined = Concat([part] * count)
+        joined.fingerprint  # noqa: B018
+        tracemalloc.start()
+        assert len(joined.doc_starts) == 1000 * count + 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 2_000_000

@@ -160,7 +160,7 @@ class _Reader:
         self._memos = 0
         self._list_memos = 0
         self._place = 0
-        self._slow_pairs = 0
+        self._slow_pairs = 0 if limit is None else limit  # few are read sooner without numpy
 
     def pairs(self) -> IntArray:
         """What was read so far, with tuples that stand there again put in."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
-from penstock.errors import Unsupported
+from penstock.errors import Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.network import on_network
 from penstock.types import ReadMode
@@ -26,3 +29,14 @@ def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pre
     if read == "mmap" and not isinstance(store, SupportsMmap):
         raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
     return read
+
+
+def map_least(
+    store: Any, path: str, least_bytes: int, what: str = "the file is shorter than it was when it was opened"
+) -> NDArray[np.uint8]:
+    """uint8[n]: a file of a store that maps, read-only; raises `Truncated`, and says `what`, below `least_bytes`."""
+    mapped: NDArray[np.uint8] = store.mmap(path)
+    if len(mapped) < least_bytes:
+        hint = "Don't replace a dataset that is being read"
+        raise Truncated(what, path=path, offset_bytes=len(mapped), expected=f"{least_bytes} bytes", hint=hint)
+    return mapped

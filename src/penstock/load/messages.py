@@ -8,10 +8,7 @@ parts, and, where they are small, the parts: a pickle, and the buffers that it l
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
-import mmap
 import os
 import pickle
 import socket
@@ -23,6 +20,8 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+
+from penstock.store.mapped import Mapping
 
 NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """A worker that is gone is an error here, whatever the program does about SIGPIPE."""
@@ -125,7 +124,7 @@ class Inbox:
 
 def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     try:
-        memory = np.asarray(_Mapping(descriptor, sum(map(_aligned, sizes_bytes)))).data
+        memory = np.asarray(_mapping(descriptor, sum(map(_aligned, sizes_bytes)))).data
     finally:
         os.close(descriptor)
     ends = accumulate(map(_aligned, sizes_bytes))
@@ -134,31 +133,13 @@ def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     ]
 
 
-class _Mapping:
-    """A file, mapped as long as an array over it lives. Python's own mapping would keep a descriptor as long."""
-
-    def __init__(self, descriptor: int, size_bytes: int) -> None:
-        libc = _libc()
+def _mapping(descriptor: int, size_bytes: int) -> Mapping:
+    try:
         # Private: what a forked process writes to its batch is its own.
-        how = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
-        address = libc.mmap(None, size_bytes, *how, descriptor, 0)
-        if address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), f"a batch of {size_bytes} bytes from a worker process can't be mapped")
-        self._unmap, self._place = libc.munmap, (address, size_bytes)
-        self.__array_interface__ = {"data": (address, False), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
-
-    def __del__(self) -> None:
-        if hasattr(self, "_place"):
-            self._unmap(*self._place)
-
-
-@functools.cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
-    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    return libc
+        return Mapping(descriptor, size_bytes, private=True)
+    except OSError as error:
+        what = f"a batch of {size_bytes} bytes from a worker process can't be mapped"
+        raise OSError(error.errno, f"{what}: {error.strerror}") from None
 
 
 def _aligned(size_bytes: int) -> int:

@@ -6,38 +6,25 @@ A position of such a stream resolves to `what the child resolves · number of ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import scatter
+from penstock._columns import Rows, groups, scatter
 from penstock._kinds import Seedable
 from penstock._resolved import Ahead, prefetch_parts
 from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
-Rows: TypeAlias = "slice | NDArray[np.intp]"
-
 Widths: TypeAlias = "dict[str, np.dtype[Any]]"
 """Fields whose ids have a common width → that width."""
 
 Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
 """positions: int64[k] → child of each: uint[k], and position in it: int64[k]."""
-
-
-def groups(values: NDArray[Any]) -> Iterator[Rows]:
-    """Where each distinct value stands, one after another; a slice where all are the same."""
-    if values.size == 0:
-        return
-    if values.min() == values.max():
-        yield slice(0, values.size)
-        return
-    order = np.argsort(values, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
 class Branches:
@@ -116,7 +103,7 @@ class Branches:
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner, own = self._opened(batches.reshape(-1))
-        prefetch_parts(self._prefetches, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
+        prefetch_parts(self._prefetches.__getitem__, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
 
     def _opened(self, resolved: IntArray) -> tuple[NDArray[Any], IntArray]:
         """The child, and what it resolved, for each resolved position."""

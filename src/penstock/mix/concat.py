@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import scatter
+from penstock._columns import groups, scatter
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
@@ -21,7 +22,12 @@ from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSourc
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
 from penstock.order.blocks import blocks_of
+from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
+
+_STARTS_VERSION = "concat-starts-1"
+_DERIVED_DOCS = 1 << 22
+_RUN_DOCS = 1 << 20
 
 T = TypeVar("T")
 V = TypeVar("V", bound=np.generic)
@@ -115,21 +121,16 @@ class ConcatSource:
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `indices`: int64[k], in that order. One call to each source that has some."""
         indices = as_indices(indices, len(self))
-        owner = np.searchsorted(self._starts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.intp], Batch]] = []
-        for child in np.unique(owner).tolist():
-            at = np.flatnonzero(owner == child)
-            within = indices[at] - self._starts[child]
+        for child, at, within in self._by_child(indices):
             parts.append((at, self._widened(self.sources[child].get_batch(within))))
         return parts[0][1] if len(parts) == 1 else scatter(parts, len(indices))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order. One call to each source that has some."""
-        owner = np.searchsorted(self._starts, indices, side="right") - 1
         samples: list[Any] = [None] * len(indices)
-        for child in np.unique(owner).tolist():
-            at = np.flatnonzero(owner == child)
-            read = samples_of(self.sources[child], indices[at] - self._starts[child])
+        for child, at, within in self._by_child(indices):
+            read = samples_of(self.sources[child], within)
             for place, sample in zip(at.tolist(), read, strict=True):
                 samples[place] = self._widened(sample)
         return samples
@@ -157,7 +158,7 @@ class ConcatSource:
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
-        prefetch_parts([prefetch_of(source) for source in self.sources], owner, batches - self._starts[owner], whole)
+        prefetch_parts(lambda child: prefetch_of(self.sources[child]), owner, batches - self._starts[owner], whole)
 
     def _common(self) -> tuple[Schema, Widths]:
         # Not before it is needed: a schema may have to be read.
@@ -189,11 +190,16 @@ class ConcatSource:
 
     def _key_run(self, start: int, stop: int, /) -> list[str]:
         """Keys of the samples `[start, stop)`."""
-        keys: list[str] = []
-        for source, (low, high) in zip(self.sources, pairwise(self._starts.tolist()), strict=True):
-            if low < stop and start < high:
-                keys += keys_of(cast(SupportsKeys, source), max(start - low, 0), min(stop, high) - low)
-        return keys
+        runs = pieces(self._starts, start, stop)
+        return list(chain(*(keys_of(cast(SupportsKeys, self.sources[child]), *run) for child, *run in runs)))
+
+    def _by_child(self, indices: IntArray) -> Iterator[tuple[int, NDArray[np.intp], IntArray]]:
+        """For each source that has some of `indices`: its number, where they stand, and what it knows them by."""
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        places = np.arange(len(indices))
+        for rows in groups(owner):
+            child = int(owner[rows][0])
+            yield child, places[rows], indices[rows] - self._starts[child]
 
     def _child(self, index: int) -> tuple[int, int]:
         place = as_index(index, len(self))
@@ -204,7 +210,7 @@ class ConcatSource:
 class ConcatTokens:
     """The concatenation of token sources that `Concat` returns: all their documents, and one run of all their tokens.
 
-    Memory: 8 bytes a document once `doc_starts` was read.
+    Memory: 8 bytes a document once `doc_starts` was read; from 4 million on they are mapped, once a host.
     """
 
     def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:
@@ -254,19 +260,21 @@ class ConcatTokens:
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
         if self._doc_starts is None:
-            own = [
-                source.doc_starts[:-1] + begin for source, begin in zip(self.sources, self._token_starts, strict=False)
-            ]
-            self._doc_starts = _read_only(np.concatenate([*own, self._token_starts[-1:]]))
+            counts = [len(source) for source in self.sources]
+            if sum(counts) < _DERIVED_DOCS:
+                self._doc_starts = _read_only(np.concatenate(list(self._own_starts())))
+            else:
+                key = f"{_STARTS_VERSION}-{digest(self.fingerprint, counts)}"
+                self._doc_starts = DerivedCache().fed(key, "int64", self._feed_starts)
         return self._doc_starts
 
-    @property
+    @cached_property
     def eos_id(self) -> int | None:
         """The sources' EOS id; None where they differ or one does not know."""
         ids = {source.eos_id for source in self.sources}
         return ids.pop() if len(ids) == 1 else None
 
-    @property
+    @cached_property
     def tokenizer_digest(self) -> str | None:
         """The sources' tokenizer; None where they differ or one does not know."""
         digests = {getattr(source, "tokenizer_digest", None) for source in self.sources}
@@ -286,16 +294,16 @@ class ConcatTokens:
         """uint[stop - start]: tokens in `[start, stop)`; a copy only where they cross a border."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        pieces = [self.sources[child].tokens(low, high) for child, low, high in self._pieces(start, stop)]
-        if len(pieces) == 1:
-            return pieces[0]
-        return _read_only(np.concatenate([np.empty(0, dtype=self.dtype), *pieces]))
+        runs = [self.sources[child].tokens(low, high) for child, low, high in pieces(self._token_starts, start, stop)]
+        if len(runs) == 1:
+            return runs[0]
+        return _read_only(np.concatenate([np.empty(0, dtype=self.dtype), *runs]))
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given; one call to each source."""
         if out is None:
             out = np.empty((len(starts), length), dtype=self.dtype)
-        return self._gather([source.gather for source in self.sources], starts, out)
+        return self._gather(lambda child: self.sources[child].gather, starts, out)
 
     def place_of(self, index: int, /) -> Place:
         """What the document's own source knows of it."""
@@ -321,44 +329,64 @@ class ConcatTokens:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}
 
+    def _feed_starts(self, put: Put) -> None:
+        for run in self._own_starts():
+            put(run)
+
+    def _own_starts(self) -> Iterator[IntArray]:
+        """`doc_starts` in runs."""
+        for source, begin in zip(self.sources, self._token_starts.tolist(), strict=False):
+            for first in range(0, len(source), _RUN_DOCS):
+                yield source.doc_starts[first : min(len(source), first + _RUN_DOCS)] + begin
+        yield self._token_starts[-1:]
+
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
-        flags = [source.gather_starts for source in self.sources if isinstance(source, SupportsDocumentFlags)]
-        return self._gather(flags, starts, np.empty((len(starts), length), dtype=np.bool_))
+        flags: Any = self.sources  # all of them have it: see __init__
+        return self._gather(lambda child: flags[child].gather_starts, starts, np.empty((len(starts), length), np.bool_))
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File ranges that hold tokens `[start, stop)`."""
-        pieces = self._pieces(start, stop)
-        return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in pieces)))
+        runs = pieces(self._token_starts, start, stop)
+        return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in runs)))
 
     def _gather(
-        self, readers: Sequence[Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
+        self, reader: Callable[[int], Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
     ) -> NDArray[V]:
         """Rows of `out` read by the sources' own readers; rows that cross a border piece by piece."""
         length = out.shape[1]
         starts = as_indices(starts, self.num_tokens - length + 1)
         first = np.searchsorted(self._token_starts, starts, side="right") - 1
         crossing = starts + length > self._token_starts[first + 1]
-        for child in np.unique(first[~crossing]).tolist():
-            rows = np.flatnonzero((first == child) & ~crossing)
-            out[rows] = readers[child](starts[rows] - self._token_starts[child], length)
+        inside = np.flatnonzero(~crossing)
+        for chosen in groups(first[inside]):
+            rows = inside[chosen]
+            child = int(first[rows[0]])
+            out[rows] = reader(child)(starts[rows] - self._token_starts[child], length)
         for row in np.flatnonzero(crossing).tolist():
             filled = 0
-            for child, low, high in self._pieces(int(starts[row]), int(starts[row]) + length):
-                out[row, filled : filled + high - low] = readers[child](np.array([low]), high - low)[0]
+            for child, low, high in pieces(self._token_starts, int(starts[row]), int(starts[row]) + length):
+                out[row, filled : filled + high - low] = reader(child)(np.array([low]), high - low)[0]
                 filled += high - low
         return out
 
-    def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """`(child, start, stop)` of each source with tokens in `[start, stop)`, counted from its own first token."""
-        first = int(np.searchsorted(self._token_starts, start, side="right")) - 1
-        last = int(np.searchsorted(self._token_starts, stop, side="left"))
-        bounds = self._token_starts[first : last + 1].tolist()
-        return [
-            (first + i, max(start - low, 0), min(stop, high) - low)
-            for i, (low, high) in enumerate(pairwise(bounds))
-            if low < high
-        ]
+
+def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """`(child, start, stop)` of each child with a part of `[start, stop)`, counted from its own first.
+
+    Args:
+        begins: int64[n + 1]: where each of n children begins, and the end of the last.
+        start: first of the range.
+        stop: its end.
+    """
+    first = int(np.searchsorted(begins, start, side="right")) - 1
+    last = int(np.searchsorted(begins, stop, side="left"))
+    bounds = begins[first : last + 1].tolist()
+    return [
+        (first + i, max(start - low, 0), min(stop, high) - low)
+        for i, (low, high) in enumerate(pairwise(bounds))
+        if low < high
+    ]
 
 
 def _running(sizes: Sequence[int]) -> IntArray:
@@ -373,11 +401,12 @@ def _read_only(array: NDArray[V]) -> NDArray[V]:
 
 def _check_equal(what: str, values: Sequence[Any]) -> None:
     """Refuse values that are known and differ."""
+    known = next((value for value in values if value is not None), None)
     for child, value in enumerate(values):
-        if value is not None and any(other is not None and other != value for other in values[:child]):
+        if value is not None and value != known:
             raise ConfigError(
                 f"sources with different {what} can't be concatenated",
                 found=f"{value} in source {child}",
-                expected=str(next(other for other in values if other is not None)),
+                expected=str(known),
                 hint="Pass mixed_tokenizers=True if that is meant" if what == "tokenizers" else None,
             )

@@ -190,7 +190,7 @@ def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> 
 def cannot_open(error: OSError | ValueError, path: str) -> Exception:
     """The error for a file that can't be opened or looked up by its name: a long or odd name has no file."""
     if isinstance(error, OSError) and error.errno not in _NOT_THERE:
-        return error
+        return named(error, path)
     return not_found(path)
 
 

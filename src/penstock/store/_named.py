@@ -1,4 +1,4 @@
-"""Errors of the system that name the file, and on a full disk say how much was wanted and how much is free."""
+"""Errors of the system that name the file, and say how much there is of what is used up: space, or open files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import errno
 import functools
 import os
 import re
+import resource
 from typing import Any
 
 from penstock.errors import PenstockError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LIMIT = "files of a process: at most"
 _FREE = "bytes free there"
 _AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → which argument is what is written, or how much
 _HIDDEN = re.compile(r"(^|/)\.([^/]+)\.(?:[0-9a-f]{8}|lock)\.staged(?=/|$)")
@@ -34,6 +36,8 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
     if error.errno in _FULL and _FREE not in what:
         wanted = f"{wanted_bytes:,} bytes more to write, " if wanted_bytes else ""
         what = f"{what}: {wanted}{_free_bytes(path):,} {_FREE}"
+    if error.errno == errno.EMFILE and _LIMIT not in what:
+        what = f"{what} ({_LIMIT} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}, ulimit -n)"
     # Both: a pickled error has its text from the arguments alone.
     error.args, error.strerror = (error.errno, what), what
     return error

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import os
 import stat
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from penstock.codec.hashes import hex_digest
 from penstock.store.local import LocalStore
+from penstock.store.mapped import map_open
 from penstock.store.put import aborting
 
 DIGEST = "xxh3_128"
@@ -64,13 +64,13 @@ def open_published(path: str) -> Published | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return None
-        mapped: Any = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+        data = map_open(fd, status.st_size)
     finally:
         os.close(fd)
     about = _record(path) if _is_believed(path, status) else {}
     identity = _identity(status)
     unchanged = about.get("identity") == list(identity) and not status.st_mode & _OTHERS_WRITE
-    return Published(path, np.frombuffer(mapped, np.uint8), about, identity, unchanged)
+    return Published(path, data, about, identity, unchanged)
 
 
 def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:

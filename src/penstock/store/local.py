@@ -13,7 +13,6 @@ tear or kill at any of them.
 from __future__ import annotations
 
 import contextlib
-import mmap as _mmap
 import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
@@ -50,6 +49,7 @@ from penstock.store._links import LinkGuard
 from penstock.store._local_staged import LocalStaged, LocalStagedFolder
 from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
+from penstock.store.mapped import map_open
 
 
 class LocalStore:
@@ -112,9 +112,7 @@ class LocalStore:
             require_regular(status, path)
             if stat.S_ISDIR(status.st_mode):
                 raise NotFound("this is a folder, not a file", path=path)
-            if status.st_size == 0:
-                return np.empty(0, np.uint8)
-            return np.frombuffer(_mmap.mmap(fd, 0, access=_mmap.ACCESS_READ), np.uint8)
+            return map_open(fd, status.st_size)
 
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`, also for a folder."""

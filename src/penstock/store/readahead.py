@@ -16,6 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.store.mapped import mapping_of
+
 Advice: TypeAlias = Callable[[int, int], None]
 """Has bytes `[start, stop)` of one mapped file read while the caller goes on; not for an empty range."""
 
@@ -64,10 +66,10 @@ def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
 
     None for an array that is no mapping of a whole file.
     """
-    file = getattr(mapped.base, "obj", None)
-    if not isinstance(file, mmap.mmap) or not hasattr(file, "madvise"):
+    mapping = mapping_of(mapped)
+    if mapping is None:
         return None
-    advise, will_need, page_bytes = file.madvise, mmap.MADV_WILLNEED, mmap.PAGESIZE
+    advise, will_need, page_bytes = mapping.madvise, mmap.MADV_WILLNEED, mmap.PAGESIZE
     advise(mmap.MADV_RANDOM)
 
     def advise_range(start_bytes: int, stop_bytes: int) -> None:

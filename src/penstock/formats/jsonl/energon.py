@@ -28,11 +28,12 @@ from penstock.abc import Source, Staged, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
-from penstock.formats._modes import Mode, preferred_mode, way_to_read
+from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
+from penstock.store.held import Held
 from penstock.store.put import aborting, put
 from penstock.store.side_file import file_facts
 from penstock.types import (
@@ -252,7 +253,7 @@ class EnergonJsonlSource:
         self._store = store
         self._options = options
         self._maps = way_to_read(store, path, options.read) == "mmap"
-        self._known_view: memoryview | None = None
+        self._held_view = Held(self._map)
         self._known_starts: IntArray | None = None
         self._fingerprint: str | None = None
 
@@ -370,10 +371,10 @@ class EnergonJsonlSource:
 
     def _view(self) -> memoryview | None:
         """The file, mapped; None where it is better read."""
-        if self._known_view is None and self._maps:
-            store: Any = self._store
-            self._known_view = memoryview(store.mmap(self.path))
-        return self._known_view
+        return self._held_view.get() if self._maps else None
+
+    def _map(self) -> memoryview:
+        return map_least(self._store, self.path, 0).data
 
     def _samples(self, lines: Sequence[bytes | memoryview], places: list[int]) -> list[Sample]:
         path, name, raw = self.path, self._name, self._options.raw

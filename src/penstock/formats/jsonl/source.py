@@ -15,13 +15,14 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
-from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats._modes import Mode, map_least, preferred_mode
 from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
+from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
@@ -66,7 +67,7 @@ class JsonlSource:
         self._mapping = _is_mapped(store, path, options)
         self._known_lines: IntArray | None = None
         self._size_bytes = 0
-        self._view: memoryview | None = None
+        self._view = Held(self._map)
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
 
@@ -160,22 +161,12 @@ class JsonlSource:
     def _read(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         if not self._mapping:
             return self._store.get_ranges(self._path, ranges)
-        view = self._map() if self._view is None else self._view
+        view = self._view.get()
         return [view[start:stop] for start, stop in ranges]
 
     def _map(self) -> memoryview:
-        store: Any = self._store
-        view: memoryview = store.mmap(self._path).data
-        if len(view) < self._size_bytes:
-            raise Truncated(
-                "the file is shorter than it was when its index was read",
-                path=self._path,
-                offset_bytes=len(view),
-                expected=f"{self._size_bytes} bytes",
-                hint="Don't replace a dataset that is being read",
-            )
-        self._view = view
-        return view
+        what = "the file is shorter than it was when its index was read"
+        return map_least(self._store, self._path, self._size_bytes, what).data
 
     def _sample(self, data: bytes | memoryview, index: int, start: int) -> Sample:
         if self._options.raw:

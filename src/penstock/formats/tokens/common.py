@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger
 from penstock.abc import Store, TokenSource
-from penstock.errors import ConfigError, TooLarge, Truncated
-from penstock.formats._modes import way_to_read
+from penstock.errors import ConfigError, TooLarge
+from penstock.formats._modes import map_least, way_to_read
+from penstock.store.held import Held
 from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, TokenArray
 
 RUN_TOKENS = 1 << 24
@@ -27,7 +29,8 @@ _ROWS = 256
 class TokenFile:
     """A run of tokens that fills a range of one file, mapped, or read with `pread`.
 
-    Thread-safe, picklable, and safe after fork: a mapping is shared, and `pread` opens the file at each call.
+    Thread-safe, picklable, and safe after fork: a mapping is shared, and `pread` opens the file at each call. Mappings
+    keep no file open, and of many files only those used last are mapped; see `penstock.store.held`.
 
     Args:
         store: where the file is.
@@ -41,7 +44,7 @@ class TokenFile:
         Unsupported: `"mmap"` in a store whose files can't be mapped.
     """
 
-    __slots__ = ("_args", "_dtype", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored", "_windows")
+    __slots__ = ("_args", "_dtype", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored")
 
     def __init__(
         self, store: Store, path: str, start_bytes: int, num_tokens: int, stored: np.dtype[Any], read: ReadMode = "auto"
@@ -54,8 +57,8 @@ class TokenFile:
         self._num_tokens = num_tokens
         self._stored = stored
         self._dtype = stored.newbyteorder("=")
-        self._mapped: NDArray[Any] | None = None
-        self._windows: tuple[int, NDArray[Any]] | None = None
+        start_bytes, stop_bytes = self._range(0, num_tokens)
+        self._mapped = Held(functools.partial(_map_run, store, path, start_bytes, stop_bytes, stored))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TokenFile, self._args)
@@ -79,7 +82,7 @@ class TokenFile:
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         if self._args[5] == "mmap":
-            found = (self._map() if self._mapped is None else self._mapped)[start:stop]
+            found = self._mapped.get().run[start:stop]
         else:
             found = np.frombuffer(self._store.get_ranges(self._path, [self._range(start, stop)])[0], self._stored)
         if not found.dtype.isnative:
@@ -96,7 +99,7 @@ class TokenFile:
         starts = checked_starts(starts, length, self._num_tokens)
         if out is None:
             if self._args[5] == "mmap" and length <= self._num_tokens and self._stored.isnative:
-                return self._window_view(length)[starts]
+                return self._mapped.get().windows(length)[starts]
             out = np.empty((len(starts), length), self._dtype)
         elif out.shape != (len(starts), length):
             raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
@@ -105,7 +108,7 @@ class TokenFile:
             for row, data in zip(out, self._store.get_ranges(self._path, ranges), strict=True):
                 row[:] = np.frombuffer(data, self._stored)
         elif len(starts):
-            view = self._window_view(length)
+            view = self._mapped.get().windows(length)
             # In slices, so that what lies between the file and `out` stays in the processor's cache.
             for first in range(0, len(starts), _ROWS):
                 out[first : first + _ROWS] = view[starts[first : first + _ROWS]]
@@ -122,29 +125,28 @@ class TokenFile:
         width = self._stored.itemsize
         return self._start_bytes + start * width, self._start_bytes + stop * width
 
-    def _map(self) -> NDArray[Any]:
-        # Two threads may both come here: they map the same bytes, and one mapping goes.
-        store: Any = self._store
-        start_bytes, stop_bytes = self._range(0, self._num_tokens)
-        whole: NDArray[np.uint8] = store.mmap(self._path)
-        if len(whole) < stop_bytes:
-            raise Truncated(
-                "the file is shorter than it was when it was opened",
-                path=self._path,
-                offset_bytes=len(whole),
-                expected=f"{stop_bytes} bytes",
-                hint="Don't replace a dataset that is being read",
-            )
-        self._mapped = mapped = whole[start_bytes:stop_bytes].view(self._stored)
-        return mapped
 
-    def _window_view(self, length: int) -> NDArray[Any]:
+class _Mapped:
+    """A run of tokens that is mapped, and a view of its windows."""
+
+    __slots__ = ("_windows", "run")
+
+    def __init__(self, run: NDArray[Any]) -> None:
+        self.run = run
+        self._windows: tuple[int, NDArray[Any]] | None = None
+
+    def windows(self, length: int) -> NDArray[Any]:
+        """uint[num_tokens - length + 1, length]: the window at each token."""
         windows = self._windows
         if windows is None or windows[0] != length:
-            mapped = self._map() if self._mapped is None else self._mapped
             # Kept, because making the view costs as much as copying a batch through it.
-            self._windows = windows = (length, sliding_window_view(mapped, length))
+            self._windows = windows = (length, sliding_window_view(self.run, length))
         return windows[1]
+
+
+def _map_run(store: Any, path: str, start_bytes: int, stop_bytes: int, stored: np.dtype[Any]) -> _Mapped:
+    whole = map_least(store, path, stop_bytes)
+    return _Mapped(whole[start_bytes:stop_bytes].view(stored))
 
 
 def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:

@@ -19,6 +19,7 @@ from penstock.formats.tokens.common import document, document_batch, flags_of_st
 from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.held import Held
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "run-starts-1"
@@ -148,7 +149,7 @@ class RunSource:
         self._opening = opening
         self._borders = borders
         self._eos_id = eos_id
-        self._doc_starts: IntArray | None = None
+        self._doc_starts = Held(self._load_doc_starts)
         self._fingerprint: str | None = None
         self.ids = ids
         options = opening.options
@@ -220,15 +221,15 @@ class RunSource:
             ConfigError: nothing says where documents begin.
             FormatError: the index is damaged; `tokens` and `gather` still work.
         """
-        if self._doc_starts is None:
-            derived = self.derived
-            if derived is None:
-                self._doc_starts = self._borders.find()
-                self._doc_starts.flags.writeable = False
-            else:
-                key = f"{_STARTS_VERSION}-{self.fingerprint}"
-                self._doc_starts = derived.array(key, "int64", self._borders.find)
-        return self._doc_starts
+        return self._doc_starts.get()
+
+    def _load_doc_starts(self) -> IntArray:
+        derived = self.derived
+        if derived is not None:
+            return derived.array(f"{_STARTS_VERSION}-{self.fingerprint}", "int64", self._borders.find)
+        starts = self._borders.find()
+        starts.flags.writeable = False
+        return starts
 
     @property
     def eos_id(self) -> int | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from penstock.errors import NotFound
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
 from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ArrayMeta
+from penstock.store.held import Held
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
 
@@ -45,18 +46,17 @@ class ShardIndex:
 class ChunkFiles:
     """Files by number; thread-safe, picklable, safe after fork.
 
-    At most a quarter of the files that the process may open are mapped; further ones are read.
+    Of many files only those used last are mapped; see `penstock.store.held`.
     """
 
-    __slots__ = ("_maps", "_most_maps", "_shards", "folder", "mapped", "meta", "store")
+    __slots__ = ("__weakref__", "_maps", "_shards", "folder", "mapped", "meta", "store")
 
     def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode) -> None:
         self.store = store
         self.folder = folder
         self.meta = meta
         self.mapped = way_to_read(store, folder, read) == "mmap"
-        self._most_maps = _most_maps()
-        self._maps: dict[int, Mapped] = {}
+        self._maps: dict[int, Held[Mapped]] = {}
         self._shards: dict[int, ShardIndex] = {}
 
     def path(self, number: int) -> str:
@@ -75,16 +75,17 @@ class ChunkFiles:
 
     def map(self, number: int) -> Mapped | None:
         """A file, mapped; None where it has to be read; raises `NotFound`."""
-        found = self._maps.get(number)
-        if found is None and self.mapped and len(self._maps) < self._most_maps:
-            store: Any = self.store
-            data: NDArray[np.uint8] = store.mmap(self.path(number))
-            self._maps[number] = found = (data, random_access(data))
-        return found
+        if not self.mapped:
+            return None
+        one = self._maps.get(number)
+        if one is None:
+            one = self._maps.setdefault(number, Held(partial(_map, self.store, self.path(number))))
+        return one.get()
 
     def size(self, number: int) -> int:
         """Size of a file in bytes; raises `NotFound`."""
-        found = self._maps.get(number)
+        one = self._maps.get(number)
+        found = None if one is None else one.held()
         return self.store.size(self.path(number)) if found is None else len(found[0])
 
     def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:
@@ -133,6 +134,11 @@ class ChunkFiles:
         return _parse_shard(data, meta, size_bytes)
 
 
+def _map(store: Any, path: str) -> Mapped:
+    data: NDArray[np.uint8] = store.mmap(path)
+    return data, random_access(data)
+
+
 def _parse_shard(data: bytes, meta: ArrayMeta, size_bytes: int) -> ShardIndex:
     table_bytes = 16 * meta.cells_per_file
     if len(data) > table_bytes:
@@ -157,9 +163,3 @@ def _flat_cells(places: IntArray, stored: NDArray[np.bool_], meta: ArrayMeta) ->
     expected = places[0, 0] + np.arange(count, dtype=np.int64) * cell_bytes
     flat = stored[:count].all() and (places[:count, 0] == expected).all() and (places[:count, 1] == cell_bytes).all()
     return count if flat else None
-
-
-def _most_maps() -> int:
-    """A mapping holds a file open, and others need files too."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 4096 if limit == resource.RLIM_INFINITY else max(16, min(4096, limit // 4))

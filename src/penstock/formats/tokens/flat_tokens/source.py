@@ -26,6 +26,7 @@ from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, ArrayMeta
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.held import Held
 from penstock.types import (
     Batch,
     Extent,
@@ -99,7 +100,7 @@ class FlatTokensSource:
         folder, read = group.path, options.read
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
         self._starts = open_array(store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES)
-        self._doc_starts: IntArray | None = None
+        self._doc_starts = Held(self._read_starts)
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
         require_eos(path, _DTYPE, options.eos_id)
@@ -173,9 +174,7 @@ class FlatTokensSource:
         Raises:
             Corrupt: they do not begin with 0, fall, or do not end at `num_tokens`; `tokens` and `gather` still work.
         """
-        if self._doc_starts is None:
-            self._doc_starts = self._read_starts()
-        return self._doc_starts
+        return self._doc_starts.get()
 
     @property
     def eos_id(self) -> int | None:
@@ -189,7 +188,8 @@ class FlatTokensSource:
 
     def __getitem__(self, index: int, /) -> Sample:
         index = as_index(index, len(self))
-        pair = self._starts.read(index, index + 2) if self._doc_starts is None else self._doc_starts[index : index + 2]
+        known = self._doc_starts.held()
+        pair = self._starts.read(index, index + 2) if known is None else known[index : index + 2]
         start, stop = int(pair[0]), int(pair[1])
         if not 0 <= start <= stop <= self.num_tokens:
             raise _no_range(self._group, f"{start} and {stop} at entry {index}", self.num_tokens).error()
@@ -197,7 +197,7 @@ class FlatTokensSource:
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The sequences at `indices`: int64[k]; a list of arrays where their lengths differ."""
-        if self._doc_starts is not None:
+        if self._doc_starts.held() is not None:
             return document_batch(self, indices)
         return {"tokens": column([self[index]["tokens"] for index in as_indices(indices, len(self)).tolist()])}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, SupportsMmap
 from penstock.errors import Corrupt, PenstockError, Truncated
-from penstock.formats._modes import way_to_read
+from penstock.formats._modes import map_least, way_to_read
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path
+from penstock.store.held import Held
 from penstock.types import IntArray, ReadMode
 
 MOST_PROBLEMS = 20
@@ -29,7 +31,8 @@ class IndexArrays:
 
     def __init__(self, store: Store, prefix: str, header: Header, bin_bytes: int, read: ReadMode = "auto") -> None:
         self._store = store
-        self._mapped: NDArray[np.uint8] | None = None
+        what = "the index is shorter than it was when it was opened"
+        self._mapped = Held(functools.partial(map_least, store, idx_path(prefix), header.size_bytes, what))
         self._pread = way_to_read(store, idx_path(prefix), read) == "pread"
         self.prefix = prefix
         self.header = header
@@ -76,18 +79,7 @@ class IndexArrays:
         if self._pread or not isinstance(self._store, SupportsMmap):
             data = self._store.get_ranges(idx_path(self.prefix), [(start_bytes, stop_bytes)])[0]
             return np.frombuffer(data, dtype)
-        if self._mapped is None:
-            mapped = self._store.mmap(idx_path(self.prefix))
-            if len(mapped) < self.header.size_bytes:
-                raise Truncated(
-                    "the index is shorter than it was when it was opened",
-                    path=idx_path(self.prefix),
-                    offset_bytes=len(mapped),
-                    expected=f"{self.header.size_bytes} bytes",
-                    hint="Don't replace a dataset that is being read",
-                )
-            self._mapped = mapped
-        return self._mapped[start_bytes:stop_bytes].view(dtype)
+        return self._mapped.get()[start_bytes:stop_bytes].view(dtype)
 
 
 def sequence_starts(index: IndexArrays) -> tuple[IntArray, bool]:

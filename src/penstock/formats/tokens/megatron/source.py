@@ -28,6 +28,7 @@ from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.held import Held
 from penstock.types import (
     Batch,
     Extent,
@@ -101,6 +102,7 @@ class MegatronSource:
         self._index = index
         self._options = options
         self._fingerprint: str | None = None
+        self._held_starts = Held(self._load_starts)
         require_eos(prefix, self.dtype, options.eos_id)
         if options.vocab_size is not None:
             require_vocabulary(prefix, self.dtype, self.manifest, options.vocab_size)
@@ -213,7 +215,7 @@ class MegatronSource:
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
-        if "_starts" in self.__dict__:
+        if self._held_starts.held() is not None:
             return document_batch(self, indices)
         return {"tokens": column([self._document(index) for index in as_indices(indices, len(self)).tolist()])}
 
@@ -291,16 +293,23 @@ class MegatronSource:
         places = self._index.pointers(0, self.header.num_sequences) // self.header.kind.itemsize
         return ScatteredIds(self._whole_file, starts, places)
 
-    @cached_property
+    @property
     def _starts(self) -> IntArray:
         """int64[n_docs + 2]: whether sequences lie in order, then `doc_starts`."""
+        return self._held_starts.get()
+
+    def _load_starts(self) -> IntArray:
         if self.derived is None:
             return self._find_starts()
+        return self.derived.array(self._starts_key, "int64", self._find_starts)
+
+    @cached_property
+    def _starts_key(self) -> str:
         key = f"{_STARTS_VERSION}-{self.fingerprint}"
         if self.header.size_bytes <= _HASHED_INDEX_BYTES:
             # A fingerprint is a sample: two datasets may share it and differ in the middle of their indexes.
             key += "-" + xxhash.xxh3_64_hexdigest(self._store.get(idx_path(self._prefix)))
-        return self.derived.array(key, "int64", self._find_starts)
+        return key
 
     def _find_starts(self) -> IntArray:
         starts, in_order = sequence_starts(self._index)

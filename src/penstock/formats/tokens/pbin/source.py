@@ -21,6 +21,7 @@ from penstock.formats.tokens.common import TokenFile, document, document_batch, 
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache, Put
+from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
@@ -68,7 +69,7 @@ class PbinSource:
         self._geometry = geometry
         self._options = options
         self._file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
-        self._doc_starts: IntArray | None = None
+        self._doc_starts = Held(self._load_doc_starts)
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
         require_eos(path, self.dtype, options.eos_id)
@@ -141,11 +142,12 @@ class PbinSource:
         Raises:
             FormatError: the index is damaged, or the side file counts others; `tokens` and `gather` still work.
         """
-        if self._doc_starts is None:
-            starts = self.starts_of_index()
-            self._require_recorded_docs(len(starts) - 1)
-            self._doc_starts = starts
-        return self._doc_starts
+        return self._doc_starts.get()
+
+    def _load_doc_starts(self) -> IntArray:
+        starts = self.starts_of_index()
+        self._require_recorded_docs(len(starts) - 1)
+        return starts
 
     def starts_of_index(self) -> IntArray:
         """`doc_starts`, whatever the side file counts."""
@@ -160,7 +162,7 @@ class PbinSource:
         return None if self.manifest is None else self.manifest.eos_id
 
     def __len__(self) -> int:
-        if self._doc_starts is None and self.manifest is not None:
+        if self._doc_starts.held() is None and self.manifest is not None:
             return self.manifest.num_samples
         return len(self.doc_starts) - 1
 
@@ -223,6 +225,7 @@ class PbinSource:
                 hint=f"If the data are right, {REPLACE}",
             )
 
+    @functools.cached_property
     def _starts_key(self) -> str:
         key = f"{_STARTS_VERSION}-{self._geometry.layout.name}-{self.fingerprint}"
         geometry = self._geometry
@@ -233,7 +236,7 @@ class PbinSource:
         return key
 
     def _derived_starts(self, derived: DerivedCache) -> IntArray:
-        store, key, path, geometry = self._store, self._starts_key(), self._path, self._geometry
+        store, key, path, geometry = self._store, self._starts_key, self._path, self._geometry
 
         def feed(put: Put) -> None:
             if geometry.index_bytes >= _SLOW_INDEX_BYTES:
