@@ -46,7 +46,7 @@ def write_token_files(
         side: write the folder's side file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    given = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}
+    given: dict[str, Any] = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}
     entries = [_write_file(folder, number, documents, format, given, joined) for number, documents in enumerate(files)]
     index = TokenFileIndex(format, tuple(entries))
     data = encode_index(format, entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ TOKENS = list(chain(*DOCUMENTS))
 
 
 class TestPbin(TokenSourceLaws):
-    read: ClassVar = "auto"
+    read: ClassVar[Any] = "auto"
     format: ClassVar = "pbin"
     dtype: ClassVar = np.uint16
 
@@ -45,7 +46,7 @@ class TestPbin(TokenSourceLaws):
 
 
 class TestWithoutMaps(TestPbin):
-    read: ClassVar = "pread"
+    read: ClassVar[Any] = "pread"
 
 
 class TestMegatron(TestPbin):
@@ -72,7 +73,8 @@ def test_windows_are_those_of_one_file(tmp_path: Path, format: str, labels: Any)
     folder = write_token_files(tmp_path / "out", FILES, format, options=options)
     one = write_token_files(tmp_path / "one", [DOCUMENTS], format, options=options)
     for length in (1, 3, 5):
-        windows = [ps.Chunk(length, labels=labels)(ps.open(path)) for path in (folder, one)]
+        opened: list[Any] = [ps.open(path) for path in (folder, one)]
+        windows = [ps.Chunk(length, labels=labels)(source) for source in opened]
         batches = [each.get_batch(np.arange(len(each))[::-1]) for each in windows]
         assert batches[0].keys() == batches[1].keys()
         for name, column in batches[0].items():
@@ -116,12 +118,13 @@ def test_one_call_a_file(tmp_path: Path) -> None:
     files = [[[number] * 50] for number in range(4)]
     source: Any = ps.open(write_token_files(tmp_path / "out", files), read="pread")
     calls: list[int] = []
+
+    def counted(number: int, gather: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: calls.append(number) or gather(*args)
+
     for number in range(4):
         file = source.files.get(number)
-        gather = file.gather
-        file.gather = lambda starts, length, out=None, gather=gather, number=number: (
-            calls.append(number) or gather(starts, length, out)
-        )
+        file.gather = counted(number, file.gather)
     rows = source.gather(np.array([100, 0, 150, 20, 120, 60, 10]), 5)
     assert rows[:, 0].tolist() == [2, 0, 3, 0, 2, 1, 0]
     assert sorted(calls) == [0, 1, 2, 3]
@@ -266,8 +269,9 @@ def test_unfinished_work_is_refused(tmp_path: Path, lost: str) -> None:
     if lost != "index":
         (folder / ".work" / "abc").mkdir(parents=True)
         (folder / ".work" / "abc" / "plan").write_text("{}")
-    for how in ({}, {"format": "token-files"}):
-        with pytest.raises(PrepareError, match="unfinished.*penstock status"):
+    ways: list[dict[str, Any]] = [{}, {"format": "token-files"}]
+    for how in ways:
+        with pytest.raises(PrepareError, match=r"unfinished.*penstock status"):
             ps.open(folder, **how)
 
 

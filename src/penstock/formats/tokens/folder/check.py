@@ -19,7 +19,7 @@ from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of
+from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     TOKEN_FILE_NAME,
@@ -167,7 +167,7 @@ def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Fi
         yield Finding(
             f"{NAME}.work", "warning", f"{root}/{WORK}", None, "left by a run, or of one that goes on", None, fix
         )
-    listed = {one.path for one in index.files}
+    listed = {name for one in index.files for name in data_names(index.format, one.path)}
     try:
         paths = list(store.list(root))
     except Unsupported:  # a web server

@@ -129,7 +129,7 @@ def _proved(store: Store, side: str, data: bytes, index: TokenFileIndex) -> Mani
     facts, digest = folder_facts(data, index), folder_digest(index)
     for one in known:
         same = (one.format, one.num_samples, one.num_tokens) == (facts.format, facts.num_samples, facts.num_tokens)
-        if one.binding == facts.binding or (same and digest is not None and one.digest == digest):
+        if same and (one.binding == facts.binding if digest is None else one.digest == digest):
             return one
     found = f"{facts.num_tokens} tokens in {facts.num_samples} documents"
     expected = f"{known[0].num_tokens} tokens in {known[0].num_samples} documents, of the digest {known[0].digest}"
@@ -142,7 +142,7 @@ def _token_files(store: Store, root: str) -> Iterator[str]:
     start = len(root.rstrip("/")) + 1
     for path in store.list(root):
         name = path[start:].split("/")[0]
-        if TOKEN_FILE_NAME.fullmatch(name):
+        if TOKEN_FILE_NAME.fullmatch(name) and not name.endswith(".idx"):  # goes with its `.bin`
             yield name
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import functools
 
-import xxhash
-
 import penstock
 from penstock.abc import Store
 from penstock.codec.joined_digest import is_joinable, join_digests
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import SIDE_NAME
 from penstock.formats.tokens.folder.index import TokenFileIndex
-from penstock.store.side_file import Facts, fitting_manifest
+from penstock.store.side_file import EDGE_BYTES, Facts, edge_binding, fitting_manifest
 from penstock.types import Manifest
 
 NAME = "token-files"
 
 
 def folder_facts(data: bytes, index: TokenFileIndex) -> Facts:
-    """What a folder says of itself, to hold a side file against: its index, whole; no file is looked at."""
+    """What a folder says of itself, to hold a side file against: the edges of its index, and what that counts."""
     return Facts(
         format=NAME,
-        binding=xxhash.xxh3_128_hexdigest(data),
+        binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
         num_samples=sum(one.documents for one in index.files),
         num_tokens=sum(one.tokens for one in index.files),
     )
