@@ -72,7 +72,10 @@ BESIDE: dict[tuple[str, str], str] = {
 """Imports between packages of one layer → the reason."""
 
 DOORS: dict[str, set[str]] = {
-    "tokens": {"common", "pbin.index", "pbin.layout", "pbin.source", "pbin.writer"},
+    "tokens": {
+        *("common", "folder.files", "folder.index", "folder.side"),
+        *("pbin.index", "pbin.layout", "pbin.source", "pbin.writer"),
+    },
     "shards": {"codecs", "files", "index_json", "merge", "side", "source", "upload", "writer"},
     "samples": {
         "media_index",

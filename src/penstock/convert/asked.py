@@ -13,7 +13,7 @@ from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import EXECUTORS, AnyExecutor
-from penstock.formats import files_at, formats_of_name, get_format, sniff
+from penstock.formats import files_at, formats_of_name, get_format, instead_of, sniff
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
@@ -101,7 +101,7 @@ def _target_format(target: Place, to: str | None) -> Format:
     fitting = [to] if to else formats_of_name(target.path)
     writable = [name for name in fitting if get_format(name).traits.write]
     if fitting and not writable:
-        hint = None if to else "Name another with --to (to=)"
+        hint = instead_of(get_format(fitting[0])) if to else "Name another with --to (to=)"
         raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)
     if len(writable) != 1:
         hint = "Name it with --to (to=)"

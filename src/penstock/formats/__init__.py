@@ -23,6 +23,7 @@ from penstock.types import OpenOptions, ReadMode, Sample
 BUILT_IN: dict[str, str] = {
     "jsonl": "penstock.formats.jsonl:FORMAT",
     "pbin": "penstock.formats.tokens.pbin:FORMAT",
+    "token-files": "penstock.formats.tokens.folder:FORMAT",
     "flat-tokens": "penstock.formats.tokens.flat_tokens:FORMAT",
     "megatron": "penstock.formats.tokens.megatron:FORMAT",
     "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
@@ -40,6 +41,7 @@ BUILT_IN: dict[str, str] = {
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
     "pbin": (".pbin", ".packed.bin"),
+    "token-files": (),
     "flat-tokens": (".zarr",),
     "megatron": (".idx", ".bin"),
     "raw-tokens": (".bin", ".npy"),
@@ -57,16 +59,17 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
 _MARKS = {
-    "index.json": ("mds", "csv", "tsv", "xsv", "json-shards"),
+    "index.json": ("token-files", "mds", "csv", "tsv", "xsv", "json-shards"),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
+    ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
-_find_by_name(target.partition(":")[0] for target in BUILT_IN.values())
+_find_by_name({name: target.partition(":")[0] for name, target in BUILT_IN.items()})
 
 
 def format_names() -> list[str]:
@@ -198,9 +201,14 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     """
     chosen = get_format(format)
     if not chosen.traits.write:
-        raise Unsupported(f"the format {format!r} is read-only", path=path)
+        raise Unsupported(f"the format {format!r} is read-only", path=path, hint=instead_of(chosen))
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
+
+
+def instead_of(chosen: Format) -> str | None:
+    """What makes datasets of a format that is read-only here, in words; None where nothing of ours does."""
+    return getattr(chosen, "instead", None)
 
 
 def files_at(name: str, path: str) -> tuple[str, ...]:

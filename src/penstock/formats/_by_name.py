@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -20,11 +20,11 @@ class ByName(MetaPathFinder):
     """Finds modules of formats under `penstock.formats`.
 
     Args:
-        modules: of formats; one that is there by its name alone needs no other.
+        modules: format name → module; one that is there by its name alone needs no other.
     """
 
-    def __init__(self, modules: Iterable[str]) -> None:
-        by_name = {module.rpartition(".")[2]: module for module in modules}
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        by_name = {name.replace("-", "_"): module for name, module in modules.items()}
         self._modules = {name: module for name, module in by_name.items() if module != _PARENT + name}
 
     def find_spec(
@@ -53,7 +53,7 @@ class _Same(Loader):
         module.__spec__ = self._spec
 
 
-def find_by_name(modules: Iterable[str]) -> None:
+def find_by_name(modules: Mapping[str, str]) -> None:
     """Have formats found by their names from here on; a second call changes nothing."""
     if not any(isinstance(one, ByName) for one in sys.meta_path):
         sys.meta_path.insert(0, ByName(modules))  # before what would find the files of a module a second time

@@ -190,8 +190,10 @@ class _File(msgspec.Struct, gc=False):
     version: int
 
 
-class _Versions(msgspec.Struct):
+class _Head(msgspec.Struct):
     version: Any = None
+    shards: msgspec.Raw = msgspec.Raw()
+    files: msgspec.Raw = msgspec.Raw()
 
 
 _decoder = msgspec.json.Decoder(_File)
@@ -311,11 +313,16 @@ def require_inside(basename: str) -> None:
 def _fault(data: bytes, path: str, what: str) -> PenstockError:
     """The error for an index that does not decode: its version first, since another version has other keys."""
     try:
-        version = msgspec.json.decode(data, type=_Versions).version
+        head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Corrupt("not an index", path=path, found=what, hint="`penstock repair` rebuilds it from the shards")
-    if version is not None and version != VERSION:
-        return _other_version(path, version)
+    if bytes(head.files) and not bytes(head.shards):
+        hint = "Open the folder without naming a format"
+        return Unsupported(
+            "an index of token files, not of shards", path=path, expected='a list of "shards"', hint=hint
+        )
+    if head.version is not None and head.version != VERSION:
+        return _other_version(path, head.version)
     place = _SHARD_OF_FAULT.search(what)
     where = "the index is damaged" if place is None else f"shard {place[1]}: the entry is damaged"
     return Corrupt(where, path=path, found=what, hint="`penstock repair` rebuilds it from the shards")

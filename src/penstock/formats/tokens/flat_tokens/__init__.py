@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
-from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, splits_in
+from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, own_files, splits_in
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
@@ -73,6 +73,7 @@ class _FlatTokens:
         return open_flat_tokens(opened_zip(store, path.rstrip("/")), path, options)
 
     create = staticmethod(create_flat_tokens)
+    own_files = staticmethod(own_files)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_flat_tokens`."""

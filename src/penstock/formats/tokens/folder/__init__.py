@@ -1,0 +1,69 @@
+"""Folders of token files: files of one token format that are one dataset, listed by an `index.json` of ours.
+
+| name | content |
+|---|---|
+| `index.json` | which files, in which order, and what each holds: see `index` |
+| `part-NNNNN-<8 hex digits>.pbin` | a packed file of Modalities, and its side file |
+| `part-NNNNN-<8 hex digits>.bin`, `.idx` | or a pair of Megatron-LM, and its side file |
+| `part-NNNNN-<8 hex digits>.zarr` | or a flat-tokens group, and its side file |
+| `.penstock` | the side file of the whole |
+
+All documents are one run, in the order of the index; no document goes over a border of files. Where `index.json` stands
+it alone decides what is read. A folder without it that holds token files, or `.work/`, is unfinished, and refused.
+
+Files: `index` · `files` what a token file is on disk, and the open ones · `unfinished` · `side` · `source` · `check` ·
+`repair`. Made by `penstock pack … -o FOLDER/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from penstock.abc import Store
+from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.formats.tokens.folder.check import check_token_files
+from penstock.formats.tokens.folder.files import folder_of, own_files
+from penstock.formats.tokens.folder.index import INDEX_NAME, SUFFIXES
+from penstock.formats.tokens.folder.repair import repair_token_files
+from penstock.formats.tokens.folder.side import NAME
+from penstock.formats.tokens.folder.source import open_token_files
+from penstock.formats.tokens.folder.unfinished import find_unfinished
+from penstock.types import Sniff, Traits
+
+_SNIFF_BYTES = 1 << 16
+_WHOSE = re.compile(rb'"(?P<list>files|shards)"\s*:\s*\[|"format"\s*:\s*"(?:%s)"' % "|".join(SUFFIXES).encode())
+
+
+class _TokenFiles:
+    name = NAME
+    traits = Traits(remote=True, tokens=True, verify=True, repair=True, made_by="Penstock")
+    instead = (
+        "`penstock pack … -o FOLDER/` makes such folders; a writer makes one file of pbin, megatron or flat-tokens"
+    )
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By the head of `index.json`; without one, by token files of ours or a `.work` folder."""
+        root = folder_of(path)
+        try:
+            head = store.get(f"{root}/{INDEX_NAME}", 0, _SNIFF_BYTES)
+        except (NotFound, PenstockError, OSError):
+            found = find_unfinished(store, root)
+            return Sniff(found is not None, f"no {INDEX_NAME}" if found is None else f"unfinished: {found}")
+        whose = _WHOSE.search(head)
+        if whose is None or whose["list"] == b"shards":
+            return Sniff(False, f"an {INDEX_NAME} that lists no token files")
+        return Sniff(True, f"an {INDEX_NAME} of token files")
+
+    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
+        """Refused: what files are called follows from all that they hold; raises `Unsupported`."""
+        raise Unsupported(f"the format {self.name!r} is read-only", path=path, hint=self.instead)
+
+    own_files = staticmethod(own_files)
+    open = staticmethod(open_token_files)
+    check = staticmethod(check_token_files)
+    repair = staticmethod(repair_token_files)
+
+
+FORMAT = _TokenFiles()

@@ -1,0 +1,185 @@
+"""Checking a folder of token files: its index, its side file, each file by its own format's check, and their digests.
+
+Never writes. A file that is missing, torn, another one, or one that no index lists is named.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from penstock.abc import Store, TokenSource
+from penstock.codec.hashes import DocumentDigest
+from penstock.codec.joined_digest import JoinedDigest, is_joinable
+from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
+from penstock.formats import get_format
+from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats.tokens.common import document_runs
+from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of
+from penstock.formats.tokens.folder.index import (
+    INDEX_NAME,
+    TOKEN_FILE_NAME,
+    TokenFileEntry,
+    TokenFileIndex,
+    decode_index,
+)
+from penstock.formats.tokens.folder.side import NAME, folder_facts
+from penstock.formats.tokens.folder.unfinished import WORK, find_unfinished
+from penstock.types import Depth, Finding, OpenOptions
+
+_RUN_TOKENS = 1 << 22
+_COPY = "Copy the file again, or run the command that made it once more"
+
+
+def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth) -> Iterator[Finding]:
+    """Findings in the order of the index. Memory: that of one file's check.
+
+    Raises:
+        NotFound: no index is there, nor work that would make one.
+        ConfigError: an option that can't hold.
+    """
+    root = folder_of(path)
+    where = f"{root}/{INDEX_NAME}"
+    try:
+        data = store.get(where)
+    except NotFound:
+        found = find_unfinished(store, root)
+        if found is None:
+            raise
+        fix = f"`penstock status {root}` says what is missing; the command that began it finishes it"
+        yield Finding(f"{NAME}.unfinished", "error", where, None, found, INDEX_NAME, fix)
+        return
+    try:
+        index = decode_index(data, where)
+    except PenstockError as error:
+        yield Finding(f"{NAME}.index", "error", where, None, _said(error), None, error.hint)
+        return
+    facts = functools.partial(folder_facts, data, index)
+    manifest, findings = check_side_file(NAME, store, where, f"{root}/{SIDE_NAME}", facts)
+    yield from findings
+    yield from _check_vocabulary(where, index, options)
+    each = replace(options, split=None, eos_id=options.eos_id)
+    if each.eos_id is None and manifest is not None and not findings:
+        each = replace(each, eos_id=manifest.eos_id)
+    first: TokenSource | None = None
+    for one in index.files:
+        source = yield from _check_file(store, root, index.format, one, each, depth)
+        if source is not None and first is not None:
+            yield from _check_alike(first, source, f"{root}/{one.path}", index.files[0].path)
+        first = first or source
+    yield from _check_others(store, root, index)
+
+
+def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -> Iterator[Finding]:
+    for number, one in enumerate(index.files):
+        if options.vocab_size is not None and one.max_token_id >= options.vocab_size:
+            found = f"file {number} holds the id {one.max_token_id}"
+            fix = "Pack again with the tokenizer that this vocabulary belongs to, or give the right --vocab-size"
+            yield Finding(f"{NAME}.token-range", "error", where, None, found, f"0 to {options.vocab_size - 1}", fix)
+
+
+def _check_file(
+    store: Store, root: str, format: str, one: TokenFileEntry, options: OpenOptions, depth: Depth
+) -> Iterator[Finding]:
+    """Findings of one file; returns its source where it can be read."""
+    path = f"{root}/{one.path}"
+    findings: list[Finding] = []
+    try:
+        findings += get_format(format).check(store, path, options, depth)
+        source = cast(TokenSource, get_format(format).open(store, path, replace(options, vocab_size=None)))
+        yield from findings
+    except NotFound:
+        yield Finding(f"{NAME}.missing", "error", path, None, "no such file", f"a file of {one.tokens} tokens", _COPY)
+        return None
+    except FormatError as error:
+        yield from findings or [Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)]
+        return None
+    sound = not any(finding.severity == "error" for finding in findings)
+    yield from _check_against_index(source, one, path, depth if sound else "quick")
+    return source
+
+
+def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, depth: Depth) -> Iterator[Finding]:
+    try:
+        counts = (source.num_tokens, len(source))
+    except FormatError as error:
+        yield Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)
+        return
+    if counts != (one.tokens, one.documents):
+        found, stated = (
+            f"{tokens} tokens in {docs} documents" for tokens, docs in (counts, (one.tokens, one.documents))
+        )
+        yield Finding(f"{NAME}.counts", "error", path, None, found, f"{stated}, as {INDEX_NAME} says", _COPY)
+        return
+    if depth == "full":
+        yield from _check_documents(source, one, path)
+        return
+    manifest = manifest_of(source)
+    known = None if manifest is None else manifest.digest
+    if known not in (None, one.digest) and is_joinable(str(known)) == is_joinable(one.digest):
+        found = f"documents with the digest {known}, as its side file says"
+        yield Finding(f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as {INDEX_NAME} says", _COPY)
+
+
+def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Iterator[Finding]:
+    """Every document against the digest and the largest id in the index."""
+    joined, old, largest = JoinedDigest(), DocumentDigest(), -1
+    try:
+        for tokens, lengths in document_runs(source, _RUN_TOKENS):
+            if is_joinable(one.digest):
+                joined.update(tokens, lengths)
+            else:
+                old.update(tokens, lengths)
+            largest = max(largest, int(np.max(tokens, initial=0)) if len(tokens) else -1)
+    except FormatError as error:
+        yield Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)
+        return
+    digest = joined.text() if is_joinable(one.digest) else old.hexdigest()
+    if digest != one.digest:
+        found = f"documents with the digest {digest}"
+        yield Finding(f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as {INDEX_NAME} says", RESTORE)
+    elif largest != one.max_token_id:
+        found, stated = f"the largest id {largest}", f"{one.max_token_id}, as {INDEX_NAME} says"
+        fix = "The documents are right: `penstock repair` makes the index again"
+        yield Finding(f"{NAME}.max-token-id", "error", path, None, found, stated, fix)
+
+
+def _check_alike(first: TokenSource, source: TokenSource, path: str, name: str) -> Iterator[Finding]:
+    """In what a file is of another run than the first one."""
+    tokenizers = [getattr(one, "tokenizer_digest", None) for one in (first, source)]
+    for what, expected, found in (
+        ("width", first.dtype, source.dtype),
+        ("eos", first.eos_id, source.eos_id),
+        ("tokenizer", *tokenizers),
+    ):
+        if expected != found:
+            yield Finding(f"{NAME}.{what}", "error", path, None, str(found), f"{expected}, as {name}", _COPY)
+
+
+def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Finding]:
+    """What lies in the folder and belongs to unfinished work, or to none: warnings, as nothing reads it."""
+    if store.exists(f"{root}/{WORK}"):
+        fix = f"`penstock status {root} --sweep` removes what no work that goes on needs"
+        yield Finding(
+            f"{NAME}.work", "warning", f"{root}/{WORK}", None, "left by a run, or of one that goes on", None, fix
+        )
+    listed = {name for one in index.files for name in data_names(index.format, one.path)}
+    try:
+        paths = list(store.list(root))
+    except Unsupported:  # a web server
+        return
+    start = len(root.rstrip("/")) + 1
+    names = dict.fromkeys(path[start:].split("/")[0] for path in paths)
+    for name in names:
+        if TOKEN_FILE_NAME.fullmatch(name) and name not in listed:
+            found, fix = f"a token file that {INDEX_NAME} does not list", "It is not read: remove it, or leave it"
+            yield Finding(f"{NAME}.unlisted", "warning", f"{root}/{name}", None, found, None, fix)
+
+
+def _said(error: PenstockError) -> str:
+    """An error without its path and hint, which stand elsewhere in a finding."""
+    return error.what if error.found is None else f"{error.what}: {error.found}"

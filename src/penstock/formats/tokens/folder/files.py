@@ -1,0 +1,177 @@
+"""The files of a folder of token files: what each one is on disk, and the ones that are open."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+from penstock.abc import Store, TokenSource
+from penstock.errors import Corrupt
+from penstock.formats import get_format
+from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileEntry, TokenFileIndex, decode_index
+from penstock.types import Manifest, OpenOptions
+
+SIDE_NAME = ".penstock"
+MOST_OPEN = 128
+"""Token files that one source holds open; a Megatron pair counts as one."""
+
+_DIFFERENT = "Its files are not of one run: `penstock verify` names those that differ"
+
+
+@runtime_checkable
+class _OwnsFolder(Protocol):
+    """A format whose datasets are folders."""
+
+    def own_files(self, store: Store, path: str, /) -> Sequence[str] | None:
+        """The files of the dataset at `path`, by their names in it; None where there is none."""
+        ...
+
+
+def folder_of(path: str) -> str:
+    """The folder that a path names: itself, or that of the `index.json`."""
+    root = path.rstrip("/") or path
+    return (os.path.dirname(root) or ".") if os.path.basename(root) == INDEX_NAME else root
+
+
+def stem_of(name: str) -> str:
+    """The name of a token file without its suffix."""
+    return name.rpartition(".")[0]
+
+
+def side_name(format: str, name: str) -> str:
+    """The side file of a token file, by its name in the folder."""
+    return f"{stem_of(name)}.idx.penstock" if format == "megatron" else f"{name}.penstock"
+
+
+def data_names(format: str, name: str) -> tuple[str, ...]:
+    """The files of a token file, or its folder, by their names in the folder."""
+    return (name, f"{stem_of(name)}.idx") if format == "megatron" else (name,)
+
+
+def read_index(store: Store, root: str) -> TokenFileIndex:
+    """The index of a folder; raises `NotFound`, or what `decode_index` raises."""
+    path = f"{root}/{INDEX_NAME}"
+    return decode_index(store.get(path), path)
+
+
+def own_files(store: Store, folder: str) -> list[str]:
+    """The files that the index of a folder lists, by their names there, with their side files; the index last.
+
+    What `--overwrite` replaces, and nothing else. Raises as `read_index`.
+    """
+    index = read_index(store, folder)
+    own: list[str] = []
+    for one in index.files:
+        for name in data_names(index.format, one.path):
+            own += _files_of(store, folder, index.format, name)
+        own.append(side_name(index.format, one.path))
+    return [*own, SIDE_NAME, INDEX_NAME]
+
+
+def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
+    kind = get_format(format)
+    if not isinstance(kind, _OwnsFolder):
+        return [name]
+    return [f"{name}/{inner}" for inner in kind.own_files(store, f"{folder}/{name}") or ()]
+
+
+def manifest_of(source: object) -> Manifest | None:
+    """What the side file of an opened token file says; None where there is none that fits."""
+    manifest = getattr(source, "manifest", None)
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+class OpenFiles:
+    """The files of a folder as token sources, opened when they are read; those used last stay open.
+
+    Thread-safe, picklable, and safe after fork. An array that was handed out keeps its file's mapping until it goes.
+
+    Args:
+        store: where they are.
+        root: the folder.
+        index: of the folder.
+        options: for each of them.
+        most: that stay open.
+    """
+
+    def __init__(
+        self, store: Store, root: str, index: TokenFileIndex, options: OpenOptions, most: int = MOST_OPEN
+    ) -> None:
+        self._args = (store, root, index, options, most)
+        self._open: OrderedDict[int, TokenSource] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.opened = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (OpenFiles, self._args)
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def path(self, number: int) -> str:
+        """Where file `number` is."""
+        _, root, index, _, _ = self._args
+        return f"{root}/{index.files[number].path}"
+
+    def get(self, number: int, check: Callable[[int, TokenSource], None] | None = None) -> TokenSource:
+        """File `number`, which is given to `check` when it is opened.
+
+        Raises:
+            NotFound: it is not there.
+            FormatError: it is damaged, or not the file that the index lists.
+        """
+        with self._held():
+            found = self._open.get(number)
+            if found is not None:
+                self._open.move_to_end(number)
+                return found
+        found = self._read(number)
+        if check is not None:
+            check(number, found)
+        with self._held():  # two threads may both come here: they opened the same bytes, and one goes
+            self._open[number] = found
+            while len(self._open) > self._args[4]:
+                self._open.popitem(last=False)
+        return found
+
+    def _read(self, number: int) -> TokenSource:
+        store, _, index, options, _ = self._args
+        self.opened += 1
+        found = cast(TokenSource, get_format(index.format).open(store, self.path(number), options))
+        require_listed(found, index.files[number], self.path(number))
+        return found
+
+    def _held(self) -> threading.Lock:
+        if self._pid != os.getpid():
+            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock
+
+
+def require_listed(source: TokenSource, entry: TokenFileEntry, path: str) -> None:
+    """That a file holds as many tokens as the index says; raises `Corrupt`."""
+    if source.num_tokens != entry.tokens:
+        raise Corrupt(
+            f"a token file is not the one that {INDEX_NAME} lists",
+            path=path,
+            found=f"{source.num_tokens} tokens",
+            expected=f"{entry.tokens}",
+            hint="Copy it again; `penstock verify` finds all that differ",
+        )
+
+
+def require_alike(what: str, found: Any, path: str, expected: Any, first: str) -> None:
+    """That a file agrees with the first one of its folder; raises `Corrupt`."""
+    if found != expected:
+        raise Corrupt(
+            f"token files of one folder have different {what}",
+            path=path,
+            found=str(found),
+            expected=f"{expected}, as {first}",
+            hint=_DIFFERENT,
+        )

@@ -1,0 +1,163 @@
+"""Remaking the `index.json` of a folder of token files from the side files of these, where it is known to be the same.
+
+Token files themselves are never changed: their names say what they hold.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats import get_format
+from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of
+from penstock.formats.tokens.folder.index import (
+    INDEX_NAME,
+    SUFFIXES,
+    TOKEN_FILE_NAME,
+    TokenFileEntry,
+    TokenFileIndex,
+    decode_index,
+    digest_digits,
+    encode_index,
+)
+from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
+from penstock.formats.tokens.folder.unfinished import WORK
+from penstock.store.backup import back_up
+from penstock.store.put import put
+from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next
+from penstock.types import Action, Finding, Manifest, OpenOptions
+
+_INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")
+_OF_FILES = ("missing", "file", "counts", "digest", "width", "eos", "tokenizer")
+_AGAIN = "copy it again, or run the command that made it once more"
+_BY_FORMAT = {suffix: format for format, suffix in SUFFIXES.items()}
+
+
+def repair_token_files(
+    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+) -> list[Action]:
+    """Remake an index that is lost or damaged; the old one is kept as `index.json.bak`.
+
+    It is remade where each file has its side file, none is missing between two others, and the folder's own side file
+    says that these are all of them. Otherwise nothing is done, and what is in the way is named. What a killed writer
+    left of side files is swept.
+    """
+    root = folder_of(path)
+    actions = _sweep(store, root, write=write)
+    code = next((one.code for one in findings if one.code in _INDEX_CODES), None)
+    if code is not None:
+        actions.append(_remake(store, root, code, options, write=write))
+    for one in findings:
+        if one.severity == "error" and one.code not in _INDEX_CODES and not one.path.endswith((INDEX_NAME, SIDE_NAME)):
+            actions.append(Action(one.code, one.path, f"token files are not changed: {_AGAIN}", possible=False))
+    return actions
+
+
+def _remake(store: Store, root: str, code: str, options: OpenOptions, *, write: bool) -> Action:
+    where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
+    try:
+        index = remade_index(store, root, options)
+        data = encode_index(index.format, index.files)
+        manifest = _proved(store, side, data, index)
+    except PenstockError as error:
+        return Action(code, where, f"the index is not remade: {error}", possible=False)
+    what = (
+        f"list {len(index.files)} files with {sum(one.tokens for one in index.files):,} tokens, as their side files say"
+    )
+    if not write:
+        return Action(code, where, what)
+    backup = back_up(store, where) if store.exists(where) else None
+    put(store, where, data)
+    binding = folder_facts(data, index).binding
+    if manifest.binding != binding:
+        put(store, side, encode_manifest(replace(manifest, binding=binding)))
+    return Action(code, where, what + (f"; the old index is kept as {backup}" if backup else ""), done=True)
+
+
+def remade_index(store: Store, root: str, options: OpenOptions) -> TokenFileIndex:
+    """The index that the files of a folder had, from their names and side files.
+
+    Raises:
+        NotFound: there is none, one of them is missing, or one has no side file.
+        Corrupt: files that are not of one index.
+    """
+    if store.exists(f"{root}/{WORK}"):
+        what = "work that is not finished lies in the folder"
+        raise Corrupt(what, path=f"{root}/{WORK}", hint="The command that began it finishes it, and writes the index")
+    names = sorted(set(_token_files(store, root)), key=_number)
+    if not names:
+        raise NotFound("no token file to remake an index from", path=root, expected=f"part-00000-….{SUFFIXES['pbin']}")
+    suffixes = {name.rpartition(".")[2] for name in names}
+    if len(suffixes) > 1 or not suffixes <= _BY_FORMAT.keys():
+        raise Corrupt("token files of several formats", path=root, found=", ".join(sorted(suffixes)), expected="one")
+    for place, name in enumerate(names):
+        if _number(name) < place:
+            raise Corrupt("two files have one number, and nothing says which counts", path=root, found=name)
+        if _number(name) > place:
+            raise NotFound("a token file is missing", path=root, expected=f"part-{place:05d}-….{suffixes.copy().pop()}")
+    format = _BY_FORMAT[suffixes.pop()]
+    return TokenFileIndex(format, tuple(_entry(store, root, format, name, options) for name in names))
+
+
+def _entry(store: Store, root: str, format: str, name: str, options: OpenOptions) -> TokenFileEntry:
+    path = f"{root}/{name}"
+    source = get_format(format).open(store, path, replace(options, split=None, vocab_size=None))
+    manifest = manifest_of(source)
+    if manifest is None or manifest.digest is None or manifest.num_tokens is None:
+        raise NotFound("a token file has no side file that belongs to it", path=path, hint="Copy both again")
+    if digest_digits(manifest.digest) not in name:
+        found, expected = manifest.digest, f"{name.split('-')[2][:8]}…, as its name says"
+        raise Corrupt("a token file holds other documents", path=path, found=found, expected=expected)
+    largest = -1 if manifest.max_token_id is None else manifest.max_token_id
+    return TokenFileEntry(name, manifest.num_tokens, manifest.num_samples, largest, manifest.digest)
+
+
+def _proved(store: Store, side: str, data: bytes, index: TokenFileIndex) -> Manifest:
+    """The folder's side file, which says that a remade index is the one that was there, or holds the same documents.
+
+    Raises:
+        NotFound: there is none, so the last files may be missing.
+        Corrupt: it says otherwise.
+    """
+    known = [one for path in (side, side + NEXT) if (one := load_manifest(store, path)) is not None]
+    if not known:
+        hint = "`penstock merge` makes one dataset of the files that are there"
+        raise NotFound("no side file of the folder says how many files there were", path=side, hint=hint)
+    facts, digest = folder_facts(data, index), folder_digest(index)
+    for one in known:
+        same = (one.format, one.num_samples, one.num_tokens) == (facts.format, facts.num_samples, facts.num_tokens)
+        if same and (one.binding == facts.binding if digest is None else one.digest == digest):
+            return one
+    found = f"{facts.num_tokens} tokens in {facts.num_samples} documents"
+    expected = f"{known[0].num_tokens} tokens in {known[0].num_samples} documents, of the digest {known[0].digest}"
+    raise Corrupt(
+        "the files are not all of those that the folder's side file knows", path=side, found=found, expected=expected
+    )
+
+
+def _token_files(store: Store, root: str) -> Iterator[str]:
+    start = len(root.rstrip("/")) + 1
+    for path in store.list(root):
+        name = path[start:].split("/")[0]
+        if TOKEN_FILE_NAME.fullmatch(name) and not name.endswith(".idx"):  # goes with its `.bin`
+            yield name
+
+
+def _number(name: str) -> int:
+    return int(name.split("-")[1])
+
+
+def _sweep(store: Store, root: str, *, write: bool) -> list[Action]:
+    """Give a side file that a killed writer left its final name, or remove it."""
+    where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
+    if not store.exists(side + NEXT) or store.exists(f"{root}/{WORK}"):
+        return []
+    try:
+        data = store.get(where)
+        facts = functools.partial(folder_facts, data, decode_index(data, where))
+    except PenstockError:
+        return []  # it may be what proves the index that is remade
+    return sweep_next(store, f"{NAME}.next", [side], is_next(store, side, facts), write=write)

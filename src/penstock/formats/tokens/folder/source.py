@@ -1,0 +1,378 @@
+"""Reading a folder of token files: one run of documents and tokens, of files that are opened when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._columns import scatter
+from penstock._index import as_index, as_indices
+from penstock._places import place_of, token_extents
+from penstock._secrets import redact
+from penstock._tree import brief, line, tree
+from penstock.abc import Source, Store, TokenSource
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import checked_starts, document, document_batch, require_vocabulary
+from penstock.formats.tokens.folder.files import OpenFiles, folder_of, require_alike
+from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
+from penstock.formats.tokens.folder.side import NAME, read_manifest
+from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
+from penstock.store.derived import DerivedCache, Put
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
+
+_STARTS_VERSION = "token-files-starts-1"
+_SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new file take
+_FLAGGED = ("megatron", "flat-tokens")
+"""Formats that know the first tokens of documents without an EOS id."""
+
+Read = Callable[[TokenSource, IntArray, int], tuple[NDArray[Any], ...]]
+"""Windows of one file: source, first tokens, length → arrays of one row each."""
+
+
+def open_token_files(store: Store, path: str, options: OpenOptions) -> TokenFilesSource:
+    """Open a folder of token files: its `index.json` is read, and no file of the data.
+
+    Raises:
+        NotFound: there is no index.
+        PrepareError: the run that makes it has not come to its end.
+        FormatError: the index is damaged, or one of another kind.
+        ConfigError: a split is named.
+        TooLarge: `vocab_size=` is given, and the index records a larger id.
+    """
+    root = folder_of(path)
+    if options.split is not None:
+        what = "a folder of token files has no splits"
+        raise ConfigError(what, path=root, found=f"split={options.split!r}", hint="Leave split= (--split) out")
+    where = f"{root}/{INDEX_NAME}"
+    try:
+        data = store.get(where)
+    except NotFound:
+        found = find_unfinished(store, root)
+        if found is None:
+            raise
+        raise unfinished(root, found) from None
+    return TokenFilesSource(store, path, options, data, decode_index(data, where))
+
+
+class TokenFilesSource:
+    """The documents and tokens of all files of a folder, in the order of its index; see `penstock.abc.TokenSource`.
+
+    Made by `penstock.open`. Memory: 16 bytes a file and its entry in the index; up to `MOST_OPEN` files are open.
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions, data: bytes, index: TokenFileIndex) -> None:
+        self._store = store
+        self._path = path
+        self._root = folder_of(path)
+        self._options = options
+        self._data = data
+        self.index = index
+        self._token_starts = _running([one.tokens for one in index.files])
+        self._starts = _running([one.documents for one in index.files])
+        self._doc_starts: IntArray | None = None
+        self._dtype: np.dtype[Any] | None = None
+        self._fingerprint: str | None = None
+        # Largest ids stand in the index: a file need not be asked for its own.
+        each = OpenOptions(
+            flavor=options.flavor,
+            layout=options.layout,
+            eos_id=options.eos_id,
+            read=options.read,
+            trust=options.trust,
+            follow_links=options.follow_links,
+        )
+        self.files = OpenFiles(store, self._root, index, each)
+        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
+        self.gather_starts = self._gather_starts if index.format in _FLAGGED else None
+        if index.format == "flat-tokens":
+            self.gather_flagged = self._gather_flagged
+        if options.vocab_size is not None and self.max_token_id is not None:
+            stated = Manifest(NAME, 0, 0, max_token_id=self.max_token_id)
+            require_vocabulary(f"{self._root}/{INDEX_NAME}", np.dtype(np.uint32), stated, options.vocab_size)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_token_files, (self._store, self._path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """One field: `tokens`."""
+        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_files + 1]: first document of each file, and the number of documents."""
+        return self._starts
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the index, which has the digest of each file's documents."""
+        if self._fingerprint is None:
+            self._fingerprint = xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self._data)
+        return self._fingerprint
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """What the folder's side file says; None where there is none, or where it does not belong to this index."""
+        return read_manifest(self._store, self._root, self._data, self.index)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32: that of the first file, which the others must have too."""
+        if self._dtype is None:
+            self._dtype = self.files.get(0).dtype if self.index.files else np.dtype(np.uint32)
+        return self._dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return int(self._token_starts[-1])
+
+    @property
+    def max_token_id(self) -> int | None:
+        """The largest id, as the index says; None where there is no token."""
+        return max((one.max_token_id for one in self.index.files if one.tokens), default=None)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of all token files, where the side file says so."""
+        return None if self.manifest is None else self.manifest.size_bytes
+
+    @property
+    def eos_id(self) -> int | None:
+        """As given, else what the folder's side file says, else that of the first file."""
+        if self._options.eos_id is not None:
+            return self._options.eos_id
+        if self.manifest is not None:
+            return self.manifest.eos_id
+        return self.files.get(0).eos_id if self.index.files else None
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """Digest of the tokenizer that made the ids, where the folder's side file, or the first file's, records it."""
+        if self.manifest is not None:
+            return self.manifest.tokenizer_digest
+        return _tokenizer_of(self.files.get(0)) if self.index.files else None
+
+    @property
+    def derived(self) -> DerivedCache | None:
+        """Where what is computed from this folder is kept; None for a small one."""
+        return DerivedCache() if len(self) >= _SMALL_DOCUMENTS else None
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
+
+        Put together from the indexes of all files at first use; once a host, and mapped, unless there are few.
+        Documents, tokens and windows are read without it.
+
+        Raises:
+            NotFound: a file is not there.
+            FormatError: one is damaged, or not the one that the index lists.
+        """
+        if self._doc_starts is None:
+            derived = self.derived
+            if derived is None:
+                runs: list[IntArray] = []
+                self._feed_starts(runs.append)
+                self._doc_starts = np.concatenate(runs)
+                self._doc_starts.flags.writeable = False
+            else:
+                key = f"{_STARTS_VERSION}-{self.fingerprint}"
+                self._doc_starts = derived.fed(key, "int64", self._feed_starts)
+        return self._doc_starts
+
+    def details(self) -> dict[str, Any]:
+        """What `info` shows beside counts: how many files, and their format."""
+        return {"files": len(self.index.files), "format of the files": self.index.format}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        if self._doc_starts is not None:
+            return document(self, index)
+        file, within = self._file_of(as_index(index, len(self)))
+        return self._file(file)[within]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        if self._doc_starts is not None:
+            return document_batch(self, indices)
+        indices = as_indices(indices, len(self))
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        parts: list[tuple[NDArray[np.intp], Batch]] = []
+        for file in np.unique(owner).tolist():
+            at = np.flatnonzero(owner == file)
+            parts.append((at, self._file(file).get_batch(indices[at] - self._starts[file])))
+        return parts[0][1] if len(parts) == 1 else scatter(parts or [(indices, {"tokens": []})], len(indices))
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start], read-only: tokens `[start, stop)`; a copy only where they cross a border of files."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        pieces = [self._file(file).tokens(low, high) for file, low, high in self._pieces(start, stop)]
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = np.concatenate([np.empty(0, self.dtype), *pieces])
+        joined.flags.writeable = False
+        return joined
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given; one call to each file."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        file = self._only_file(starts, length)
+        if file is not None:
+            return self._file(file).gather(starts - self._token_starts[file], length, out)
+        rows = np.empty((len(starts), length), self.dtype) if out is None else out
+        self._gather(lambda source, starts, length: (source.gather(starts, length),), starts, (rows,))
+        return rows
+
+    def place_of(self, index: int, /) -> Place:
+        """What the document's own file knows of it."""
+        file, within = self._file_of(as_index(index, len(self)))
+        return place_of(self._file(file), within)
+
+    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
+        """File ranges that hold tokens `[start, stop)`."""
+        pieces = self._pieces(start, stop)
+        return tuple(chain(*(token_extents(self._file(file), low, high) or () for file, low, high in pieces)))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        options = self._options
+        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
+        known = {name: value for name, value in given.items() if value is not None}
+        return {"kind": "open", "format": NAME, "path": redact(self._path), **known}
+
+    def summary(self) -> str:
+        """One line: path, files, documents, tokens."""
+        counts = {"files": len(self.index.files), "documents": len(self), "tokens": self.num_tokens}
+        return line(NAME, {"path": self._path, **counts}, self._fingerprint)
+
+    __repr__ = brief
+    __str__ = tree
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _file(self, number: int) -> TokenSource:
+        """File `number`, known to agree with the first one."""
+        return self.files.get(number, self._require_alike)
+
+    def _require_alike(self, number: int, source: TokenSource) -> None:
+        if number:
+            first, path = self.index.files[0].path, self.files.path(number)
+            require_alike("token widths", source.dtype, path, self.dtype, first)
+            if self.manifest is None:  # then nothing but the files themselves says so
+                require_alike("EOS ids", source.eos_id, path, self.eos_id, first)
+                require_alike("tokenizers", _tokenizer_of(source), path, self.tokenizer_digest, first)
+
+    def _file_of(self, index: int) -> tuple[int, int]:
+        file = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return file, index - int(self._starts[file])
+
+    def _only_file(self, starts: IntArray, length: int) -> int | None:
+        """The file that holds all of these windows; None where they lie in several."""
+        if not len(starts):
+            return None
+        low, high = int(starts.min()), int(starts.max()) + length
+        file = int(np.searchsorted(self._token_starts, low, side="right")) - 1
+        return file if file < len(self.index.files) and high <= self._token_starts[file + 1] else None
+
+    def _gather(self, read: Read, starts: IntArray, outs: tuple[NDArray[Any], ...]) -> None:
+        """Rows of `outs` by one call to each file; rows that cross a border piece by piece."""
+        length = outs[0].shape[1]
+        first = np.searchsorted(self._token_starts, starts, side="right") - 1
+        first = np.minimum(first, max(0, len(self.index.files) - 1))  # of windows of no token at the end
+        crossing = starts + length > self._token_starts[1:][first] if len(starts) and length else np.zeros(0, np.bool_)
+        whole = np.flatnonzero(~crossing)
+        for file in np.unique(first[whole]).tolist() if length else ():
+            rows = whole[first[whole] == file]
+            for out, found in zip(
+                outs, read(self._file(file), starts[rows] - self._token_starts[file], length), strict=True
+            ):
+                out[rows] = found
+        for row in np.flatnonzero(crossing).tolist():
+            filled = 0
+            for file, low, high in self._pieces(int(starts[row]), int(starts[row]) + length):
+                for out, found in zip(outs, read(self._file(file), np.array([low]), high - low), strict=True):
+                    out[row, filled : filled + high - low] = found[0]
+                filled += high - low
+
+    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        flags = np.empty((len(starts), length), np.bool_)
+        self._gather(lambda source, starts, length: (_flags(source)(starts, length),), starts, (flags,))
+        return flags
+
+    def _gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        """What `gather` and `gather_starts` give, for one read."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        rows = np.empty((len(starts), length), self.dtype) if out is None else out
+        flags = np.empty((len(starts), length), np.bool_)
+        self._gather(_read_flagged, starts, (rows, flags))
+        return rows, flags
+
+    def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """`(file, start, stop)` of each file with tokens in `[start, stop)`, counted from its own first token."""
+        first = int(np.searchsorted(self._token_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._token_starts, stop, side="left"))
+        bounds = self._token_starts[first : last + 1].tolist()
+        return [
+            (first + place, max(start - low, 0), min(stop, high) - low)
+            for place, (low, high) in enumerate(pairwise(bounds))
+            if low < high
+        ]
+
+    def _feed_starts(self, put: Put) -> None:
+        for number, (one, first) in enumerate(zip(self.index.files, self._token_starts.tolist(), strict=False)):
+            if one.documents:
+                starts = self._file(number).doc_starts
+                if len(starts) - 1 != one.documents:
+                    found, expected = f"{len(starts) - 1} documents", f"{one.documents}"
+                    what = f"a token file is not the one that {INDEX_NAME} lists"
+                    raise Corrupt(what, path=self.files.path(number), found=found, expected=expected)
+                put(starts[:-1] + first)
+        put(self._token_starts[-1:])
+
+
+def _read_flagged(source: Any, starts: IntArray, length: int) -> tuple[NDArray[Any], ...]:
+    return source.gather_flagged(starts, length)
+
+
+def _flags(source: Any) -> Callable[[IntArray, int], NDArray[np.bool_]]:
+    return source.gather_starts
+
+
+def _tokenizer_of(source: object) -> str | None:
+    return getattr(source, "tokenizer_digest", None)
+
+
+def _running(sizes: Sequence[int]) -> IntArray:
+    """int64[len(sizes) + 1], read-only: where each begins, and their sum."""
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.array(sizes, np.int64), out=starts[1:])
+    starts.flags.writeable = False
+    return starts

@@ -1,0 +1,51 @@
+"""Folders in which a run of `pack` has not come to its end: named as such, and never read as if they were whole."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+from penstock._secrets import redact
+from penstock.abc import Store
+from penstock.errors import PrepareError
+from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
+from penstock.store.local import LocalStore
+
+WORK = ".work"
+_COMMIT_FILES = (
+    *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
+    *("state.json", "dataset_dict.json"),
+)
+"""By one of these a folder is a dataset, whatever work lies in it."""
+_MOST_LOOKED_AT = 1000
+
+
+def find_unfinished(store: Store, root: str) -> str | None:
+    """What tells that a folder without an index holds unfinished work; None where nothing does.
+
+    A few questions; on this machine also a look at the first 1,000 names.
+    """
+    if store.exists(f"{root}/{WORK}"):
+        return None if any(store.exists(f"{root}/{name}") for name in _COMMIT_FILES) else f"{WORK}/ and no commit file"
+    if store.exists(f"{root}/{INDEX_NAME}"):
+        return None
+    first = next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
+    return None if first is None else f"{first} and no {INDEX_NAME}"
+
+
+def unfinished(root: str, found: str) -> PrepareError:
+    """The error of one who would read such a folder."""
+    return PrepareError(
+        "the dataset is unfinished",
+        path=root,
+        found=found,
+        expected=INDEX_NAME,
+        hint=f"`penstock status {redact(root)}` says what is missing; the command that began it finishes it",
+    )
+
+
+def _names(store: Store, root: str) -> Iterator[str]:
+    if isinstance(store, LocalStore) and os.path.isdir(root):
+        with os.scandir(root) as entries:
+            yield from (entry.name for entry in itertools.islice(entries, _MOST_LOOKED_AT))
