@@ -80,6 +80,14 @@ class Task:
     trusted: bool = True
     kind: Kind = "lines"
 
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        if self.kind == "parquet":
+            return f"{self.place.shown}, row group {self.piece}"
+        what = "bytes" if self.data is None else "decompressed bytes"
+        return f"{self.place.shown}, {what} {self.start_bytes} to {self.stop_bytes}"
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
