@@ -139,6 +139,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
 MAY_UNPICKLE: dict[str, str] = {
     "penstock.load.messages": "what a worker process of its own sends back",
     "penstock.load.processes": "what its parent gives a worker process",
+    "penstock.executors.messages": "what crosses between a process and its own workers",
     "penstock.codec.fields._pickled": "columns of pickles, written as the original does and read only with trust",
 }
 """Module → the reason."""

@@ -15,6 +15,7 @@ import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,48 +27,51 @@ from penstock.abc import Executor
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors import EXECUTORS, InlineExecutor, ProcessExecutor, make_executor, processes
 from penstock.prepare import pack
+from penstock.testing import ExecutorSuite
 
 GONE_SECONDS = 20
 
 
-@pytest.fixture(params=EXECUTORS)
-def executor(request: pytest.FixtureRequest) -> Iterator[InlineExecutor | ProcessExecutor]:
+@pytest.fixture(params=["inline", "processes"])
+def either(request: pytest.FixtureRequest) -> Iterator[InlineExecutor | ProcessExecutor]:
     with InlineExecutor() if request.param == "inline" else ProcessExecutor(2) as made:
         yield made
 
 
-def test_results_come_in_order(executor: InlineExecutor | ProcessExecutor) -> None:
-    assert list(executor.map(operator.neg, range(50))) == [-n for n in range(50)]
-    assert list(executor.map(str, [])) == []
-    assert list(executor.map(str, iter([1]))) == ["1"]
+class TestInline(ExecutorSuite):
+    @pytest.fixture
+    def executor(self) -> Iterator[Executor]:
+        with make_executor("inline", 1) as made:
+            yield made
 
 
-def test_a_slow_task_does_not_change_the_order(executor: InlineExecutor | ProcessExecutor) -> None:
-    assert list(executor.map(time.sleep, [0.1, 0, 0, 0])) == [None] * 4
+class TestProcesses(ExecutorSuite):
+    kills = sends = True
+
+    @pytest.fixture
+    def executor(self) -> Iterator[Executor]:
+        with make_executor("processes", 2) as made:
+            yield made
 
 
-def test_a_first_task_before_all_others(executor: InlineExecutor | ProcessExecutor) -> None:
-    assert executor.begin(operator.neg, 5)() == -5
+class TestChecked(ExecutorSuite):
+    @pytest.fixture
+    def executor(self) -> Iterator[Executor]:
+        with make_executor(Recording(), 1) as made:
+            yield made
+
+
+def test_a_first_task_before_all_others(either: InlineExecutor | ProcessExecutor) -> None:
+    assert either.begin(operator.neg, 5)() == -5
     with pytest.raises((PrepareError, TypeError)):
-        executor.begin(operator.neg, "x")()
-    assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
+        either.begin(operator.neg, "x")()
+    assert list(either.map(abs, [-1, -2, -3])) == [1, 2, 3]
 
 
-def test_the_earliest_error_is_raised_after_what_came_before(executor: InlineExecutor | ProcessExecutor) -> None:
-    results = executor.map(int, ["1", "2", "x", "4", "y"])
+def test_the_earliest_error_is_raised_after_what_came_before(either: InlineExecutor | ProcessExecutor) -> None:
+    results = either.map(int, ["1", "2", "x", "4", "y"])
     assert [next(results), next(results)] == [1, 2]
     with pytest.raises((PrepareError, ValueError), match=r"invalid literal.*'x'"):
-        next(results)
-
-
-def test_an_error_of_the_tasks_comes_in_its_turn(executor: InlineExecutor | ProcessExecutor) -> None:
-    def tasks() -> Iterator[int]:
-        yield from (1, 2, 3)
-        raise Corrupt("the input is damaged", path="a.gz")
-
-    results = executor.map(operator.neg, tasks())
-    assert [next(results) for _ in range(3)] == [-1, -2, -3]
-    with pytest.raises(Corrupt, match=r"a\.gz"):
         next(results)
 
 
@@ -78,15 +82,16 @@ def test_errors_keep_their_kind_and_place() -> None:
     assert any("In the worker" in note for note in error.value.__notes__)
 
 
-def test_a_worker_that_is_killed_is_an_error() -> None:
+def test_a_worker_that_is_killed_is_replaced() -> None:
     with make_executor("processes", 2) as executor:
         pids = set(executor.map(operator.call, [os.getpid] * 8))
         assert len(pids) == 2
-        results = executor.map(time.sleep, [0, 0, 30, 30, 30])
+        results = executor.map(time.sleep, [0, 0, 0.5, 0.5, 0.5])
         next(results)
         os.kill(max(pids), signal.SIGKILL)
-        with pytest.raises(PrepareError, match="a worker process was killed"):
-            list(results)
+        assert list(results) == [None] * 4
+        pids |= set(executor.map(operator.call, [os.getpid] * 8))
+        assert len(pids) == 3
     assert all(is_gone(pid) for pid in pids)
 
 
@@ -118,11 +123,35 @@ def test_a_worker_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert {int(one.split()[2]) for one in waker.said} <= pids
 
 
-def test_a_worker_that_ends_by_itself_is_an_error() -> None:
-    with make_executor("processes", 2) as executor, pytest.raises(PrepareError, match="killed"):
-        list(executor.map(os._exit, [0]))
-    with make_executor("processes", 1, preload=["no.such.module"]) as executor, pytest.raises(PrepareError):
-        executor.begin(operator.neg, 1)()
+def test_workers_that_never_start_are_an_error_and_no_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "aborts.py").write_text("import os; os.abort()")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module, said in (("no.such.module", "No module named 'no'"), ("aborts", "3 workers.*before their first task")):
+        with make_executor("processes", 2, preload=[module]) as executor, pytest.raises(PrepareError, match=said):
+            list(executor.map(operator.neg, [1, 2, 3]))
+        with make_executor("processes", 2, preload=[module]) as executor, pytest.raises(PrepareError, match=said):
+            cast("ProcessExecutor", executor).begin(operator.neg, 1)()
+
+
+def test_a_first_task_that_kills_its_workers_is_named() -> None:
+    with ProcessExecutor(2) as executor:
+        with pytest.raises(PrepareError, match=r"a task killed 3 workers.*the first task \(7\)"):
+            executor.begin(os._exit, 7)()
+        assert list(executor.map(operator.neg, [1, 2])) == [-1, -2]
+
+
+def test_tasks_that_all_kill_end_the_work_soon() -> None:
+    with make_executor("processes", 1) as executor, pytest.raises(PrepareError, match="tasks, each of which killed 3"):
+        list(executor.map(os._exit, range(10**6)))
+
+
+def test_a_map_that_is_left_is_never_a_short_one() -> None:
+    with make_executor("processes", 2) as executor:
+        left = executor.map(operator.neg, range(100))
+        assert next(left) == 0
+        assert list(executor.map(operator.neg, range(100))) == [-n for n in range(100)]
+        with pytest.raises(PrepareError, match="left in the middle"):
+            list(left)
 
 
 def test_closing_ends_tasks_under_way() -> None:
@@ -304,6 +333,39 @@ def test_a_list_of_results_and_a_pool_of_threads_are_executors() -> None:
         assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
     with ThreadPoolExecutor(3) as pool, make_executor(cast("Executor", pool), 1) as executor:
         assert list(executor.map(operator.neg, range(4))) == [0, -1, -2, -3]
+
+
+def test_errors_of_tasks_are_answers_which_no_engine_runs_again() -> None:
+    runs: list[int] = []
+
+    def fails(number: int) -> int:
+        runs.append(number)
+        raise Corrupt("the input is damaged", path="a.gz")
+
+    class Stubborn:
+        def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+            for task in tasks:
+                for _ in range(3):
+                    with contextlib.suppress(Corrupt):
+                        yield fn(task)
+                        break
+
+    with make_executor(Stubborn(), 1) as executor, pytest.raises(Corrupt, match=r"a\.gz"):
+        list(executor.map(fails, [7, 8]))
+    assert runs == [7]
+
+
+def test_an_engine_that_fails_is_named() -> None:
+    class Broken:
+        def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+            yield fn(next(iter(tasks)))
+            raise BrokenProcessPool("a process was terminated abruptly")
+
+    with make_executor(Broken(), 1) as executor:
+        results = executor.map(operator.neg, [1, 2])
+        assert next(results) == -1
+        with pytest.raises(PrepareError, match=r"executor Broken failed.*BrokenProcessPool: a process"):
+            next(results)
 
 
 def test_an_order_that_is_not_kept_packs_nothing(tmp_path: Path) -> None:

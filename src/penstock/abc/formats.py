@@ -76,10 +76,18 @@ class Format(Protocol):
 class Executor(Protocol):
     """Runs tasks.
 
-    Laws: results come in task order; the first error stops the work and is raised in the caller; a killed
-    worker is an error, never silence.
+    Laws: results come in task order. `fn` may run several times for one task, and at once. An error of `fn` stops the
+    work and is raised in the caller, after the results of earlier tasks; it is an answer, and never tried again. A
+    worker that dies is the executor's to replace: its task runs again. A task that kills three workers is set aside
+    while the rest goes on, and the work ends with an error that names it. Tasks are taken as they are needed.
+
+    A task may have a text `described`, by which errors name it: its file and its bytes.
     """
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order."""
+        """`fn` of each task, in order; one map at a time.
+
+        Raises:
+            PrepareError: a task was set aside, or no worker can be had.
+        """
         ...

@@ -224,6 +224,11 @@ class Group:
     stop: int
     samples: list[Sample] | None = None
 
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"samples {self.start} to {self.stop}"
+
     def read(self, rows: Rows | None, step: int) -> Iterator[tuple[int, Sample]]:
         """`(number, sample)` of its samples, from `rows` or its own, `step` of them read at a time."""
         first = self.start if self.samples is None else 0

@@ -1,17 +1,20 @@
 """An executor that was made elsewhere, held to the law of results: as many as tasks, in their order.
 
 What is written follows the order of results. Those of a pool that gives them as they come would be a dataset whose
-documents lie elsewhere, or lack, or come twice, without a word.
+documents lie elsewhere, or lack, or come twice, without a word. Errors of tasks travel as answers: an engine that runs
+again what fails would run them again too.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from penstock.abc import Executor
-from penstock.errors import ConfigError, PrepareError
+from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.executors.law import from_worker
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,23 +45,42 @@ class CheckedExecutor:
         """`fn` of each task, in order.
 
         Raises:
-            PrepareError: results are missing, come twice or in another order, or are not of these tasks.
+            PrepareError: results are missing, come twice or in another order, or are not of these tasks; or the
+                executor itself failed.
         """
         sent = _Counted(tasks)
-        results: Iterable[Any] = self.executor.map(_Numbered(fn), sent)
+        with _Engine(self.executor, sent):
+            results: Iterable[Any] = self.executor.map(_Numbered(fn, os.getpid()), sent)
         return self._in_order(results, sent)
 
     def _in_order(self, results: Iterable[Any], sent: _Counted[Any]) -> Iterator[Any]:
         taken = 0
-        for found in results:
-            if not isinstance(found, _Result):
-                raise self._broken(f"{type(found).__name__} for task {taken}", "what the function gives")
-            if found.number != taken:
-                raise self._broken(f"task {found.number} after {taken} results", f"task {taken}")
-            taken += 1
-            yield found.value
+        with _Engine(self.executor, sent):
+            each = iter(results)
+        try:
+            while True:
+                with _Engine(self.executor, sent):
+                    found = next(each, _OVER)
+                if found is _OVER:
+                    break
+                yield self._value(found, taken)
+                taken += 1
+        finally:
+            # What is left of it is not wanted: after an error no further task shall begin.
+            close = getattr(each, "close", None)
+            if callable(close):
+                close()
         if taken != sent.count or not sent.is_over:
             raise self._broken(f"{taken} results", "one for each task")
+
+    def _value(self, found: Any, taken: int) -> Any:
+        if not isinstance(found, _Result):
+            raise self._broken(f"{type(found).__name__} for task {taken}", "what the function gives")
+        if found.number != taken:
+            raise self._broken(f"task {found.number} after {taken} results", f"task {taken}")
+        if found.error is not None:
+            raise found.error
+        return found.value
 
     def _broken(self, found: str, expected: str) -> PrepareError:
         return PrepareError(
@@ -69,25 +91,57 @@ class CheckedExecutor:
         )
 
 
+_OVER = object()
+
+
+@dataclass(slots=True)
+class _Engine:
+    """What an executor itself raises is no error of a task: such as a pool whose worker was killed."""
+
+    executor: Executor
+    sent: _Counted[Any]
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any, /) -> None:
+        if error is None or error is self.sent.error or not isinstance(error, Exception):
+            return
+        if isinstance(error, PenstockError):
+            return
+        raise PrepareError(
+            f"the executor {type(self.executor).__name__} failed",
+            found=f"{type(error).__name__}: {error}",
+            hint="What was finished is kept: the same call goes on",
+        ) from error
+
+
 class _Counted(Generic[T]):
-    """Tasks with their numbers, and how many were taken."""
+    """Tasks with their numbers, how many were taken, and the error that ended them."""
 
     def __init__(self, tasks: Iterable[T]) -> None:
         self._tasks = tasks
         self.count = 0
         self.is_over = False
+        self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
-        for number, task in enumerate(self._tasks):
-            self.count = number + 1
-            yield number, task
+        try:
+            for number, task in enumerate(self._tasks):
+                self.count = number + 1
+                yield number, task
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
         self.is_over = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
     number: int
-    value: Any
+    value: Any = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +149,12 @@ class _Numbered:
     """A function of a numbered task, which crosses to other processes as its own function does."""
 
     fn: Callable[[Any], Any]
+    pid: int
+    """Of the caller, where an error needs no other shape."""
 
     def __call__(self, task: tuple[int, Any]) -> _Result:
         number, one = task
-        return _Result(number, self.fn(one))
+        try:
+            return _Result(number, self.fn(one))
+        except Exception as error:
+            return _Result(number, error=error if os.getpid() == self.pid else from_worker(error))

@@ -8,6 +8,8 @@ when it forks.
 One socket pair a worker carries tasks and results. A worker that reads the end of its own leaves at once, in the middle
 of a task too: so no worker outlives this process, however it ends. Workers are a session of their own, out of reach of
 the terminal's Ctrl-C: the parent decides.
+
+The place of a worker that dies is taken by a fresh interpreter, once there is work for it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
@@ -27,6 +30,8 @@ from typing import Any, Self, TypeVar
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PrepareError
+from penstock.executors.law import MOST_DEATHS, Books, described, never_started, set_aside
+from penstock.executors.messages import dumps, loads, receive, send
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +61,7 @@ class ProcessExecutor:
     """Runs tasks in other processes; see `penstock.abc.Executor`.
 
     Functions, tasks and results cross by pickling, between this process and its own workers only.
-    Memory: the results that wait for an earlier one, and two tasks a worker.
+    Memory: the results that wait for an earlier one, at most 1,024, and two tasks a worker.
 
     Args:
         workers: how many processes; the first starts at once.
@@ -66,27 +71,10 @@ class ProcessExecutor:
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         if not sys.executable:
             raise ConfigError("no Python interpreter is known to start workers with", hint='Use executor="inline"')
-        pairs = [Pipe() for _ in range(workers)]
-        self._workers = [_Worker(ours) for ours, _ in pairs]
+        self._crew = _Crew(list(preload))
+        self._workers = [_Worker() for _ in range(workers)]
+        self._crew.start(self._workers)
         self._forked = False
-        fds = [theirs.fileno() for _, theirs in pairs]
-        try:
-            self._launcher = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps([sys.path, fds, list(preload)])],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=fds,
-                env=os.environ | _ONE_THREAD,
-                start_new_session=True,
-            )
-        except BaseException:
-            for worker in self._workers:
-                worker.connection.close()
-            raise
-        finally:
-            for _, theirs in pairs:
-                theirs.close()
-        self._stopped = _Stopped(self._launcher.pid)
 
     def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
         """Start a task in the first worker, before the first map; call what is returned for its result.
@@ -94,25 +82,22 @@ class ProcessExecutor:
         The other workers share what it loads.
         """
         worker = self._workers[0]
-
-        def deliver() -> None:
-            # Not in this thread: the first worker reads nothing before its imports are done.
-            with contextlib.suppress(PrepareError):  # its death shows when the result is asked for
-                worker.send(("function", fn))
-                worker.send(("task", 0, task))
-
-        delivery = threading.Thread(target=deliver, daemon=True)
+        function, data = dumps(fn, "the function of tasks"), dumps(task, "a task")
+        delivery = threading.Thread(target=_deliver, args=(worker.connection, function, data), daemon=True)
         delivery.start()
 
         def result() -> R:
-            delivery.join()
-            while not worker.connection.poll(_PATIENCE_S):
-                self._stopped.report()
-            self._stopped.reported.clear()
-            _, found, error = worker.receive()
-            if error is not None:
-                raise error
-            return found
+            deaths = 0
+            while True:
+                delivery.join()
+                answer = self._wait_for(worker)
+                if answer is not None:
+                    return answer()
+                deaths += worker.is_ready
+                if deaths >= MOST_DEATHS:
+                    raise set_aside([f"the first task ({described(task)})"])
+                self._crew.replace(worker)
+                _deliver(worker.connection, function, data)
 
         return result
 
@@ -123,25 +108,35 @@ class ProcessExecutor:
         faster.
 
         Raises:
-            PrepareError: a worker was killed.
+            PrepareError: a task killed three workers, and the rest is done; or workers don't start.
         """
         if not self._forked:
-            self._workers[0].send(("fork",))
+            self._crew.fork(self._workers[0])
             self._forked = True
-        run = _Run(self._workers, iter(tasks), self._stopped)
-        run.start(fn)
+        run = _Run(self._workers, self._crew, dumps(fn, "the function of tasks"), Books(iter(tasks)))
+        run.start()
         return run.results()
 
     def close(self) -> None:
         """End all workers at once, whatever they do."""
-        if not self._workers:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._launcher.pid, signal.SIGKILL)
-        self._launcher.wait()
+        self._crew.end()
         for worker in self._workers:
             worker.wait_for_end()
         self._workers.clear()
+
+    def _wait_for(self, worker: _Worker) -> Callable[[], Any] | None:
+        """What gives the answer of a worker's only task; None where the worker is gone."""
+        try:
+            while True:
+                while not worker.connection.poll(_PATIENCE_S):
+                    self._crew.stopped.report()
+                self._crew.stopped.reported.clear()
+                word, data = receive(worker.connection)
+                if word in ("done", "failed"):
+                    return lambda: _value_of(word, data)
+                worker.hears(word, data)
+        except (EOFError, OSError):
+            return None
 
     def __enter__(self) -> Self:
         return self
@@ -154,127 +149,229 @@ class ProcessExecutor:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    connection: Connection
-    held: int = 0
-    """Tasks sent to it without an answer so far."""
+    """One place of a worker, whichever process has it.
 
-    def send(self, message: tuple[Any, ...]) -> None:
-        try:
-            self.connection.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            raise _killed() from None
+    Attributes:
+        connection: to the process; closed while there is none.
+        held: tasks sent to it without an answer so far, with their places; None is one that nobody waits for.
+        is_ready: it has come as far as serving.
+        bad_starts: processes one after the other that never did.
+        pickled: the function that it has.
+    """
 
-    def receive(self) -> Any:
-        try:
-            return self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            raise _killed() from None
+    connection: Connection = field(init=False)
+    held: deque[tuple[int, Any] | None] = field(default_factory=deque[tuple[int, Any] | None])
+    is_ready: bool = False
+    bad_starts: int = 0
+    pickled: bytes | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no process is there."""
+        return self.connection.closed
+
+    def hears(self, word: str, data: bytes) -> None:
+        """What a process says of itself; raises what kept it from starting."""
+        if word == "broken":
+            raise loads(data, "why a worker did not start")
+        self.is_ready, self.bad_starts = True, 0
 
     def wait_for_end(self) -> None:
         """Return when the killed process can do no more: its end of the socket is closed then."""
-        with contextlib.suppress(EOFError, ConnectionResetError):
-            while True:
+        if self.is_gone:
+            return
+        with contextlib.suppress(EOFError, OSError):
+            while self.connection.poll(_PATIENCE_S):
                 self.connection.recv_bytes()
         self.connection.close()
+
+
+class _Crew:
+    """The processes of an executor, and how they start."""
+
+    def __init__(self, preload: list[str]) -> None:
+        self._preload = preload
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.stopped = _Stopped([])
+
+    def start(self, workers: Sequence[_Worker]) -> None:
+        """Start one interpreter, which serves the first of these, and will fork for the others."""
+        pairs = [Pipe() for _ in workers]
+        fds = [theirs.fileno() for _, theirs in pairs]
+        try:
+            launcher = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps([sys.path, fds, self._preload])],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=fds,
+                env=os.environ | _ONE_THREAD,
+                start_new_session=True,
+            )
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
+        self._started.append(launcher)
+        self.stopped.groups.append(launcher.pid)
+        for worker, (ours, _) in zip(workers, pairs, strict=True):
+            worker.connection, worker.is_ready, worker.pickled = ours, False, None
+
+    def fork(self, first: _Worker) -> None:
+        """Let the first worker fork for the others."""
+        with contextlib.suppress(OSError):  # it is gone: that shows when its answer is waited for
+            send(first.connection, "fork")
+
+    def replace(self, worker: _Worker) -> None:
+        """Start a process in the place of one that is gone.
+
+        Raises:
+            PrepareError: it is the third one here that would never serve.
+        """
+        worker.bad_starts += not worker.is_ready
+        if worker.bad_starts >= MOST_DEATHS:
+            raise never_started()
+        worker.connection.close()
+        self.start([worker])
+
+    def end(self) -> None:
+        """Kill all processes, those of the workers that were forked too."""
+        for one in self._started:
+            # Not yet waited for, so the number is its own still.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
+        for one in self._started:
+            one.wait()
+        self._started.clear()
+
+
+def _deliver(connection: Connection, function: bytes, data: bytes) -> None:
+    # Not in the caller's thread: the first worker reads nothing before its imports are done.
+    with contextlib.suppress(OSError):  # its death shows when the result is asked for
+        send(connection, "function", function)
+        send(connection, "task", data)
+
+
+def _value_of(word: str, data: bytes) -> Any:
+    if word == "failed":
+        raise loads(data, "the error of a task")
+    return loads(data, "the result of a task")
 
 
 @dataclass(slots=True)
 class _Stopped:
     """Workers that were stopped from outside (SIGSTOP): they neither work nor end, and we wait for them."""
 
-    group: int
+    groups: list[int]
     reported: set[int] = field(default_factory=set[int])
 
     def report(self) -> None:
         """Log the workers that were not logged already."""
-        stopped = set(_stopped_in(self.group))
+        stopped = set(_stopped_in(self.groups))
         for pid in sorted(stopped - self.reported):
             _log.warning("worker process %d is stopped, and the work waits for it: `kill -CONT %d`", pid, pid)
         self.reported = stopped
 
 
-def _stopped_in(group: int) -> Iterator[int]:
-    """Processes of a process group that are stopped; none where the system does not list them."""
+def _stopped_in(groups: Sequence[int]) -> Iterator[int]:
+    """Processes of process groups that are stopped; none where the system does not list them."""
     with contextlib.suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
-                if state in (b"T", b"t") and int(its_group) == group:
+                if state in (b"T", b"t") and int(its_group) in groups:
                     yield int(name)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One map: what was dispatched, and what came back."""
+    """One map over the workers."""
 
     workers: list[_Worker]
-    tasks: Iterator[Any]
-    stopped: _Stopped
-    handed: int = 0
-    upcoming: list[Any] = field(default_factory=list[Any])
-    done: dict[int, Any] = field(default_factory=dict[int, Any])
-    failed: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
+    crew: _Crew
+    function: bytes
+    books: Books
 
-    def start(self, fn: Callable[[Any], Any]) -> None:
-        """Send the function to the workers, and dispatch the first tasks."""
+    def start(self) -> None:
+        """Dispatch the first tasks."""
         for worker in self.workers:
-            worker.send(("function", fn))
+            worker.held = deque([None] * len(worker.held))  # of a map that was left in the middle
         self._feed()
 
     def results(self) -> Iterator[Any]:
         """Results in task order."""
-        place = 0
         while True:
-            while place in self.done:
-                yield self.done.pop(place)
-                place += 1
+            for result in self.books.due():
+                yield result
                 self._feed()
-            if place in self.failed:
-                raise self.failed[place]
             self._feed()
             if not any(worker.held for worker in self.workers):
+                if self.books.is_due():
+                    continue
+                self.books.end()
                 return
             self._collect()
 
     def _feed(self) -> None:
-        """Dispatch tasks until every worker has enough, and prepare the next one while they work."""
-        while not self.failed and (self.upcoming or self._fetch()):
-            worker = min(self.workers, key=lambda one: one.held)
-            if worker.held >= _QUEUED:
+        """Dispatch tasks until every worker has enough; the next one is made while they work."""
+        while self.books.has_task():
+            worker = min(self.workers, key=lambda one: len(one.held))
+            if len(worker.held) >= _QUEUED:
                 break
-            worker.held += 1
-            worker.send(("task", self.handed, self.upcoming.pop()))
-            self.handed += 1
+            place, task = self.books.next_task()
+            try:
+                data = dumps(task, "a task")
+            except PrepareError as error:
+                self.books.failed(place, error)
+                continue
+            worker.held.append((place, task))
+            self._send(worker, data)
 
-    def _fetch(self) -> bool:
-        try:
-            self.upcoming.append(next(self.tasks))
-        except StopIteration:
-            return False
-        except Exception as error:
-            # In its turn: an earlier task may fail too, and then that is the error.
-            self.failed[self.handed] = error
-            return False
-        return True
+    def _send(self, worker: _Worker, data: bytes) -> None:
+        """Send a task; a worker that is gone is found when its answer is waited for."""
+        if worker.is_gone:
+            self.crew.replace(worker)
+            self.crew.fork(worker)
+        with contextlib.suppress(OSError):
+            if worker.pickled is not self.function:
+                send(worker.connection, "function", self.function)
+                worker.pickled = self.function
+            send(worker.connection, "task", data)
 
     def _collect(self) -> None:
         waiting = [worker.connection for worker in self.workers if worker.held]
         while not (ready := set(wait(waiting, _PATIENCE_S))):
-            self.stopped.report()
-        self.stopped.reported.clear()
+            self.crew.stopped.report()
+        self.crew.stopped.reported.clear()
         for worker in self.workers:
-            if worker.connection not in ready:
-                continue
-            place, result, error = worker.receive()
-            worker.held -= 1
-            if error is None:
-                self.done[place] = result
-            else:
-                self.failed[place] = error
+            if not worker.is_gone and worker.connection in ready:
+                try:
+                    word, data = receive(worker.connection)
+                except (EOFError, OSError):
+                    self._bury(worker)
+                else:
+                    self._hear(worker, word, data)
 
+    def _hear(self, worker: _Worker, word: str, data: bytes) -> None:
+        if word not in ("done", "failed"):
+            worker.hears(word, data)
+            return
+        held = worker.held.popleft()
+        if held is None:
+            return
+        try:
+            self.books.done(held[0], _value_of(word, data))
+        except Exception as error:
+            self.books.failed(held[0], error)
 
-def _killed() -> PrepareError:
-    return PrepareError(
-        "a worker process was killed, or ended by itself",
-        hint="The system kills processes when memory is short: use fewer workers (--workers)",
-    )
+    def _bury(self, worker: _Worker) -> None:
+        """The task under way counts a death, unless its worker never served; the one behind it was not begun."""
+        worker.connection.close()
+        under_way = worker.held.popleft() if worker.is_ready else None
+        if under_way is not None:
+            self.books.died(*under_way)
+        for one in filter(None, worker.held):
+            self.books.give_back(*one)
+        worker.held.clear()

@@ -6,14 +6,12 @@ import importlib
 import os
 import queue
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from penstock.errors import PenstockError, PrepareError
-
-Message = tuple[Any, ...]
+from penstock.errors import PrepareError
+from penstock.executors.messages import Message, dump_error, dumps, loads, receive, send
 
 
 def main(fds: Sequence[int], preload: Sequence[str]) -> None:
@@ -23,13 +21,22 @@ def main(fds: Sequence[int], preload: Sequence[str]) -> None:
         fds: ends of socket pairs; this process serves the first.
         preload: modules to import before anything else.
     """
-    for module in preload:
-        importlib.import_module(module)
+    for fd in fds:
+        os.set_inheritable(fd, False)
     connection = Connection(fds[0])
+    try:
+        for module in preload:
+            importlib.import_module(module)
+    except BaseException as error:
+        send(connection, "broken", dump_error(error))
+        os._exit(1)
     serve = _Server()
+    send(connection, "ready")
     while (message := _receive(connection))[0] != "fork":
         serve(connection, message)
     connection = _fork(connection, fds[1:])
+    # A child of a task must not keep the socket: the parent would never learn that this process died.
+    os.register_at_fork(after_in_child=connection.close)
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_watch, args=(connection, inbox), daemon=True).start()
     while True:
@@ -41,22 +48,32 @@ class _Server:
 
     def __init__(self) -> None:
         self._fn: Callable[[Any], Any] | None = None
+        self._why: Exception = PrepareError("a task came before its function")
 
     def __call__(self, connection: Connection, message: Message) -> None:
-        if message[0] == "function":
-            self._fn = message[1]
+        word, data = message
+        if word == "function":
+            self._load(data)
             return
-        _, place, task = message
         try:
             if self._fn is None:
-                raise PrepareError("a task came before its function")
-            answer = (place, self._fn(task), None)
+                raise self._why
+            task = loads(data, "a task")
+            del data, message
+            word, answer = "done", dumps(self._fn(task), "the result of a task")
         except BaseException as error:
-            answer = (place, None, _sendable(error))
+            word, answer = "failed", dump_error(error)
         try:
-            connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
+            send(connection, word, answer)
+        except OSError:
             os._exit(1)
+
+    def _load(self, data: bytes) -> None:
+        self._fn = None
+        try:
+            self._fn = loads(data, "the function of tasks")
+        except PrepareError as error:
+            self._why = error
 
 
 def _fork(connection: Connection, fds: Sequence[int]) -> Connection:
@@ -67,7 +84,9 @@ def _fork(connection: Connection, fds: Sequence[int]) -> Connection:
             connection.close()
             for other in fds[place + 1 :]:
                 os.close(other)
-            return Connection(fd)
+            connection = Connection(fd)
+            send(connection, "ready")
+            return connection
         os.close(fd)
     return connection
 
@@ -80,18 +99,6 @@ def _watch(connection: Connection, inbox: queue.SimpleQueue[Message]) -> None:
 
 def _receive(connection: Connection) -> Message:
     try:
-        return connection.recv()
+        return receive(connection)
     except (EOFError, OSError):
         os._exit(1)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-
-
-def _sendable(error: BaseException) -> BaseException:
-    """The error itself where it surely survives the way, else its words."""
-    trace = "".join(traceback.format_exception(error))
-    if not isinstance(error, PenstockError | OSError):
-        error = PrepareError(f"a worker failed with {type(error).__name__}: {error}")
-    error.add_note(f"In the worker:\n{trace}")
-    return error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.testing.counting import CountingStore as CountingStore
     from penstock.testing.counting import LatencyStore as LatencyStore
     from penstock.testing.equality import same as same
+    from penstock.testing.executors import ExecutorSuite as ExecutorSuite
     from penstock.testing.faults import FaultStore as FaultStore
     from penstock.testing.faults import FaultyOs as FaultyOs
     from penstock.testing.faults import count_operations as count_operations

@@ -387,13 +387,10 @@ class TestKills:
         children = wait_for_parts(parts, finished + 2, parent)
         os.kill(children[-1], signal.SIGKILL)
         _, said = parent.communicate(timeout=60)
-        assert parent.returncode == 1
-        assert b"PrepareError: a worker process was killed" in said
-        assert b"the same command goes on" in said
+        assert parent.returncode == 0, said
+        assert b"a worker was killed, or ended by itself, in task" in said
+        assert b"large.jsonl, bytes " in said
         assert all(is_gone(pid) for pid in children)
-        assert not output.exists()
-
-        assert made(large).reused_tasks >= finished + 2
         assert output.read_bytes() == (tmp_path / "whole.pbin").read_bytes()
 
     def test_an_interrupt_ends_it_at_once(self, tmp_path: Path, large: Path, bpe2: Path) -> None:

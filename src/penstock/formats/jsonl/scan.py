@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Truncated
 from penstock.formats.jsonl.long_lines import PIECE_BYTES, fault_of_pieces
@@ -47,6 +48,11 @@ class LineRange:
     size_bytes: int
     validate: bool = True
     stop_at_fault: bool = False
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, bytes {self.start_bytes} to {self.stop_bytes}"
 
 
 @dataclass(frozen=True, slots=True)

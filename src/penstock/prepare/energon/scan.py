@@ -44,6 +44,11 @@ class ShardTask:
     work: WorkFolder
     media: MediaReader | None = None
 
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return self.dataset.child(self.shard).shown
+
 
 @dataclass(frozen=True, slots=True)
 class ShardDone:

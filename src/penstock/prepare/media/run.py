@@ -73,6 +73,12 @@ class _Task:
     exact: bool
 
     @property
+    def described(self) -> str:
+        """What an error calls it."""
+        first, last = self.files[0], self.files[-1]
+        return f"{first[0].shown}, {first[1][0].name} to {last[1][-1].name}"
+
+    @property
     def num_files(self) -> int:
         return sum(len(members) for _, members in self.files)
 

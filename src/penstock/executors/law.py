@@ -1,0 +1,168 @@
+"""The law of executors, for those that start workers of their own: order, deaths, and what is set aside.
+
+`Books` are the books of one map. Whoever runs tasks asks them for the next one, and tells them what became of it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._secrets import logger, redact
+from penstock.errors import PenstockError, PrepareError
+
+_log = logger(__name__)
+
+MOST_DEATHS = 3
+"""Workers that one task may kill before it is set aside."""
+
+MOST_SET_ASIDE = 16
+"""So many tasks set aside are no matter of tasks: the work ends there. Before any result three are enough."""
+
+MOST_AHEAD = 1024
+"""Tasks that are begun after the earliest one without a result, at most."""
+
+_MOST_CHARACTERS = 200
+_NAMED = 3
+
+
+@dataclass(slots=True)
+class Books:
+    """One map: what was given out, what came back, and whose turn it is.
+
+    Memory: results that wait for an earlier one, at most `MOST_AHEAD`, and what the caller holds.
+    """
+
+    tasks: Iterator[Any]
+    taken: int = 0
+    turn: int = 0
+    """Place of the task whose result is due."""
+    _upcoming: deque[tuple[int, Any]] = field(default_factory=deque[tuple[int, Any]])
+    _again: deque[tuple[int, Any]] = field(default_factory=deque[tuple[int, Any]])
+    _done: dict[int, Any] = field(default_factory=dict[int, Any])
+    _failed: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
+    _deaths: dict[int, int] = field(default_factory=dict[int, int])
+    _aside: dict[int, str] = field(default_factory=dict[int, str])
+    _has_result: bool = False
+
+    def has_task(self) -> bool:
+        """Whether there is a task to give out now; the next one is made, so that it is ready when it is asked for."""
+        first_failed = min(self._failed, default=self.taken)
+        while self._again and self._again[0][0] > first_failed:
+            self._again.popleft()
+        if self._again:
+            return True
+        most_aside = MOST_SET_ASIDE if self._has_result else MOST_DEATHS
+        if self._failed or len(self._aside) >= most_aside or self.taken - self.turn >= MOST_AHEAD:
+            return False
+        return bool(self._upcoming) or self._fetch()
+
+    def next_task(self) -> tuple[int, Any]:
+        """The task that `has_task` found, with its place."""
+        return (self._again or self._upcoming).popleft()
+
+    def done(self, place: int, result: Any) -> None:
+        """A task has its result."""
+        self._done[place] = result
+        self._has_result = True
+        self._deaths.pop(place, None)
+
+    def failed(self, place: int, error: BaseException) -> None:
+        """A task ended in an error of its own: no later one is given out."""
+        self._failed[place] = error
+
+    def died(self, place: int, task: Any) -> None:
+        """The worker died that had this task under way: it is run again, or set aside."""
+        deaths = self._deaths[place] = self._deaths.get(place, 0) + 1
+        named = f"task {place} ({described(task)})"
+        _log.warning("a worker was killed, or ended by itself, in %s: %d of %d times", named, deaths, MOST_DEATHS)
+        if deaths < MOST_DEATHS:
+            self.give_back(place, task)
+        else:
+            self._aside[place] = named
+            self._done[place] = None
+
+    def give_back(self, place: int, task: Any) -> None:
+        """A task was not begun: it is given out again, before later ones."""
+        self._again.append((place, task))
+        self._again = deque(sorted(self._again, key=lambda one: one[0]))
+
+    def is_due(self) -> bool:
+        """Whether the task whose turn it is has come to its end."""
+        return self.turn in self._done or self.turn in self._failed
+
+    def due(self) -> Iterator[Any]:
+        """Results whose turn it is. After a task that was set aside there are none, though the rest is done.
+
+        Raises:
+            Exception: that of the task whose turn it is.
+        """
+        while self.turn in self._done:
+            result = self._done.pop(self.turn)
+            self.turn += 1
+            if not self._aside or self.turn <= min(self._aside):
+                yield result
+        if self.turn in self._failed:
+            if min(self._aside, default=self.turn) < self.turn:
+                self.end(cause=self._failed[self.turn])
+            raise self._failed[self.turn]
+
+    def end(self, cause: BaseException | None = None) -> None:
+        """No more comes: raise what is to be said of tasks that were set aside."""
+        if self._aside:
+            raise set_aside([self._aside[place] for place in sorted(self._aside)]) from cause
+        if self.turn < self.taken:
+            raise PrepareError("a map was left in the middle for another one of the same executor")
+
+    def _fetch(self) -> bool:
+        try:
+            task = next(self.tasks)
+        except StopIteration:
+            return False
+        except Exception as error:
+            # In its turn: an earlier task may fail too, and then that is the error.
+            self._failed[self.taken] = error
+            return False
+        self._upcoming.append((self.taken, task))
+        self.taken += 1
+        return True
+
+
+def set_aside(named: list[str]) -> PrepareError:
+    """The error that names tasks which killed their workers."""
+    more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+    what = "a task" if len(named) == 1 else f"{len(named):,} tasks, each of which"
+    return PrepareError(
+        f"{what} killed {MOST_DEATHS} workers, and was set aside",
+        found="; ".join(named[:_NAMED]) + more,
+        hint="The system kills processes when memory is short: use fewer workers (--workers), or look at this input",
+    )
+
+
+def never_started() -> PrepareError:
+    """The error where workers end before they have begun anything."""
+    hint = "The system kills processes when memory is short: use fewer workers (--workers)"
+    return PrepareError(f"{MOST_DEATHS} workers, one after the other, ended before their first task", hint=hint)
+
+
+def described(task: Any) -> str:
+    """What an error calls a task: what it says of itself as `described`, else a short form of it."""
+    try:
+        said = getattr(task, "described", None)
+        text = said if isinstance(said, str) else repr(task)
+    except Exception:  # a `repr` of somebody's own
+        text = type(task).__name__
+    text = redact(text)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+
+
+def from_worker(error: BaseException) -> Exception:
+    """An error as it leaves a worker: itself where the caller knows its kind, else its words."""
+    trace = "".join(traceback.format_exception(error))
+    if not isinstance(error, PenstockError | OSError):
+        error = PrepareError(f"a worker failed with {type(error).__name__}: {error}")
+    error.add_note(f"In the worker:\n{trace}")
+    return error
