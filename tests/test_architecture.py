@@ -76,7 +76,7 @@ DOORS: dict[str, set[str]] = {
         *("common", "folder.files", "folder.index", "folder.side"),
         *("pbin.index", "pbin.layout", "pbin.source", "pbin.writer"),
     },
-    "shards": {"codecs", "files", "index_json", "merge", "side", "source", "upload", "writer"},
+    "shards": {"codecs", "files", "index_json", "merge", "side", "source", "writer"},
     "samples": {
         "media_index",
         "sqlite",

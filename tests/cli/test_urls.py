@@ -45,7 +45,7 @@ LINES = (
     "merge DATA/a.pbin DATA/b.pbin -o @.pbin",
     "merge DATA/a.jsonl DATA/a.jsonl -o @.jsonl",
     "merge DATA/mds DATA/mds2 -o @",
-    "merge DATA/tars DATA/tars -o @",
+    "merge DATA/tars DATA/tars2 -o @",
     "shuffle @.pbin -o OUT/a.pbin --seed 1",
     "shuffle DATA/a.pbin -o @.pbin --seed 1",
     "shuffle DATA/a.jsonl -o @.jsonl --seed 1",
@@ -101,9 +101,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("mds", "mds2"):
         with ps.create(folder / name, format="mds", columns={"n": "int"}) as writer:
             writer.write({"n": 1})
-    with ps.create(folder / "tars", format="webdataset") as writer:
-        for number in range(4):
-            writer.write({"__key__": f"k{number}", "txt": b"text"})
+    for name in ("tars", "tars2"):
+        with ps.create(folder / name, format="webdataset") as writer:
+            for number in range(4):
+                writer.write({"__key__": f"{name}{number}", "txt": b"text"})
     (folder / "a.yaml").write_text("penstock: 1\nstream: {path: a.pbin, window: {chunk: {length: 2}}}\n")
     (folder / "list").write_text("a.x\n")
     return folder
@@ -149,7 +150,7 @@ def test_an_object_store(line: str, run: Callable[[str, str], tuple[int, str]], 
     assert status != 1, said
     is_output = any(part in line for part in ("-o @", "--index-path @", "convert DATA"))
     if is_output:  # written there, or refused for what it is
-        assert status == 0 or "must be on this machine" in said or "can't make folders visible" in said
+        assert status == 0 or "must be on this machine" in said
     else:
         assert status != 0
     assert "Traceback" not in said

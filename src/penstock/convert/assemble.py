@@ -42,7 +42,7 @@ def assemble(
         ConfigError: the target exists.
     """
     store = cast(LocalStore, target.store)
-    folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite)
+    folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite, held=(INDEX_NAME,))
     try:
         index = folder.stage(INDEX_NAME)
         hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()

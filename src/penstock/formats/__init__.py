@@ -17,6 +17,7 @@ from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.store.local import LocalStore
+from penstock.store.object_folder import require_finished
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
 
@@ -58,14 +59,23 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
+_SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
-    "index.json": ("token-files", "mds", "csv", "tsv", "xsv", "json-shards"),
+    "index.json": ("token-files", *_SHARD_FORMATS),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
     ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
+
+LAST_FILES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_SHARD_FORMATS, ("index.json",)),
+    "webdataset": (".nv-meta/.info.json",),
+    "folder": (".penstock",),
+    "flat-tokens": (".zgroup", "zarr.json"),
+}
+"""Format whose dataset is a folder → the file that makes it visible in a store without folders; one of them is."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -118,6 +128,8 @@ def sniff(store: Store, path: str) -> Format:
         reasons.append(f"{one.name}: {sniffed.why}")
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
+    for last in dict.fromkeys(one for names in LAST_FILES.values() for one in names):
+        require_finished(store, f"{path.rstrip('/')}/{last}")
     raise Unsupported("no format recognises this", path=path, found="; ".join(reasons), hint="Name one with format=")
 
 
@@ -215,6 +227,12 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+def last_file(name: str, store: Store, path: str) -> str | None:
+    """The file that makes the dataset of the format `name` at `path` visible; None where none is there."""
+    names = (f"{path.rstrip('/')}/{one}" for one in LAST_FILES.get(name, ()))
+    return next((one for one in names if store.exists(one)), None)
 
 
 @runtime_checkable

@@ -17,15 +17,13 @@ from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.formats import get_format
-from penstock.formats.shards.upload import take_back
+from penstock.formats import get_format, last_file
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
-    SampleRows,
     TokenRows,
     is_tars,
     open_rows,
@@ -33,6 +31,7 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
+from penstock.store.object_folder import take_back
 from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
@@ -126,8 +125,9 @@ def _written(
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     """The same output, in the place of a part that this work made before."""
     own = part.published(None) is not None
-    if own and isinstance(rows, SampleRows) and not isinstance(part.store, FolderStore):
-        take_back(part.store, part.path)  # it can't be replaced in one step there
+    last = last_file(output.to or rows.format, part.store, part.path)
+    if own and last is not None and not isinstance(part.store, FolderStore):
+        take_back(part.store, last)  # it can't be replaced in one step there
         return output
     return replace(output, overwrite=output.overwrite or own)
 

@@ -69,12 +69,7 @@ class RemoteStaged:
         self._overwrite = overwrite
         self._hidden: str | None = None
         self._size_bytes = 0
-        self._local: LocalStaged | None = None
-        name = f"{digest(path)}-{secrets.token_hex(4)}"
-        with in_cache_folder(path):
-            folder = upload_folder()
-            sweep(folder)
-            self._local = LocalStore().stage(os.path.join(folder, name))
+        self._local: LocalStaged | None = scratch_file(path)
 
     def write(self, data: Buffer) -> int:
         """Append; returns bytes written. Raises `ConfigError` where the cache folder is full."""
@@ -203,6 +198,14 @@ class RemoteStaged:
         if self._local is not None:
             local, self._local = self._local, None
             local.abort()
+
+
+def scratch_file(path: str) -> LocalStaged:
+    """A hidden file in the cache folder for what goes to `path`; where this run is killed, another one removes it."""
+    with in_cache_folder(path):
+        folder = upload_folder()
+        sweep(folder)
+        return LocalStore().stage(os.path.join(folder, f"{digest(path)}-{secrets.token_hex(4)}"))
 
 
 def publish(staged: Sequence[Staged]) -> None:

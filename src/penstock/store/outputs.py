@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned
 from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
+from penstock.store.object_folder import open_objects
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import is_url
 
@@ -199,29 +200,37 @@ def is_one_dataset(folder: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
 
 
-FOLDERS_ARE_LOCAL = "Write it on this machine, and copy the folder there; --to mds, jsonl and pbin are written there"
-
-
 def open_folder(
-    store: Store, path: str, own: Owned, *, overwrite: bool, split: str | None = None, inside: bool = False
+    store: Store,
+    path: str,
+    own: Owned,
+    *,
+    overwrite: bool,
+    held: Sequence[str],
+    split: str | None = None,
+    inside: bool = False,
+    clashes: Callable[[str], bool] | None = None,
 ) -> StagedFolder:
     """Claim a folder as an output, and start it.
 
     Args:
-        store: where it will be; one that can make whole folders visible.
+        store: where it will be.
         path: its path, no link.
         own: gives the files that a dataset of this format lists, for what is replaced.
         overwrite: replace the dataset that is there.
+        held: the files that a store which can't make folders visible gets last; see `object_folder.open_objects`.
         split: claim that part of it alone: others may be written at the same time.
         inside: it is there, and `path/split` is what is started.
+        clashes: see `object_folder.open_objects`.
 
     Raises:
         ConfigError: something stands there that may not be replaced.
         PrepareError: another writer has it.
-        Unsupported: a store that can't make whole folders visible.
+        Unsupported: a store that is only read.
     """
     if not isinstance(store, FolderStore):
-        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
+        root, part = (f"{path}/{split}", "") if inside else (path, split or "")
+        return open_objects(store, root, held, overwrite=overwrite, part=part, clashes=clashes)
     with contextlib.ExitStack() as stack:
         stack.callback(claim(store, path, shared=split is not None).release)
         if split is not None:

@@ -16,15 +16,15 @@ import pytest
 import penstock as ps
 from penstock.cli.main import main
 from penstock.compat.streaming import MDSWriter
-from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable, Unsupported
-from penstock.formats.shards import upload
+from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable
 from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.formats.shards.upload import MARK
+from penstock.store import object_folder
 from penstock.store._objects import Objects
 from penstock.store.local import LocalStaged
 from penstock.store.resolve import resolve
 
 Calls = list[tuple[str, str]]
+MARK = ".index.json.writing.staged"
 SHARD_BYTES = 64
 
 
@@ -157,7 +157,7 @@ def killed(url: str, shards: int) -> set[str]:
     """Names that a writer leaves which is killed behind so many shards."""
     code = f"""
 import time
-upload.SAVE_EVERY = 2
+object_folder.SAVE_EVERY = 2
 writer = ps.create({url!r}, format="mds", columns={{"n": "bytes"}}, size_limit=200)
 for number in range(1000):
     writer.write({{"n": b"%060d" % number}})
@@ -201,7 +201,7 @@ def test_other_samples_take_nothing_over(url: str, tmp_path: Path) -> None:
 def test_a_store_that_is_lost_costs_nothing_that_is_up(
     url: str, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SAVE_EVERY", 1)
+    monkeypatch.setattr(object_folder, "SAVE_EVERY", 1)
     put = Objects.put
 
     def lost(self: Objects, key: str, *given: Any, **named: Any) -> bool:
@@ -249,7 +249,7 @@ def test_two_writers(url: str) -> None:
 def test_a_writer_on_another_machine(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = ps.create(url, format="mds", columns={"n": "int"})
     first.write({"n": 1})
-    monkeypatch.setattr(upload.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(object_folder.socket, "gethostname", lambda: "elsewhere")
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(PrepareError, match=r"another machine.*overwrite"):
         ps.create(url, format="mds", columns={"n": "int"})
@@ -267,7 +267,7 @@ def test_files_that_no_writer_left(url: str) -> None:
     staged.write(b"mine")
     staged.commit()
     for overwrite in (False, True):
-        with pytest.raises(ConfigError, match=r"no index: found shard\.00000\.mds"):
+        with pytest.raises(ConfigError, match=r"no index\.json: found shard\.00000\.mds"):
             ps.create(url, format="mds", columns={"n": "int"}, overwrite=overwrite)
     assert objects(url) == {"shard.00000.mds": b"mine"}
 
@@ -284,7 +284,7 @@ with MDSWriter(out=out, keep_local=True, columns={{"n": "bytes"}}, size_limit=20
     assert objects(url) == on_disk(tmp_path / "here")
 
 
-__all__ = ["MDSWriter", "objects", "one_a_shard", "os", "ps", "upload"]
+__all__ = ["MDSWriter", "object_folder", "objects", "one_a_shard", "os", "ps"]
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -295,7 +295,7 @@ def test_an_unfinished_output_is_said_to_be_one(alive: bool, url: str, capsys: p
         writer.write({"n": b"%060d" % number})
     if not alive:
         lock: Any = writer
-        lock._out._held.close()
+        lock._out._folder._held.close()
     for given in ({}, {"format": "mds"}):
         with pytest.raises(NotFound, match="a writer is at work here, or was killed") as caught:
             ps.open(url, **given)
@@ -333,12 +333,6 @@ def test_a_full_cache_folder_leaves_what_is_up(place: int, url: str, monkeypatch
     assert len(ps.open(url)) == 60
 
 
-@pytest.mark.parametrize("format", ["webdataset", "flat-tokens"])
-def test_formats_that_stores_do_not_take_say_what_to_do(format: str, url: str) -> None:
-    with pytest.raises(Unsupported, match="Write it on this machine, and copy the folder there"):
-        ps.create(url, format=format)
-
-
 def test_another_cache_folder_of_this_machine_goes_on(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +341,6 @@ def test_another_cache_folder_of_this_machine_goes_on(
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "roomy"))
     with pytest.raises(PrepareError, match="with another cache folder"):
         one_a_shard(url, 5)
-    writer._out._held.close()
+    writer._out._folder._held.close()
     one_a_shard(url, 5)
     assert len(ps.open(url)) == 5

@@ -26,7 +26,7 @@ from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard,
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.source import folder_of, read_index, splits_in
-from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
+from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
 from penstock.store.resolve import real_path
 from penstock.types import Depth, Finding, OpenOptions
@@ -106,7 +106,7 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
     try:
         index = read_index(store, path)
     except NotFound:
-        if is_unfinished(store, path):
+        if is_unfinished(store, where):
             yield Problem("shards.unfinished", NotFound, where, UNFINISHED, GO_ON)
             return
         if not shards_in(store, path):

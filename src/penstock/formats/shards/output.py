@@ -12,14 +12,10 @@ from penstock._buffers import byte_view
 from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
-from penstock.errors import ConfigError
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard, ShardFile
 from penstock.formats.shards.source import own_files
-from penstock.formats.shards.upload import FilesOutput, sweep_mark
-from penstock.store._sweep import sweep_folder
-from penstock.store.local import output_exists
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.powers import FolderStore, StagedFolder
+from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest
 from penstock.types import Buffer, IntArray, Manifest
@@ -51,16 +47,15 @@ class Output(Protocol):
 def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
     """Begin a dataset at `path`; raises `ConfigError` where something is there that may not be replaced."""
     path = output_path(store, path)
-    if isinstance(store, FolderStore):
-        return _FolderOutput(open_folder(store, path, partial(own_files, store), overwrite=overwrite), side_name)
-    if store.exists(f"{path}/{INDEX_NAME}"):
-        if overwrite:
-            hint = "Name another output: between the first file and the last, readers would see a mixture"
-            raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
-        sweep_folder(store, path)
-        sweep_mark(store, path)
-        raise output_exists(path)
-    return FilesOutput(store, path, side_name, overwrite=overwrite)
+    folder = open_folder(
+        store,
+        path,
+        partial(own_files, store),
+        overwrite=overwrite,
+        held=(INDEX_NAME,),
+        clashes=lambda name: name.startswith("shard.") or name == side_name,
+    )
+    return _FolderOutput(folder, side_name)
 
 
 class _FolderOutput:

@@ -32,9 +32,9 @@ from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
-from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
+from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -421,7 +421,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
             return f"{path}/{chosen}"
         raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
-    if is_unfinished(store, os.path.dirname(where)):
+    if is_unfinished(store, where):
         raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
     hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
     raise NotFound("no index", path=where, hint=hint)

@@ -22,6 +22,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
+from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
 
 MOST_SHARDS = 10_000
@@ -108,6 +109,7 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     """See `plan_webdataset`."""
     store, root = dataset.store, dataset.path
     shards = find_shards(store, root)
+    require_finished(store, meta_path(root, INFO_JSON))
     if exclude is not None:
         try:
             left_out = re.compile(exclude)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from penstock.errors import ConfigError, PenstockError, TooLarge, Unsupported
+from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats.tokens.flat_tokens import FORMAT, chunk_writer
 from penstock.formats.tokens.flat_tokens.encode import COMPRESSIONS, make_layout
 from penstock.store import LocalStore
@@ -253,9 +253,16 @@ def test_options_that_can_not_be(tmp_path: Path, options: dict[str, Any]) -> Non
     assert not (tmp_path / "x").exists()
 
 
-def test_a_store_without_folders_is_refused() -> None:
-    with pytest.raises(Unsupported):
-        FORMAT.create(CountingStore(LocalStore()), "a", {}, overwrite=False)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("split", [None, "train"])
+def test_a_store_without_folders_gets_the_same_files(tmp_path: Path, split: str | None, zarr_format: int) -> None:
+    options = {"split": split, "zarr_format": zarr_format, "chunk_tokens": 4}
+    for name, store in (("there.zarr", CountingStore(LocalStore())), ("here.zarr", LocalStore())):
+        with FORMAT.create(store, str(tmp_path / name), options, overwrite=False) as writer:
+            for _ in range(5):
+                writer.write({"tokens": [1, 2, 3]})
+    assert files_in(tmp_path / "there.zarr") == files_in(tmp_path / "here.zarr")
+    assert (tmp_path / "there.zarr.penstock").read_bytes() == (tmp_path / "here.zarr.penstock").read_bytes()
 
 
 def test_ids_are_checked_against_the_format_and_the_vocabulary(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
-from penstock.formats.samples.folder.files import INDEX, list_files, part_of, path_of
+from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, list_files, part_of, path_of
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.object_folder import require_finished
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Folder"
@@ -36,6 +37,7 @@ def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
     root = path.rstrip("/") or path
     if not store.is_folder(root):
         raise NotFound("no such folder", path=path, hint="Check the path")
+    require_finished(store, f"{root}/{SIDE_SUFFIX}")
     return FolderSource(store, root, options)
 
 

@@ -12,11 +12,11 @@ from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import encode_part
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError
 from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.powers import FolderStore, StagedFolder
+from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest, load_manifest
 from penstock.types import Batch, Manifest, Sample
@@ -29,14 +29,13 @@ def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwr
 
     Raises:
         ConfigError: an option, as there are none, or a folder that exists.
-        Unsupported: a store that can't make folders visible at once.
+        Unsupported: a store that is only read.
     """
     if options:
         raise ConfigError(f"unknown option {', '.join(sorted(options))}", path=path, expected="no options")
-    if not isinstance(store, FolderStore):
-        raise Unsupported("folders are written to local disks alone", path=path, hint="Write it here and copy it")
     path = output_path(store, path.rstrip("/") or path)
-    return FolderWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite))
+    folder = open_folder(store, path, partial(own_files, store), overwrite=overwrite, held=(SIDE_SUFFIX,))
+    return FolderWriter(path, folder)
 
 
 def own_files(store: Store, folder: str) -> list[str] | None:

@@ -28,6 +28,7 @@ from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.limited import read_document
+from penstock.store.object_folder import require_finished
 
 FOLDER = ".nv-meta"
 INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
@@ -190,6 +191,7 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
     """The error for a folder without an info file."""
     if not store.exists(root):
         return NotFound("no such file or folder", path=root, hint="Check the path")
+    require_finished(store, meta_path(root, INFO_JSON))
     if store.exists(meta_path(root, SQLITE)):
         return Unsupported(
             "this `.nv-meta` has an index of media and no list of shards: a folder of files, or a preparation that "

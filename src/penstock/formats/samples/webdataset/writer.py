@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +10,7 @@ from typing import Any, Self
 import penstock
 from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests
 from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
@@ -31,8 +29,10 @@ from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
-from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
-from penstock.store.powers import FolderStore, StagedFolder
+from penstock.store._remote_staged import scratch_file
+from penstock.store.local import LocalStaged
+from penstock.store.outputs import open_folder, output_path
+from penstock.store.powers import StagedFolder
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 
@@ -77,16 +77,15 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
 
     Raises:
         ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
-        Unsupported: a store that can't make folders visible at once.
+        Unsupported: a store that is only read.
     """
     require_known(options, _OPTIONS, path)
     given = WriterOptions(**{name: value for name, value in options.items() if value is not None})
     path = path.rstrip("/") or path
     _require_possible(given, path)
-    if not isinstance(store, FolderStore):
-        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     path = output_path(store, path)
-    return WebdatasetWriter(path, open_folder(store, path, partial(own_files, store), overwrite=overwrite), given)
+    folder = open_folder(store, path, partial(own_files, store), overwrite=overwrite, held=(f"{FOLDER}/{INFO_JSON}",))
+    return WebdatasetWriter(path, folder, given)
 
 
 def _require_possible(given: WriterOptions, path: str) -> None:
@@ -130,15 +129,15 @@ class WebdatasetWriter:
         self._shard: _Shard | None = None
         self._split = given.split
         self._splits: dict[str, list[str]] = {split: [] for split in SPLITS}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: LocalStaged | None = None
         self._builder: SqliteBuilder | None = None
         self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
             place = getattr(self._sqlite, "hidden_path", None)
             if place is None:
-                self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
-                place = os.path.join(self._scratch.name, SQLITE)
+                self._scratch = scratch_file(path)
+                place = self._scratch.hidden_path
             self._builder = SqliteBuilder(place)
         except BaseException:
             self.abort()
@@ -275,7 +274,7 @@ class WebdatasetWriter:
         if self._builder is not None:
             self._builder.close()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.abort()
 
 
 class _Shard:

@@ -23,6 +23,7 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
     parse_array,
     parse_json,
 )
+from penstock.store.object_folder import require_finished
 from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest
 from penstock.store.zip_store import MAGIC, ZipStore
 from penstock.types import Manifest
@@ -209,6 +210,8 @@ def _group_format(store: Store, group: Group) -> int | Problem:
                     return zarr_format
         if any(store.exists(f"{path}/{name}") for name in ARRAY_FILE.values()):
             what = "a zarr array stands where a group should be"
+    for name in GROUP_FILE.values():
+        require_finished(store, f"{path}/{name}")
     if not store.exists(path):  # asked last: a web server knows no folders
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     return fault("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")

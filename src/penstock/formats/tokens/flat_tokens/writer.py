@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
+from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
@@ -52,7 +52,8 @@ from penstock.formats.tokens.writer import (
     write_document_batch,
 )
 from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path, require_own_side_file
+from penstock.store.object_folder import is_unfinished, require_finished
+from penstock.store.outputs import open_folder, output_path, require_own_side_file
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import IntArray, Manifest
@@ -83,8 +84,6 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     split = own.pop("split", None)
     if split is not None and split not in SPLITS:
         raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
-    if not isinstance(store, FolderStore):
-        raise Unsupported("this store can't make folders visible at once", path=path, hint=FOLDERS_ARE_LOCAL)
     dtype_for(own.get("token_bytes", 4))
     require_eos(path, np.dtype(np.uint32), given.eos_id)
     joined = _dataset_format(store, path) if split is not None else None
@@ -94,11 +93,20 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
         found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
         raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
     _require_replaceable(store, path, overwrite=overwrite)
+    if split is not None:
+        require_finished(store, f"{path}/{GROUP_FILE[zarr_format]}")
     require_own_side_file(store, f"{path}.penstock" if split is not None else side_place(store, path)[0])
-    folder = open_folder(
-        store, path, partial(own_files, store), overwrite=overwrite, split=split, inside=joined is not None
-    )
     inside = f"{split}/" if split is not None and joined is None else ""
+    group = GROUP_FILE[zarr_format]
+    folder = open_folder(
+        store,
+        path,
+        partial(own_files, store),
+        overwrite=overwrite,
+        held=(group, inside + group) if inside else (group,),
+        split=split,
+        inside=joined is not None,
+    )
     return FlatTokensWriter(store, path, split, layout, folder, inside, given, overwrite=overwrite, **own)
 
 
@@ -272,13 +280,15 @@ class FlatTokensWriter:
         # Another split of a new dataset may have been committed meanwhile: then this one joins it.
         joins = bool(self._inside) and holds_group(self._store, self._path) and not holds_array(self._store, self._path)
         target = f"{self._path}/{self._split}" if joins else self._folder.path
-        if not self._overwrite and _is_taken(self._store, target):
+        whole_at_once = isinstance(self._store, FolderStore)  # elsewhere its own chunks are there already
+        if not self._overwrite and whole_at_once and _is_taken(self._store, target):
             raise output_exists(target)
         side_path, part = f"{self._path}.penstock", self._split
         if part is None:
             side_path, part = side_place(self._store, self._path)
         # A side file that tells of other splits stays what it is until this one is there.
-        replaces = self._store.exists(target) or (part is not None and self._store.exists(side_path))
+        there = whole_at_once and self._store.exists(target)
+        replaces = there or (part is not None and self._store.exists(side_path))
         whole = manifest if part is None else self._with_others(side_path, part, manifest)
         side = stage_side_file(self._store, side_path, whole, replaces=replaces)
 
@@ -330,6 +340,9 @@ def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
     """That nothing but flat-tokens data is ever replaced, or added to."""
     if not _is_taken(store, path) or holds_array(store, path) or splits_in(store, path):
         return
+    folders = [path, *(f"{path}/{one}" for one in SPLITS)]
+    if any(is_unfinished(store, f"{one}/{name}") for one in folders for name in GROUP_FILE.values()):
+        return  # its own writer may go on
     if not overwrite and not holds_group(store, path):
         raise output_exists(path)
     raise ConfigError("what stands here is no flat-tokens group", path=path, hint="Name another output, or remove it")

@@ -1,0 +1,332 @@
+"""Folders in stores that can't make one visible at once: each file goes up as soon as it is finished, under its name.
+
+The file that makes the dataset is held back until the end, and put only where none is. Until then
+`.<its name>.writing.staged` names the writer and what is up. A writer that was killed, or lost the store, leaves both.
+The next one of the same output, from this machine or with `overwrite`, uploads what is not up in the same bytes
+already, and removes what it does not need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import xxhash
+
+from penstock._buffers import byte_view
+from penstock.abc import Staged, Store
+from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.store._copies import NoCopy, in_cache_folder
+from penstock.store._remote_claims import is_dead, upload_lock
+from penstock.store._sweep import sweep_folder
+from penstock.store.cache import CachedStore
+from penstock.store.derived import cache_folder
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.lock import hold_lock
+from penstock.store.put import put
+from penstock.types import Buffer
+
+UNFINISHED = "a writer is at work here, or was killed"
+GO_ON = "Wait for it; if it was killed, run it again, and it goes on"
+SAVE_EVERY = 64
+"""Files between two looks of the mark at what is up."""
+
+_BLOCK_BYTES = 1 << 22
+
+T = TypeVar("T")
+
+
+class Mark(msgspec.Struct):
+    """What the mark says.
+
+    Attributes:
+        writer: a name of its own for each run.
+        host: and the cache folder there, whose lock shows whether the writer is alive.
+        cache: see `host`.
+        done: name → (bytes, xxh3-128) of what is up.
+    """
+
+    writer: str
+    host: str
+    cache: str
+    done: dict[str, tuple[int, str]]
+
+
+def open_objects(
+    store: Store,
+    path: str,
+    held: Sequence[str],
+    *,
+    overwrite: bool,
+    part: str = "",
+    clashes: Callable[[str], bool] | None = None,
+) -> ObjectFolder:
+    """Start a folder in a store that can't make one visible at once.
+
+    Args:
+        store: where it goes.
+        path: the folder.
+        held: files that are held back until the commit, by their paths in it; the last one makes it visible.
+        overwrite: go on with the work of a writer on another machine; what is complete is never replaced.
+        part: the folder in it that is written, beside others; by default all of it.
+        clashes: names in it that may not be there without a mark; by default all.
+
+    Raises:
+        ConfigError: a dataset is there, or files that no writer left.
+        PrepareError: another writer is at work, or may be.
+        Unsupported: the store is only read.
+    """
+    last = f"{path}/{held[-1]}"
+    store.stage(last, overwrite=True).abort()  # a store that is only read says so now
+    if store.exists(last):
+        if overwrite:
+            hint = "Write it beside it: between the first file and the last, readers would see a mixture"
+            raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+        sweep_folder(store, f"{path}/{part}".rstrip("/"))
+        sweep_mark(store, last)
+        raise output_exists(path)
+    return ObjectFolder(store, path, held, overwrite=overwrite, part=part, clashes=clashes)
+
+
+class ObjectFolder:
+    """See the module, and `penstock.store.powers.StagedFolder`. Each file that is open takes its size in the cache."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        held: Sequence[str],
+        *,
+        overwrite: bool,
+        part: str,
+        clashes: Callable[[str], bool] | None,
+    ) -> None:
+        self.path = path
+        self._store = store
+        self._seen: Store = store.remote if isinstance(store, CachedStore) else store  # as it is now, not as it was
+        self._held_back = dict.fromkeys(held)
+        self._waiting: dict[str, Staged] = {}
+        self._open: dict[str, Staged] = {}
+        self._root = f"{path}/{part}".rstrip("/")
+        self._mark_path = mark_path(f"{path}/{held[-1]}")
+        self._guard = threading.Lock()
+        self._failed = False
+        self._written: set[str] = set()
+        self._left: set[str] = set()
+        with contextlib.ExitStack() as stack:
+            with in_cache_folder(path):
+                had = stack.enter_context(hold_lock(upload_lock(cache_folder(), self._root), wait=False))
+            if not had:
+                raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
+            known = _read_mark(self._seen, self._mark_path)
+            self._mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
+            there = {name for name in self._names() if clashes is None or clashes(name)}
+            if known is not None:
+                if not overwrite and not is_dead(known.host, known.cache, self._root):
+                    raise PrepareError(
+                        "a writer on another machine, or with another cache folder, is at work here, or was killed",
+                        path=path,
+                        found=f"{known.host}, {known.cache}",
+                        hint="If it was killed, take its work over with overwrite=True (--overwrite)",
+                    )
+                self._left = there
+                self._mark.done = {name: one for name, one in known.done.items() if name in there}
+            elif there:
+                what = f"files of these names are there, and no {held[-1].rpartition('/')[2]}"
+                hint = "Delete them, or name another output"
+                raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
+            try:
+                self._save(first=known is None)
+            except NoCopy:
+                raise
+            except ConfigError:  # the mark was not there a moment ago
+                raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
+            self._held = stack.pop_all()
+
+    def stage(self, name: str) -> Staged:
+        """Start a file in it; its own `commit` uploads it, or holds it back. From several threads."""
+        staged = self._store.stage(f"{self.path}/{name}", overwrite=True)
+        with self._guard:
+            self._open[name] = staged
+        return _Part(self, name, staged)
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible: with its last file, where none is there. What else it may be given has no meaning here."""
+        for name in self._left - self._written - self._held_back.keys():
+            self._store.delete(f"{self.path}/{name}")
+        self._require_mine()
+        *others, last = self._held_back
+        for name in others:
+            self._waiting.pop(name).commit()
+        staged = self._waiting.pop(last)
+        data = staged.read_at(0, staged.tell())
+        staged.abort()
+        put(self._store, f"{self.path}/{last}", data, overwrite=False)
+        self._written, self._left = set(), set()
+        sweep_folder(self._store, self._root)  # what uploads that were killed hid
+        self._end()
+
+    def abort(self) -> None:
+        """Leave nothing; what a store did not take is left for the next run. Does nothing a second time."""
+        for known in (self._waiting, self._open):
+            while known:
+                known.popitem()[1].abort()
+        if not self._failed:
+            for name in self._written | self._left:
+                with contextlib.suppress(OSError):
+                    self._store.delete(f"{self.path}/{name}")
+            self._written, self._left = set(), set()
+            self._end()
+        self._held.close()
+
+    def take(self, name: str, staged: Staged, content: tuple[int, str]) -> None:
+        """Upload a finished file that is not up in these bytes, or hold it back."""
+        if name in self._held_back:
+            with self._guard:
+                self._waiting[name] = self._open.pop(name, staged)
+            return
+        if self._mark.done.get(name) != content or self._seen.size(staged.path) != content[0]:
+            self._require_mine()
+            staged.commit()
+        staged.abort()
+        with self._guard:
+            self._open.pop(name, None)
+            self._written.add(name)
+            self._mark.done[name] = content
+            if len(self._written) % SAVE_EVERY == 0:
+                self._save()
+
+    def note_failure(self) -> None:
+        """The store, or the cache folder, did not take a file: what is up stays for the next run."""
+        self._failed = True
+
+    def _require_mine(self) -> None:
+        now = _read_mark(self._seen, self._mark_path)
+        if now is None or now.writer != self._mark.writer:
+            self._failed = True  # what is there is the other's now
+            raise PrepareError("another writer has taken this output over", path=self.path, hint="Name another output")
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._store.delete(self._mark_path)
+        self._failed = True  # there is nothing to remove any more
+        self._held.close()
+
+    def _save(self, *, first: bool = False) -> None:
+        put(self._store, self._mark_path, msgspec.json.encode(self._mark), overwrite=not first)
+
+    def _names(self) -> list[str]:
+        try:
+            return [one[len(self.path) + 1 :] for one in self._seen.list(self._root)]
+        except NotFound:
+            return []
+
+
+class _Part:
+    """A file on its way; see `penstock.abc.Staged`."""
+
+    __slots__ = ("_folder", "_hasher", "_is_taken", "_name", "_staged", "path")
+
+    def __init__(self, folder: ObjectFolder, name: str, staged: Staged) -> None:
+        self.path = staged.path
+        self._folder = folder
+        self._name = name
+        self._staged = staged
+        self._hasher: xxhash.xxh3_128 | None = xxhash.xxh3_128()
+        self._is_taken = False
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        if self._hasher is not None:
+            self._hasher.update(byte_view(data))
+        return self._noting(lambda: self._staged.write(data))
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes already written."""
+        self._hasher = None
+        self._noting(lambda: self._staged.write_at(offset_bytes, data))
+
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        return self._staged.read_at(offset_bytes, length_bytes)
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file; raises `Truncated`."""
+        self._hasher = None
+        return self._noting(lambda: self._staged.append_file(path, start_bytes, length_bytes))
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return self._staged.tell()
+
+    def sync(self) -> None:
+        """Do nothing: what a killed writer had not uploaded is written again."""
+
+    def commit(self) -> None:
+        """Upload it, or hold it back until all is committed."""
+        self._noting(lambda: self._folder.take(self._name, self._staged, (self._staged.tell(), self._digest())))
+        self._is_taken = True
+
+    def abort(self) -> None:
+        """Drop it, unless it is committed."""
+        if not self._is_taken:
+            self._staged.abort()
+
+    def _digest(self) -> str:
+        if self._hasher is not None:
+            return self._hasher.hexdigest()
+        hasher = xxhash.xxh3_128()
+        for start_bytes in range(0, self._staged.tell(), _BLOCK_BYTES):
+            hasher.update(self._staged.read_at(start_bytes, _BLOCK_BYTES))
+        return hasher.hexdigest()
+
+    def _noting(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (OSError, NoCopy):
+            self._folder.note_failure()
+            raise
+
+
+def mark_path(last: str) -> str:
+    """Path of the mark of a writer, by the file that makes its dataset visible."""
+    folder, _, name = last.rpartition("/")
+    return f"{folder}/.{name.lstrip('.')}.writing.staged"
+
+
+def is_unfinished(store: Store, last: str) -> bool:
+    """Whether a writer is at work on a dataset, or was killed, whose last file would be `last`; asks remote stores."""
+    return not isinstance(store, LocalStore) and store.exists(mark_path(last)) and not store.exists(last)
+
+
+def require_finished(store: Store, last: str) -> None:
+    """Raise `NotFound` where a writer is at work on a dataset, or was killed; see `is_unfinished`."""
+    if is_unfinished(store, last):
+        raise NotFound(f"no dataset yet: {UNFINISHED}", path=last.rpartition("/")[0], hint=GO_ON)
+
+
+def take_back(store: Store, last: str) -> None:
+    """Make a dataset what a killed writer of this machine left, so that the next one writes it again."""
+    mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
+    put(store, mark_path(last), msgspec.json.encode(mark))
+    store.delete(last)
+
+
+def sweep_mark(store: Store, last: str) -> None:
+    """Remove the mark of a writer that was killed when its dataset was complete already."""
+    with contextlib.suppress(OSError):
+        store.delete(mark_path(last))
+
+
+def _read_mark(store: Store, path: str) -> Mark | None:
+    try:
+        return msgspec.json.decode(store.get(path), type=Mark)
+    except NotFound:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Mark("", "", "", {})

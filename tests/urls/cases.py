@@ -1,0 +1,126 @@
+"""The cases: a command for each verb and format. `IN` is a folder with the inputs, `OUT` an empty one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["copy", "read", "inside"]
+"""Reads IN and writes OUT; reads IN alone; writes beside what it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One command.
+
+    Attributes:
+        verb: and the format that it is about.
+        kind: what it touches.
+        line: of the command.
+    """
+
+    verb: str
+    format: str
+    kind: Kind
+    line: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.verb} {self.format}"
+
+
+ROW_FORMATS = {
+    "jsonl": "a.jsonl", "pbin": "a.pbin", "flat-tokens": "a.zarr", "megatron": "mega/a.bin",
+    "mds": "a.mds", "csv": "a.csv", "tsv": "a.tsv", "json-shards": "a.json-shards", "webdataset": "a.tars",
+}  # fmt: skip
+"""Formats that whole-dataset verbs take, and where one is."""
+
+READ = {
+    "jsonl": ("a.jsonl", "mds"), "pbin": ("a.pbin", "pbin"), "flat-tokens": ("a.zarr", "pbin"),
+    "megatron": ("mega/a.bin", "pbin"),
+    "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 0", "pbin"),
+    "datatrove": ("a.ds", "pbin"), "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
+    "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
+"folder": ("a.folder", "folder"),
+    "parquet": ("a.parquet", "mds"), "hf": ("a.hf --source-split train", "mds"),
+}  # fmt: skip
+"""Format → what is read, and the format that it is written to."""
+
+WRITTEN = {
+    "jsonl": ("a.mds", "x.jsonl"), "pbin": ("a.pbin", "x.pbin"), "flat-tokens": ("a.pbin", "x.zarr"),
+    "flat-tokens split": ("a.pbin", "x.zarr --to flat-tokens --split train"),
+    "megatron": ("a.pbin", "x --to megatron"), "mds": ("a.jsonl", "x --to mds"), "csv": ("a.mds", "x --to csv"),
+    "tsv": ("a.mds", "x --to tsv"), "xsv": ("a.mds", "x --to xsv -O separator=|"),
+    "json-shards": ("a.mds", "x --to json-shards"), "webdataset": ("a.folder", "x --to webdataset"),
+    "folder": ("a.tars", "x --to folder"),
+}  # fmt: skip
+"""Format → what is read, and what it is written to."""
+
+
+def _copies() -> list[Case]:
+    found: list[Case] = []
+
+    def add(verb: str, format: str, line: str) -> None:
+        found.append(Case(verb, format, "copy", line))
+
+    for format, name in ROW_FORMATS.items():
+        other, suffix = name.replace("a.", "b."), "." + name.rpartition(".")[2]
+        out = "OUT/x" + (suffix if format in ("jsonl", "pbin", "flat-tokens", "megatron") else "")
+        add("merge", format, f"merge IN/{name} IN/{other} -o {out}")
+        add("shuffle", format, f"shuffle IN/{name} -o {out} --seed 3")
+        add("split", format, f"split IN/{name} -o OUT --ratio 3,1")
+        if format != "webdataset":
+            chosen = "--where 'n > 2'" if format in ("jsonl", "mds", "csv", "tsv", "json-shards") else "--min-tokens 4"
+            add("filter", format, f"filter IN/{name} -o {out} {chosen}")
+            add("chunk", format, f"chunk IN/{name} -o {out} --chunk-id 1 --num-chunks 3")
+    add("filter", "its list", "filter IN/a.pbin -o OUT/x.pbin --indices IN/keep.txt")
+    add("index", "jsonl", "index IN/a.jsonl --index-path OUT/x.idx")
+    add("index", "jsonl of Energon", "index IN/a.jsonl --flavor energon --index-path OUT/x.jsonl.idx")
+    for format, (name, to) in READ.items():
+        out = f"OUT/x.{to}" if to == "pbin" else f"OUT/x --to {to}"
+        add("convert from", format, f"convert IN/{name} {out} --workers 1".replace("--workers 1", _alone(to)).strip())
+    for format, (name, out) in WRITTEN.items():
+        add("convert to", format, f"convert IN/{name} OUT/{out} {_alone(format)}".strip())
+    return found
+
+
+def _alone(format: str) -> str:
+    """One process, which is enough for eight samples."""
+    return "--workers 1" if format in ("mds", "csv", "tsv", "xsv", "json-shards") else ""
+
+
+def _reads() -> list[Case]:
+    found: list[Case] = []
+    for format, (name, _) in READ.items():
+        name = name.replace("--source-split", "--split")
+        known = name.partition(" --split")[0]
+        found.append(Case("info", format, "read", f"info IN/{name} --json"))
+        found.append(Case("head", format, "read", f"head IN/{name} -n 2 --json"))
+        found.append(Case("verify", format, "read", f"verify IN/{known} --depth full --json"))
+    for verb in ("lint", "preview"):
+        found.append(Case(verb, "webdataset", "read", f"{verb} IN/a.tars"))
+    found.append(Case("plan", "recipe", "read", "plan IN/a.yaml --global-batch 2"))
+    found.append(Case("explain", "recipe", "read", "explain IN/a.yaml --step 1 --global-batch 2 --json"))
+    found.append(Case("repair", "pbin", "read", "repair IN/a.pbin --json"))
+    return found
+
+
+def _inside() -> list[Case]:
+    found = [
+        Case("index", "beside", "inside", "index IN/c.jsonl"),
+        Case("prepare", "jsonl", "inside", "prepare IN/c.jsonl"),
+        Case("prepare", "tars", "inside", "prepare IN/a.bare --non-interactive --split-ratio 2,1,0 "
+             "--sample-type CrudeWebdataset"),
+        Case("prepare", "tar indexes", "inside", "prepare IN/a.tars --tar-index-only"),
+        Case("prepare-media", "folder", "inside", "prepare-media IN/media"),
+        Case("prepare-media", "webdataset", "inside", "prepare-media IN/a.tars --media-by-glob *.txt"),
+        Case("verify --write-manifest", "pbin", "inside", "verify IN/a.pbin --write-manifest"),
+        Case("verify --write-manifest", "tars", "inside", "verify IN/a.tars --write-manifest"),
+    ]  # fmt: skip
+    named = {"mds": "a.mds", "webdataset": "a.tars", "flat-tokens": "a.zarr", "megatron": "mega/a.bin"}
+    for format, name in {"jsonl": "a.jsonl", "pbin": "a.pbin", **named}.items():
+        found.append(Case("repair --write", format, "inside", f"repair IN/{name} --write"))
+    return found
+
+
+CASES = [*_copies(), *_reads(), *_inside()]

@@ -1,0 +1,89 @@
+"""The inputs of the cells: a few kilobytes of each format, made once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+import penstock as ps
+from penstock.prepare.raw import build_index
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+DOCS = [[*range(1, size), 0] for size in (2, 3, 5, 4, 6, 2, 7, 3)]
+TOKENS = {"a.pbin": "pbin", "a.zarr": "flat-tokens", "mega/a.bin": "megatron"}
+SHARDS = ("mds", "csv", "tsv", "json-shards")
+
+
+def make_inputs(folder: Path) -> None:
+    """Fill a folder: `a.*` and `b.*` of one format can be merged."""
+    folder.mkdir(parents=True)
+    for name in ("a", "b"):
+        lines = [json.dumps({"text": f"{name} text {number}", "n": number}) + "\n" for number in range(8)]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+        for path, format in TOKENS.items():
+            _write_tokens(folder / path.replace("a.", f"{name}."), format)
+        for format in SHARDS:
+            columns = {"n": "int", "text": "str"}
+            with ps.create(folder / f"{name}.{format}", format=format, columns=columns, size_limit=80) as writer:
+                for number in range(8):
+                    writer.write({"n": number, "text": f"{name} text {number}"})
+        _write_tars(folder / f"{name}.tars", name)
+    shutil.copy(folder / "a.jsonl", folder / "c.jsonl")
+    for name in ("a", "b"):
+        build_index(folder / f"{name}.jsonl")
+    _write_samples(folder)
+    _copy_golden(folder)
+
+
+def _write_tokens(path: Path, format: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    options = {} if format == "flat-tokens" else {"token_bytes": 2}
+    with ps.create(path, format=format, eos_id=0, **options) as writer:
+        for doc in DOCS:
+            writer.write({"tokens": np.array(doc)})
+
+
+def _write_tars(folder: Path, name: str) -> None:
+    with ps.create(folder, format="webdataset", maxcount=3) as writer:
+        for number in range(8):
+            writer.write({"__key__": f"{name}{number}", "txt": f"text {number}", "json": {"n": number}})
+    bare = folder.with_suffix(".bare")
+    bare.mkdir()
+    for tar in folder.glob("*.tar"):
+        shutil.copy(tar, bare / tar.name)
+
+
+def _write_samples(folder: Path) -> None:
+    with ps.create(folder / "a.folder", format="folder") as writer:
+        for number in range(4):
+            writer.write({"__key__": f"sub/k{number}", "txt": f"text {number}"})
+    (folder / "media").mkdir()
+    for number in range(2):
+        (folder / "media" / f"p{number}.png").write_bytes(_png(number + 1))
+    (folder / "keep.txt").write_text("0\n3\n4\n")
+    (folder / "a.yaml").write_text("penstock: 1\nstream: {path: a.pbin, window: {chunk: {length: 4}}}\n")
+    (folder / "state.json").write_text("{}")
+
+
+def _png(width: int) -> bytes:
+    import io
+
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (width, 2)).save(file, "png")
+    return file.getvalue()
+
+
+def _copy_golden(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in (GOLDEN / "datatrove").glob("seed_2byte.ds*"):
+        shutil.copy(path, folder / path.name.replace("seed_2byte", "a"))
+    shutil.copy(GOLDEN / "raw-tokens" / "nanogpt" / "val.bin", folder / "raw.bin")
+    shutil.copytree(GOLDEN / "hf", folder / "a.hf", copy_function=shutil.copyfile)
+    pq.write_table(pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"]}), folder / "a.parquet")
