@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from penstock.formats import create
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import aborting
-from penstock.store.resolve import is_url
+from penstock.store.resolve import is_url, local_path
 from penstock.types import Sample
 
 Where = str | os.PathLike[str]
@@ -53,9 +54,9 @@ class Writer:
         local, remote = _local_and_remote(out)
         # Without a wish for a local copy, samples go to the remote folder at once.
         is_kept = remote is None or (keep_local and local != remote)
-        self._local = local_place(local, "the local folder of a writer") if is_kept else None
-        self._remote = None if remote is None else place_of(remote)
-        self.local = None if self._local is None else self._local.path
+        self._local = _settled(local_place(local, "the local folder of a writer")) if is_kept else None
+        self._remote = None if remote is None else _settled(place_of(remote))
+        self.local = local_path(local, "the local folder of a writer") if is_kept else None
         self.remote = remote
         overwrite = bool(more.get("exist_ok", False))
         if self._local is not None and not overwrite:
@@ -200,6 +201,11 @@ def _local_and_remote(out: Out) -> tuple[str, str | None]:
         return local, remote
     one = os.fspath(out)
     return one, one if is_url(one) else None
+
+
+def _settled(place: Place) -> Place:
+    """It, wherever the process goes."""
+    return replace(place, path=place.absolute)
 
 
 def _require_free(target: Place) -> None:
