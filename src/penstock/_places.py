@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from penstock.abc import Source, SupportsKeys, SupportsPlaces
+from penstock.abc import Source, SupportsFiles, SupportsKeys, SupportsPlaces
 from penstock.errors import FormatError
 from penstock.types import Extent, Place
 
@@ -43,6 +43,25 @@ def keys_of(source: SupportsKeys, start: int, stop: int) -> list[str]:
     if isinstance(source, _ManyKeys):
         return source.key_run(start, stop)
     return [source.key_of(index) for index in range(start, stop)]
+
+
+class ByName(NamedTuple):
+    """What a source does by names, for a wrapper of it: `self.get = by_name(source).get`.
+
+    A power that it lacks is None, which makes isinstance() of its Protocol say no.
+    """
+
+    index_of: Callable[[str], int] | None
+    key_of: Callable[[int], str] | None
+    get: Callable[[str], Any] | None
+    get_media_metadata: Callable[[str], Any] | None
+
+
+def by_name(source: Source[Any]) -> ByName:
+    """The powers of `SupportsKeys` and of `SupportsFiles`, as far as a source has them."""
+    keys = (source.index_of, source.key_of) if isinstance(source, SupportsKeys) else (None, None)
+    files = (source.get, source.get_media_metadata) if isinstance(source, SupportsFiles) else (None, None)
+    return ByName(*keys, *files)
 
 
 def extents_of_tokens(source: object) -> ExtentsOf | None:

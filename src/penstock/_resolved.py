@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import groups
-from penstock.abc import Source, Stream, SupportsPrefetch
+from penstock.abc import Source, Stream, SupportsPrefetch, SupportsSubstitutes
+from penstock.errors import ConfigError
 from penstock.types import Batch, IntArray
 
 Prefetch: TypeAlias = Callable[..., None]
@@ -28,6 +29,17 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
 def prefetch_of(node: Any) -> Prefetch | None:
     """The `prefetch` of a source or stream, which takes hints of what will be read; None where it takes none."""
     return getattr(node, "prefetch", None)
+
+
+def substitutes_of(stream: Stream[Any]) -> SupportsSubstitutes:
+    """The stream, as one that names substitutes.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if not isinstance(stream, SupportsSubstitutes):
+        raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
+    return stream
 
 
 def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import penstock
 from penstock.compat import modalities
 from penstock.compat.modalities.commands import config, data, instruct, pack
 from penstock.compat.streaming import JSONWriter, MDSWriter, Stream
@@ -44,6 +46,23 @@ LOCALS: dict[str, Call] = {
     "JSONWriter": lambda url: JSONWriter(out=(str(url), "/nowhere"), keep_local=True, columns={"n": "int"}),
     "merge_index": lambda url: merge_index((str(url), "/nowhere")),
 }
+
+
+def test_a_file_url_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with penstock.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
+    Path("a.jsonl").write_text('{"text": "a"}\n')
+    source, lines = f"file://{tmp_path}/a.pbin", f"file://{tmp_path}/a.jsonl"
+    modalities.filter_dataset(source, f"file://{tmp_path}/b.pbin", bool)
+    modalities.create_filtered_tokenized_dataset(source, lambda number: True, f"file://{tmp_path}/c.pbin")
+    anything: Any = data
+    anything.create_raw_data_index(lines, f"file://{tmp_path}/d.idx")
+    anything.shuffle_jsonl_data(lines, f"file://{tmp_path}/e.jsonl", seed=1)
+    anything.shuffle_tokenized_data(source, f"file://{tmp_path}/f.pbin", seed=1)
+    anything.merge_packed_data_files([source], f"file://{tmp_path}/g.pbin")
+    made = {name for name in os.listdir(tmp_path) if not name.endswith(".penstock")}
+    assert made == {"a.jsonl", "a.pbin", "b.pbin", "c.pbin", "d.idx", "e.jsonl", "f.pbin", "g.pbin"}
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/x", "http://127.0.0.1:9/x", "s4://bucket/x", Path("s3://bucket/x")])

@@ -29,12 +29,12 @@ def command(
     from penstock.check.summary import summarise
     from penstock.formats import sniff
     from penstock.formats.samples.webdataset.source import raw_details
-    from penstock.store.resolve import resolve_dataset
+    from penstock.store.place import dataset_at
 
-    store, root = resolve_dataset(path, follow_links=follow_links)
-    chosen = sniff(store, root)
+    place = dataset_at(path, follow_links=follow_links).bare()
+    chosen = sniff(place.store, place.path)
     if chosen.name == "webdataset":
-        found = raw_details(store, root.rstrip("/") or root, split_config=split_config, dataset_config=dataset_config)
+        found = raw_details(place.store, place.path, split_config=split_config, dataset_config=dataset_config)
     else:
         refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}

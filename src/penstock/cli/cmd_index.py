@@ -28,13 +28,13 @@ _SHOWN = 10
 @json_option
 def command(path: str, no_validate: bool, as_json: bool, **options: Any) -> None:
     """Make the raw index of a JSONL file: where each line begins, and how long it is."""
-    import os
-
     import msgspec
 
     from penstock.prepare.raw import build_index
+    from penstock.store.place import place_of
 
-    size_bytes = os.path.getsize(path) if os.path.isfile(path) else None
+    place = place_of(path)
+    size_bytes = place.store.size(place.path) if place.is_local and place.is_file() else None
     with progress("index", total=size_bytes) as advance:
         report = build_index(path, validate=not no_validate, progress=lambda done: advance(done, ""), **options)
 

@@ -154,14 +154,14 @@ def _prepare(
 def _require_splits(path: str, options: dict[str, Any]) -> None:
     """Require that splits are given, or there already: without a terminal nothing can be asked."""
     from penstock.formats.samples.webdataset.nvmeta import SPLIT_YAML, meta_path
-    from penstock.store.resolve import resolve
+    from penstock.store.place import place_of
 
     if options["split_ratio"] is not None and options["split_parts"]:
         raise click.UsageError("Splits go by --split-ratio or by --split-parts, not both.")
     if options["tar_index_only"] or options["split_ratio"] is not None or options["split_parts"]:
         return
-    store, root = resolve(path)
-    if store.is_folder(root) and not store.exists(meta_path(root, SPLIT_YAML)):
+    place = place_of(path)
+    if place.is_folder() and not place.store.exists(meta_path(place.path, SPLIT_YAML)):
         raise click.UsageError("How shall the shards be split? Give --split-ratio 8,1,1 or --split-parts NAME:REGEX.")
 
 

@@ -59,9 +59,10 @@ def command(
 
 def _open(path: str, split: str | None, format_name: str | None, follow_links: bool) -> Any:
     from penstock.formats import get_format, open_source, sniff
-    from penstock.store.resolve import resolve
+    from penstock.store.place import place_of
 
-    name = format_name or sniff(*resolve(path)).name
+    place = place_of(path)
+    name = format_name or sniff(place.store, place.path).name
     more: dict[str, Any] = {"raw": True} if name in ("webdataset", "folder", "jsonl") else {}
     more |= {"flavor": "energon"} if name == "jsonl" else {}
     if get_format(name).traits.splits:

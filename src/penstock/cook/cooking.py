@@ -14,10 +14,10 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of
+from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, SupportsFiles, SupportsSubstitutes
+from penstock.abc import Source, Stream, SupportsFiles
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
 from penstock.cook.stores import FileStore, stores_of
@@ -262,9 +262,7 @@ class CookedStream:
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
         """
-        if not isinstance(self.stream, SupportsSubstitutes):
-            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
-        return self.stream.substitute(position, attempt)
+        return substitutes_of(self.stream).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the functions, and as many of the stream."""

@@ -11,10 +11,10 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import place_of
+from penstock._places import by_name, place_of
 from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, SupportsFiles, SupportsKeys
+from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import PenstockError
@@ -85,11 +85,7 @@ class Crude:
         self._fingerprint: str | None = None
         primary = FileStore(source, decode) if isinstance(source, SupportsFiles) else None
         self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind, sample_class)
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
-        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
-        self.get = source.get if isinstance(source, SupportsFiles) else None
-        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
         self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock._columns import Rows, groups, scatter
 from penstock._kinds import Seedable
-from penstock._resolved import Ahead, prefetch_parts
+from penstock._resolved import Ahead, prefetch_parts, substitutes_of
 from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
@@ -96,10 +96,7 @@ class Branches:
         Raises:
             ConfigError: it names none.
         """
-        stream = self.streams[child]
-        if not isinstance(stream, SupportsSubstitutes):
-            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
-        return stream
+        return substitutes_of(self.streams[child])
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner, own = self._opened(batches.reshape(-1))

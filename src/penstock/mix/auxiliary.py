@@ -8,10 +8,10 @@ from typing import Any, cast, overload
 from penstock._digest import digest
 from penstock._index import as_index
 from penstock._kinds import Seedable, is_stream
-from penstock._places import place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of
+from penstock._places import by_name, place_of
+from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, SupportsFiles, SupportsKeys, SupportsSubstitutes
+from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -71,11 +71,7 @@ class AuxSource:
         self.below = source
         self.aux = dict(aux)
         self._fingerprint: str | None = None
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
-        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
-        self.get = source.get if isinstance(source, SupportsFiles) else None
-        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
         self.prefetch = prefetch_of(source)
 
     @property
@@ -195,9 +191,7 @@ class AuxStream:
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
         """
-        if not isinstance(self.below, SupportsSubstitutes):
-            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.below).__name__)
-        return self.below.substitute(position, attempt)
+        return substitutes_of(self.below).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: as many of the stream, and all of the stores."""

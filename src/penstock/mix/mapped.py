@@ -11,10 +11,10 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
 from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of
+from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream, SupportsSubstitutes
+from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
 from penstock.order.blocks import blocks_of
@@ -179,9 +179,7 @@ class MappedStream:
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
         """
-        if not isinstance(self.stream, SupportsSubstitutes):
-            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
-        return self.stream.substitute(position, attempt)
+        return substitutes_of(self.stream).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the function, and as many of the stream."""

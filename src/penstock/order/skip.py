@@ -11,9 +11,9 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import Seedable
-from penstock._resolved import Ahead
+from penstock._resolved import Ahead, substitutes_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Stream, SupportsSubstitutes
+from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.order.permutation import MAX_SIZE
 from penstock.types import Batch, IntArray, Location, Schema
@@ -104,12 +104,11 @@ class Skip(Generic[T]):
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
         """
-        if not isinstance(self.stream, SupportsSubstitutes):
-            raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(self.stream).__name__)
+        stream = substitutes_of(self.stream)
         inner = self.inner_one(position)
         tried = passed = 0
         while True:
-            other = self.position_of(self.stream.substitute(inner, tried))
+            other = self.position_of(stream.substitute(inner, tried))
             tried += 1
             if other is None:
                 continue

@@ -14,7 +14,7 @@ from penstock._limits import MOST_FILES_DEEP, MOST_NESTING, MOST_NODES
 from penstock.codec import energon_yaml
 from penstock.errors import FormatError, NotFound, TooLarge
 from penstock.store import limited
-from penstock.store.resolve import resolve
+from penstock.store.place import place_of
 
 
 class Budget:
@@ -55,10 +55,10 @@ class Budget:
 
 def read_document(path: str, what: str) -> Any:
     """See `Budget.read`."""
-    store, root = resolve(path)
-    if not store.exists(root) or store.is_folder(root):
+    place = place_of(path)
+    if not place.exists() or place.is_folder():
         raise NotFound(f"no such {what}", path=path, hint="Check the path")
-    data = limited.read_document(store, root)
+    data = limited.read_document(place.store, place.path)
     if not path.endswith(".json"):
         return energon_yaml.load(data, path)
     try:

@@ -10,10 +10,10 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import place_of
+from penstock._places import by_name, place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, SupportsFiles, SupportsKeys
+from penstock.abc import Source
 from penstock.order.blocks import blocks_of
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
@@ -32,11 +32,7 @@ class Flavored:
         self.source = source
         self.subflavors = dict(subflavors)
         self._fingerprint: str | None = None
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.index_of = source.index_of if isinstance(source, SupportsKeys) else None
-        self.key_of = source.key_of if isinstance(source, SupportsKeys) else None
-        self.get = source.get if isinstance(source, SupportsFiles) else None
-        self.get_media_metadata = source.get_media_metadata if isinstance(source, SupportsFiles) else None
+        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
 
     @property
     def schema(self) -> Schema:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
@@ -14,7 +14,7 @@ from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, 
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.typed import TypedSource
-from penstock.store.resolve import resolve, resolve_dataset
+from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import OpenOptions, Sample
 
 JSONL = (".jsonl", ".ndjson")
@@ -48,11 +48,12 @@ def open_leaf(
         ConfigError: no such split.
     """
     options = OpenOptions() if options is None else options
-    store, root = resolve_dataset(path, follow_links=options.follow_links)
+    place = dataset_at(path, follow_links=options.follow_links)
+    store, root = place.store, place.path
     if path.endswith(JSONL):
         return get_format("jsonl").open(store, root, replace(options, split=None, flavor="energon"))
     options = replace(options, split=split)
-    if other := _other_format(store, root):
+    if other := _other_format(place):
         raise Unsupported(
             "this is no prepared WebDataset",
             path=path,
@@ -61,7 +62,7 @@ def open_leaf(
             hint="A metadataset has no other members, and as aux also folders (filesystem://…). Other formats can be "
             "mixed by a recipe: docs/guide/recipes.md",
         )
-    splits = None if split_config is None else _named_splits(store, root, split_config)
+    splits = None if split_config is None else _named_splits(place, split_config)
     if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
         return open_raw(store, root, options, splits)
     raw = open_raw(store, root, replace(options, columns=None), splits)
@@ -77,15 +78,14 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
         FormatError: a folder that was not prepared.
     """
     if is_folder:
-        store, root = resolve(path)
-        if not store.is_folder(root):
+        if not place_of(path).is_folder():
             raise NotFound("no such folder", path=path, hint="Check the path")
         return open_source(path, format="folder", raw=True, follow_links=follow_links)
-    store, root = resolve_dataset(path, follow_links=follow_links)
     if path.endswith(JSONL):
         return open_source(path, format="jsonl", flavor="energon", raw=True, follow_links=follow_links)
     # Files are found in all splits: which one it is opened with says only what its samples would be.
-    parts = list(read_splits(store, root).parts)
+    place = dataset_at(path, follow_links=follow_links)
+    parts = list(read_splits(place.store, place.path).parts)
     split = "train" if "train" in parts or not parts else parts[0]
     return open_leaf(path, split if parts else None, options=OpenOptions(raw=True, follow_links=follow_links))
 
@@ -97,11 +97,13 @@ def is_crude(source: Any) -> bool:
 
 def format_of(path: str) -> str:
     """The name of the format of the data at `path`, by sniffing."""
-    return sniff(*resolve(path)).name
+    place = place_of(path)
+    return sniff(place.store, place.path).name
 
 
-def _other_format(store: Store, root: str) -> str | None:
+def _other_format(place: Place) -> str | None:
     """What stands there, if it is surely no WebDataset, prepared or not."""
+    store, root = place.store, place.path
     if any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)) or not store.exists(root):
         return None
     try:
@@ -111,11 +113,11 @@ def _other_format(store: Store, root: str) -> str | None:
     return None if name in ("webdataset", "folder") else f"the format {name!r}"
 
 
-def _named_splits(store: Store, root: str, name: str) -> Any:
-    path = meta_path(root, name)
+def _named_splits(place: Place, name: str) -> Any:
+    store, path = place.store, meta_path(place.path, name)
     if not store.exists(path):
         raise NotFound("no such file of splits", path=path, hint="It is looked for in .nv-meta")
-    splits = read_splits(store, root, (name,))
+    splits = read_splits(store, place.path, (name,))
     if not splits.parts:
         raise ConfigError("this file names no splits", path=path)
     return splits

@@ -27,7 +27,7 @@ from penstock.recipe.code import joiner_name, make_code
 from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
 from penstock.recipe.places import aux_place, beside
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
-from penstock.store.resolve import absolute, resolve
+from penstock.store.place import place_of
 from penstock.types import OpenOptions
 
 V1, V2 = "Metadataset", "MetadatasetV2"
@@ -83,7 +83,7 @@ def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | 
         ConfigError: an unknown key, a value that can't be, or no such split.
     """
     budget = Budget() if budget is None else budget
-    return _file(_Above(absolute(resolve(path)[1]), split, {}, (), 1, (), budget))
+    return _file(_Above(place_of(path).absolute, split, {}, (), 1, (), budget))
 
 
 def open_metadataset(

@@ -25,7 +25,7 @@ from penstock.recipe.kinds import KINDS, Kind
 from penstock.recipe.metadataset import build_metadataset, is_metadataset
 from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
-from penstock.store.resolve import absolute, resolve
+from penstock.store.place import place_of
 from penstock.types import OpenOptions
 
 
@@ -89,7 +89,7 @@ def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
 
 
 def _read(recipe: str | os.PathLike[str], budget: Budget, files: tuple[str, ...]) -> Recipe:
-    file = absolute(resolve(recipe)[1])
+    file = place_of(recipe).absolute
     return _split(check_map(budget.read(file, "recipe", files), "the recipe", file), file)
 
 

@@ -27,12 +27,12 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
     Raises:
         FileExistsError: a link, a folder or no regular file stands in its place.
     """
-    with locked_file(path, wait=wait) as fd:
+    with locked_file(path, wait=wait, shared=shared) as fd:
         yield fd >= 0
 
 
 @contextlib.contextmanager
-def locked_file(path: str, *, wait: bool = True) -> Generator[int]:
+def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Generator[int]:
     """As `hold_lock`; yields the descriptor of the locked file, which is read-only where it must be, or -1."""
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -23,7 +23,7 @@ from penstock.store._sweep import sweep_output
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import open_objects
 from penstock.store.powers import FolderStore, StagedFolder
-from penstock.store.resolve import is_url
+from penstock.store.resolve import absolute, is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
 
@@ -146,6 +146,11 @@ def _claim_data(store: Store, path: str) -> Claim:
     return claim(store, os.path.join(real, ".penstock"))
 
 
+def settled(store: Store, path: str) -> str:
+    """A path that stays where it is: absolute on this machine, so that a writer commits where it began."""
+    return absolute(path) if isinstance(store, LocalStore) else path
+
+
 def output_path(store: Store, path: str) -> str:
     """Where an output named `path` goes: there, or where the link of that name leads; no slash at its end.
 
@@ -162,7 +167,7 @@ def output_path(store: Store, path: str) -> str:
         raise ConfigError("the output is a link that leads nowhere", path=path, found=_target(path), hint=_ELSEWHERE)
     if os.path.isdir(found):
         _require_no_place(path, os.path.realpath(found))
-    return found
+    return settled(store, found)
 
 
 def require_other(inputs: Iterable[str], output: str, *others: str) -> None:

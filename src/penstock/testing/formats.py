@@ -208,6 +208,25 @@ class FormatSuite(SourceLaws):
         assert same_samples(read_all(lambda: self.open(path)) or [], self.example)
         assert staged_in(path.parent) == []
 
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_relative_path_is_where_the_writer_began(
+        self, fresh: Iterator[Path], monkeypatch: pytest.MonkeyPatch, overwrite: bool
+    ) -> None:
+        here, elsewhere = next(fresh), next(fresh)
+        elsewhere.parent.mkdir()
+        here.parent.mkdir()
+        if overwrite:
+            self.write(here, self.other)
+        monkeypatch.chdir(here.parent)
+        with self.the_format.create(LocalStore(), here.name, self.options, overwrite=overwrite) as writer:
+            writer.write(self.example[0])
+            monkeypatch.chdir(elsewhere.parent)
+            for sample in self.example[1:]:
+                writer.write(sample)
+        assert files_in(elsewhere.parent) == {}
+        assert staged_in(here.parent) == []
+        assert same_samples(read_all(lambda: self.open(here)) or [], self.example)
+
     def test_exception_leaves_nothing(self, path: Path) -> None:
         path.parent.mkdir()
         with pytest.raises(Failed):

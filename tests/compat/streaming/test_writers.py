@@ -104,6 +104,18 @@ def test_a_local_and_a_remote_folder(keep: bool, tmp_path: Path) -> None:
         assert all((local / name).read_bytes() == (remote / name).read_bytes() for name in names)
 
 
+def test_both_folders_are_where_the_writer_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    with MDSWriter(columns=COLUMNS, out=("local", "remote"), keep_local=True) as out:
+        monkeypatch.chdir(elsewhere)
+        write(out)
+    assert len(ps.open(here / "local")) == len(ps.open(here / "remote")) > 0
+    assert list(elsewhere.iterdir()) == []
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_remote_dataset_is_replaced_only_when_asked(keep: bool, tmp_path: Path) -> None:
     local, remote = tmp_path / "local", tmp_path / "remote"

@@ -16,8 +16,8 @@ from penstock.convert import document_runs
 from penstock.errors import ConfigError
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.writer import create_pbin
-from penstock.store.local import LocalStore
-from penstock.store.resolve import local_path, same_file
+from penstock.store.place import Place, local_place
+from penstock.store.resolve import same_file
 from penstock.types import IntArray, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
@@ -55,7 +55,7 @@ def filter_dataset(
         documents = np.split(tokens.astype(IN_RAM[tokens.dtype.itemsize]), np.cumsum(doc_lengths)[:-1])
         return np.array([bool(filter_func((first + i, {_SAMPLE_KEY: one}))) for i, one in enumerate(documents)])
 
-    _filter(src_path, dst_path, keep, overwrite=overwrite)
+    _filter(*_places(src_path, dst_path), keep, overwrite=overwrite)
 
 
 def create_filtered_tokenized_dataset(
@@ -83,23 +83,14 @@ def create_filtered_tokenized_dataset(
         return np.array([bool(filter_routine(first + i)) for i in range(len(doc_lengths))])
 
     policy = policy_name(file_existence_policy)
-    _refuse_same(input_data_path, output_data_path)
-    if policy == "skip" and os.path.exists(output_data_path):
+    source, target = _places(input_data_path, output_data_path)
+    if policy == "skip" and target.exists():
         return
-    _filter(input_data_path, output_data_path, keep, overwrite=policy == "override", may_be_empty=False)
+    _filter(source, target, keep, overwrite=policy == "override", may_be_empty=False)
 
 
-def _filter(
-    src_path: str | os.PathLike[str],
-    dst_path: str | os.PathLike[str],
-    keep: KeepRun,
-    *,
-    overwrite: bool,
-    may_be_empty: bool = True,
-) -> None:
-    _refuse_same(src_path, dst_path)
-    store = LocalStore()
-    source = open_pbin(store, os.fspath(src_path), OpenOptions())
+def _filter(source_place: Place, target: Place, keep: KeepRun, *, overwrite: bool, may_be_empty: bool = True) -> None:
+    source = open_pbin(source_place.store, source_place.path, OpenOptions())
     known = source.manifest
     options = {
         "token_bytes": source.dtype.itemsize,
@@ -107,7 +98,7 @@ def _filter(
         "tokenizer": None if known is None else known.tokenizer,
         "tokenizer_digest": source.tokenizer_digest,
     }
-    with create_pbin(store, os.fspath(dst_path), options, overwrite=overwrite) as writer:
+    with create_pbin(target.store, target.path, options, overwrite=overwrite) as writer:
         first, kept = 0, 0
         for tokens, doc_lengths in document_runs(source, _RUN_TOKENS):
             stay = keep(first, tokens, doc_lengths)
@@ -115,10 +106,14 @@ def _filter(
             first += len(doc_lengths)
             kept += int(stay.sum())
         if not (kept or may_be_empty):
-            raise ConfigError("the filter leaves no document", path=src_path, found=f"{first} documents before it")
+            raise ConfigError(
+                "the filter leaves no document", path=source_place.path, found=f"{first} documents before it"
+            )
 
 
-def _refuse_same(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> None:
-    source, target = (local_path(one, "a packed file of Modalities") for one in (src_path, dst_path))
-    if same_file(source, target):
+def _places(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> tuple[Place, Place]:
+    """Where both are; raises `ConfigError` where the new file is the old one."""
+    source, target = (local_place(one, "a packed file of Modalities") for one in (src_path, dst_path))
+    if same_file(source.path, target.path):
         raise ConfigError("the new file would replace the one that is read", path=dst_path)
+    return source, target

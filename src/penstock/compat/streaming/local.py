@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from penstock.compat.streaming.bases import Dataset
 from penstock.compat.streaming.places import at_places
 from penstock.formats import open_source
+from penstock.store.place import place_of
 
 
 class LocalDataset(Dataset):
@@ -27,7 +27,8 @@ class LocalDataset(Dataset):
     def __init__(self, local: str, split: str | None = None, *, follow_links: bool = False) -> None:
         self.local = local
         self.split = split or ""
-        self.source: Any = open_source(os.path.join(local, self.split), follow_links=follow_links)
+        folder = place_of(local).child(self.split) if self.split else place_of(local)
+        self.source: Any = open_source(folder.path, follow_links=follow_links)
         self.num_samples = len(self.source)
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +9,11 @@ from penstock._secrets import logger, redact
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
-from penstock.store.resolve import local_path
+from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.store.place import Place, local_place, place_of
 
 _log = logger()
 
-_REMOTE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _WEIGHTS = ("proportion", "repeat", "choose")
 _FETCHING = {"download_retry": 2, "download_timeout": 60, "keep_zip": False}
 _NEVER_CALLED = (
@@ -92,13 +90,11 @@ class Stream:
             ConfigError: it is no dataset of shards, or has no such hashes.
         """
         name = self.split or split or None
-        local = self.local
-        if local is not None and self.remote is not None:
-            local = local_path(local, "the local folder of a stream")
-        if self.remote is None or (local is not None and _is_whole(local, name, trust, self.follow_links)):
-            where = local or self.remote
-        else:
-            where = self.remote
+        where = self.remote or self.local
+        if self.local is not None and self.remote is not None:
+            local = local_place(self.local, "the local folder of a stream")
+            folder = local.child(name) if name else local
+            where = local.path if _is_whole(folder, trust, self.follow_links) else where
         validate = self.validate_hash or validate_hash or None
         given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": self.follow_links}
         source: Any = open_source(str(where), split=name, **given)
@@ -109,7 +105,7 @@ class Stream:
     @property
     def is_remote(self) -> bool:
         """Whether samples may have to be fetched."""
-        return self.remote is not None and _is_url(self.remote)
+        return self.remote is not None and not place_of(self.remote).is_local
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
@@ -122,20 +118,15 @@ def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: An
     say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
 
 
-def _is_url(path: str) -> bool:
-    return bool(_REMOTE.match(path)) and not path.startswith("file://")
-
-
-def _is_whole(local: str, split: str | None, trust: bool, follow_links: bool) -> bool:
+def _is_whole(folder: Place, trust: bool, follow_links: bool) -> bool:
     """Whether a folder has an index and each shard that it names, raw or compressed."""
-    folder = os.path.join(local, split or "")
-    if not os.path.exists(os.path.join(folder, "index.json")):
+    if not folder.child(INDEX_NAME).exists():
         return False
-    source: Any = open_source(folder, trust=trust, follow_links=follow_links)
+    source: Any = open_source(folder.path, trust=trust, follow_links=follow_links)
     for shard in source.shards:
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             names = [one.basename for one in (raw, zipped) if one is not None]
-            if names and not any(os.path.exists(os.path.join(folder, name)) for name in names):
-                _log.info("%s is not whole: it lacks %s", folder, names[0])
+            if names and not any(folder.child(name).exists() for name in names):
+                _log.info("%s is not whole: it lacks %s", folder.path, names[0])
                 return False
     return True

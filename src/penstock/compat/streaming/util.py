@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import overload
 
@@ -10,24 +9,25 @@ from penstock._secrets import logger
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError
 from penstock.formats.shards import merge as shards
+from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.store.place import local_place, place_of
 from penstock.store.put import put
-from penstock.store.resolve import local_path, resolve
 
 _log = logger()
 
-Place = str | tuple[str, str]
+Where = str | tuple[str, str]
 
 _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
 @overload
-def merge_index(out: Place, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
+def merge_index(out: Where, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
 @overload
 def merge_index(
-    index_file_urls: Sequence[Place], out: Place, /, keep_local: bool = True, download_timeout: int = 60
+    index_file_urls: Sequence[Where], out: Where, /, keep_local: bool = True, download_timeout: int = 60
 ) -> None: ...
 def merge_index(
-    first: Place | Sequence[Place], out: Place | None = None, /, keep_local: bool = True, download_timeout: int = 60
+    first: Where | Sequence[Where], out: Where | None = None, /, keep_local: bool = True, download_timeout: int = 60
 ) -> None:
     """Write one `index.json` over the shards of datasets below a folder.
 
@@ -50,18 +50,16 @@ def merge_index(
         out, parts = first if isinstance(first, str) else (str(first[0]), str(first[1])), None
     else:
         parts = [_present(part) for part in first]
-    local, remote = (out, None) if isinstance(out, str) else (local_path(out[0], "the local folder"), out[1])
-    if remote is None:
+    if isinstance(out, str):
         say_unused("merge_index", "without a URL the index stays", {"keep_local": keep_local}, _DEFAULTS)
-    shards.merge_index(local, parts)
-    if remote is None:
+        shards.merge_index(out, parts)
         return
-    index = os.path.join(local, "index.json")
-    store, root = resolve(remote)
-    with open(index, "rb") as file:
-        put(store, f"{root}/index.json", file.read())
+    local, remote = local_place(out[0], "the local folder"), place_of(out[1])
+    shards.merge_index(local.path, parts)
+    index, copy = local.child(INDEX_NAME), remote.child(INDEX_NAME)
+    put(copy.store, copy.path, index.store.get(index.path, 0, None))
     if not keep_local:
-        os.unlink(index)
+        index.store.delete(index.path)
 
 
 def clean_stale_shared_memory() -> None:
@@ -69,8 +67,8 @@ def clean_stale_shared_memory() -> None:
     _log.info("there is no shared memory to clean")
 
 
-def _present(part: Place) -> str:
+def _present(part: Where) -> str:
     if isinstance(part, str):
         return part
     local, remote = part
-    return local if os.path.exists(local) else remote
+    return local if place_of(local).exists() else remote

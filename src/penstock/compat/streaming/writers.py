@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,12 +16,13 @@ from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import aborting
-from penstock.store.resolve import local_path, resolve
+from penstock.store.resolve import is_url, local_path
 from penstock.types import Sample
 
-Place = str | os.PathLike[str]
-Out = Place | tuple[Place, Place]
+Where = str | os.PathLike[str]
+Out = Where | tuple[Where, Where]
 
 _COPY_BYTES = 1 << 24
 _UNUSED: dict[str, Any] = {"progress_bar": False, "max_workers": None, "retry": 2}
@@ -49,19 +51,20 @@ class Writer:
             raise ConfigError("unknown arguments of a writer", found=", ".join(unknown))
         unused = {name: more[name] for name in _UNUSED if name in more}
         say_unused(type(self).__name__, "shards go to their store as they fill, which tries again", unused, _UNUSED)
-        local, remote = _places(out)
-        if remote is None and "://" in local:
-            keep_local, remote = False, local
-        self.remote = remote
+        local, remote = _local_and_remote(out)
         # Without a wish for a local copy, samples go to the remote folder at once.
-        self.local = local_path(local, "the local folder of a writer") if remote is None or keep_local else None
-        target = self.local or self.remote or ""
+        is_kept = remote is None or (keep_local and local != remote)
+        self._local = _settled(local_place(local, "the local folder of a writer")) if is_kept else None
+        self._remote = None if remote is None else _settled(place_of(remote))
+        self.local = local_path(local, "the local folder of a writer") if is_kept else None
+        self.remote = remote
         overwrite = bool(more.get("exist_ok", False))
-        if self.local is not None and not overwrite and os.path.isdir(self.local) and os.listdir(self.local):
-            raise FileExistsError(f"{self.local} is there and not empty; exist_ok=True replaces it")
-        if self.local is not None and remote is not None and not overwrite:
-            _require_free(remote)
-        self._writer = create(target, format=kind, overwrite=overwrite, **options)
+        if self._local is not None and not overwrite:
+            if self._local.is_folder() and os.listdir(self._local.path):
+                raise FileExistsError(f"{self.local} is there and not empty; exist_ok=True replaces it")
+            if self._remote is not None:
+                _require_free(self._remote)
+        self._writer = create(self.local or remote or "", format=kind, overwrite=overwrite, **options)
         self._finished = False
 
     def write(self, sample: Sample) -> None:
@@ -72,8 +75,8 @@ class Writer:
         """Make the dataset visible; in `remote` last, and its index last of all."""
         self._writer.commit()
         self._finished = True
-        if self.local is not None and self.remote is not None:
-            _copy(self.local, self.remote)
+        if self._local is not None and self._remote is not None:
+            _copy(self._local, self._remote)
 
     def __enter__(self) -> Self:
         return self
@@ -192,27 +195,31 @@ def _options(
     }
 
 
-def _places(out: Out) -> tuple[str, str | None]:
-    if isinstance(out, (str, os.PathLike)):
-        return os.fspath(out), None
-    local, remote = (os.fspath(one) for one in out)
-    return local, remote
+def _local_and_remote(out: Out) -> tuple[str, str | None]:
+    if not isinstance(out, (str, os.PathLike)):
+        local, remote = (os.fspath(one) for one in out)
+        return local, remote
+    one = os.fspath(out)
+    return one, one if is_url(one) else None
 
 
-def _require_free(target: str) -> None:
+def _settled(place: Place) -> Place:
+    """It, wherever the process goes."""
+    return replace(place, path=place.absolute)
+
+
+def _require_free(target: Place) -> None:
     """Refuse to write over a dataset that is there; raises `ConfigError`."""
-    store, root = resolve(target)
-    if store.exists(f"{root}/{INDEX_NAME}"):
-        raise ConfigError("the output exists", path=target, hint="Name another one; exist_ok=True replaces it")
+    if target.child(INDEX_NAME).exists():
+        raise ConfigError("the output exists", path=target.path, hint="Name another one; exist_ok=True replaces it")
 
 
-def _copy(folder: str, target: str) -> None:
+def _copy(folder: Place, target: Place) -> None:
     """Copy the files of a finished dataset into another store, one after another, the index last."""
-    store, root = resolve(target)
-    names = sorted(os.listdir(folder), key=lambda name: (name == INDEX_NAME, name))
+    names = sorted(os.listdir(folder.path), key=lambda name: (name == INDEX_NAME, name))
     for name in names:
-        with aborting(store.stage(f"{root}/{name}", overwrite=True)) as staged:
-            with open(os.path.join(folder, name), "rb") as file:
+        with aborting(target.store.stage(target.child(name).path, overwrite=True)) as staged:
+            with open(folder.child(name).path, "rb") as file:
                 while chunk := file.read(_COPY_BYTES):
                     staged.write(chunk)
             staged.commit()

@@ -7,6 +7,7 @@ import time
 
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats import get_format
+from penstock.formats.tokens.folder.files import SIDE_NAME
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of
@@ -15,9 +16,6 @@ from penstock.store.outputs import sweep_killed
 from penstock.store.side_file import read_side_file
 from penstock.types import Manifest, OpenOptions
 from penstock.work.shared import open_shared, work_folder
-
-SIDE_NAME = ".penstock"
-"""Of the side file of a folder of token files."""
 
 
 def find_complete(request: Request) -> PackReport | None:

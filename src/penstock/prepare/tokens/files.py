@@ -10,34 +10,31 @@ from dataclasses import dataclass
 
 import msgspec
 
-import penstock
 from penstock.abc import Executor
-from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.formats import files_at
+from penstock.formats._manifest import Provenance
+from penstock.formats.tokens.folder.files import SIDE_NAME, own_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
-    TokenFileEntry,
     decode_index,
     encode_index,
     is_token_file_index,
 )
+from penstock.formats.tokens.folder.side import folder_manifest
 from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
-from penstock.prepare.tokens.complete import SIDE_NAME
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.understand import Material, Request, recorded_of
 from penstock.store._replaced import is_staged_name
-from penstock.store.local import output_exists
+from penstock.store.local import LocalStore, output_exists
 from penstock.store.place import Place
 from penstock.store.put import put
-from penstock.store.side_file import edge_binding, publish_beside, stage_side_file
+from penstock.store.side_file import publish_beside, stage_side_file
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.shared import INSIDE, SCRATCH, SharedWork
 
 _OURS = re.compile(r"part-\d{5,}-[0-9a-f]{8}\.[\w.]+")
-_FORMAT = "token-files"
 _SHOWN = 3
 
 
@@ -107,14 +104,14 @@ class TokenFiles:
         marks = self._marks()
         entries = [marks[number].entry for number in range(len(marks))]
         data = encode_index(self.request.to, entries)
-        manifest = self._manifest(entries, sum(mark.size_bytes for mark in marks.values()), data)
+        manifest = self._manifest(sum(mark.size_bytes for mark in marks.values()), data)
         index = output.child(INDEX_NAME)
-        before = _read_index(index)
+        before = self._own_files()
         staged = output.store.stage(index.path, overwrite=self.request.overwrite)
         try:
             staged.write(data)
             staged.sync()
-            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=before is not None)
+            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=bool(before))
 
             def landed() -> bool:
                 return output.store.get(index.path) == data
@@ -123,37 +120,31 @@ class TokenFiles:
         except BaseException:
             staged.abort()
             raise
-        self._drop_replaced(before, {entry.path for entry in entries})
+        self._drop_replaced(before, self._own_files())
         return manifest
 
-    def _manifest(self, entries: Sequence[TokenFileEntry], size_bytes: int, data: bytes) -> Manifest:
-        spec, recorded = self.material.spec, recorded_of(self.request, self.material)
-        return Manifest(
-            format=_FORMAT,
-            num_samples=sum(entry.documents for entry in entries),
-            size_bytes=size_bytes,
-            num_tokens=sum(entry.tokens for entry in entries),
-            max_token_id=max((entry.max_token_id for entry in entries), default=None),
-            eos_id=spec.eos_id,
-            tokenizer=spec.name,
-            tokenizer_digest=recorded["tokenizer_digest"],
-            digest=join_digests([entry.digest for entry in entries]),
-            inputs=recorded["inputs"],
-            options={**recorded["options"], "file_tokens": self.request.file_tokens, "to": self.request.to},
-            binding=edge_binding(len(data), data[:4096], data[-4096:]),
-            tool=f"penstock {penstock.__version__}",
-        )
+    def _own_files(self) -> list[str]:
+        """What the index that is there lists; nothing where there is none, or it is damaged."""
+        output = self.request.output
+        with contextlib.suppress(PenstockError):
+            return own_files(output.store, output.path)
+        return []
 
-    def _drop_replaced(self, before: Sequence[TokenFileEntry] | None, kept: set[str]) -> None:
-        store, output = self.request.output.store, self.request.output
-        for one in before or ():
-            if one.path not in kept:
-                place = output.child(one.path)
-                for path in (*files_at(self.request.to, place.path), place.beside(SIDE_NAME).path):
-                    names = list(store.list(path)) if store.is_folder(path) else [path]
-                    for name in names:
-                        with contextlib.suppress(PenstockError, OSError):
-                            store.delete(name)
+    def _manifest(self, size_bytes: int, data: bytes) -> Manifest:
+        spec, recorded = self.material.spec, recorded_of(self.request, self.material)
+        options = {**recorded["options"], "file_tokens": self.request.file_tokens, "to": self.request.to}
+        given = Provenance(spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], options)
+        return folder_manifest(data, decode_index(data, self.request.output.path), size_bytes, given)
+
+    def _drop_replaced(self, before: Sequence[str], after: Sequence[str]) -> None:
+        output = self.request.output
+        for name in sorted(set(before) - set(after)):
+            with contextlib.suppress(PenstockError, OSError):
+                output.store.delete(output.child(name).path)
+        if isinstance(output.store, LocalStore):
+            for group in {name.partition("/")[0] for name in before if "/" in name}:
+                if not any(True for _ in output.store.list(output.child(group).path)):
+                    output.store.remove_tree(output.child(group).path)
 
     def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
         file_tokens = self.request.file_tokens or 1
@@ -175,12 +166,3 @@ class TokenFiles:
 
     def _mark(self, number: int) -> Place:
         return self.work.place.child(f"files/{number:05d}.json")
-
-
-def _read_index(index: Place) -> Sequence[TokenFileEntry] | None:
-    try:
-        return decode_index(index.store.get(index.path), index.path).files
-    except NotFound:
-        return None
-    except PenstockError:
-        return ()  # damaged: it lists nothing that may be removed

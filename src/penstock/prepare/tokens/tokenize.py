@@ -61,14 +61,6 @@ class Job:
         """`field`, as what is selected."""
         return Selection((self.field,)) if isinstance(self.field, str) else self.field
 
-    @property
-    def described(self) -> str:
-        """What an error calls it."""
-        if self.kind == "parquet":
-            return f"{self.place.shown}, row group {self.piece}"
-        what = "bytes" if self.data is None else "decompressed bytes"
-        return f"{self.place.shown}, {what} {self.start_bytes} to {self.stop_bytes}"
-
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -71,6 +71,11 @@ class Done:
 # --- what all share ------------------------------------------------------------------------------------------------
 
 
+def _here(path: Path) -> Path:
+    """A path of this machine, as the other functions take it; raises `ConfigError` for a URL of another store."""
+    return Path(local_path(path, _MODALITIES))
+
+
 def policy_name(policy: str | Enum) -> str:
     """The word of a policy that is given as such, or as an enum whose value it is: Modalities' own, or ours.
 
@@ -94,7 +99,7 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
     Raises:
         ConfigError: it exists and the policy is `"error"`.
     """
-    if policy == "override" or not os.path.lexists(local_path(path, _MODALITIES)):
+    if policy == "override" or not os.path.lexists(path):
         return None
     if policy == "error":
         raise ConfigError(
@@ -120,13 +125,13 @@ def require_sound_pbin(path: Path) -> None:
 
 
 def _refuse_same(source: Path, target: Path, *, is_jsonl: bool = False) -> None:
-    if same_file(local_path(source, _MODALITIES), local_path(target, _MODALITIES)):
+    if same_file(str(source), str(target)):
         raise ConfigError("input and output must be different files", path=target)
     require_other([str(source), *files_at("jsonl" if is_jsonl else "pbin", str(source))], str(target))
 
 
 def _require_file(path: Path) -> None:
-    if not os.path.isfile(local_path(path, _MODALITIES)):
+    if not path.is_file():
         raise NotFound("no such file", path=path, hint="Check the path")
 
 
@@ -154,7 +159,8 @@ def create_raw_data_index(
         Corrupt: a line is not JSON; no index is left.
         ConfigError: the index exists, or is the file itself.
     """
-    target = Path(index_path_for(str(src_path))) if index_path is None else index_path
+    src_path = _here(src_path)
+    target = Path(index_path_for(str(src_path))) if index_path is None else _here(index_path)
     _refuse_same(src_path, target)
 
     def require_sound() -> None:
@@ -183,8 +189,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
         ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
         FormatError: a file is damaged.
     """
-    for path in (*src_paths, target_path):
-        local_path(path, _MODALITIES)
+    src_paths, target_path = [_here(path) for path in src_paths], _here(target_path)
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
@@ -204,7 +209,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
 def _packed_files(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return [path]
-    return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and os.path.isfile(file)]
+    return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and Path(file).is_file()]
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------
@@ -227,6 +232,7 @@ def shuffle_tokenized_data(
         ConfigError: the output exists or is the input, or there is no such batch size.
         FormatError: the input is damaged, such as by Modalities' own merge.
     """
+    input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path)
     if batch_size < 1:
         raise ConfigError("no such batch size", found=batch_size, expected="1 or more")
@@ -256,6 +262,7 @@ def shuffle_jsonl_data(
     Raises:
         ConfigError: the output exists or is the input.
     """
+    input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path, is_jsonl=True)
     policy = policy_name(file_existence_policy)
     skipped = already_there(output_data_path, policy)
@@ -309,6 +316,7 @@ def read_file_list(list_path: Path, root: Path, suffix: str) -> list[Path]:
         NotFound: no such list.
         ConfigError: a blank line, or a name that takes no suffix.
     """
+    list_path, root = _here(list_path), _here(root)
     _require_file(list_path)
     files: list[Path] = []
     with list_path.open(encoding="utf-8") as file:
@@ -340,6 +348,7 @@ def create_shuffled_dataset_chunk(
         FormatError: a file is damaged.
     """
     policy = policy_name(file_existence_policy)
+    file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)
     skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy, require_sound_pbin)
     if skipped is not None:
         return skipped
@@ -369,6 +378,7 @@ def create_shuffled_jsonl_dataset_chunk(
         ConfigError: no such chunk, an empty one, or an output that exists or is an input.
     """
     policy = policy_name(file_existence_policy)
+    file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)
     skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy)
     if skipped is not None:
         return skipped

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
@@ -46,12 +46,13 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
 from penstock.formats.tokens.writer import (
     TokenTally,
     check_lengths,
+    read_part,
     token_manifest,
     token_options,
     write_document,
     write_document_batch,
 )
-from penstock.store.local import LocalStore, output_exists
+from penstock.store.local import output_exists
 from penstock.store.object_folder import is_unfinished, require_finished
 from penstock.store.outputs import open_folder, output_path, require_own_side_file
 from penstock.store.powers import FolderStore, StagedFolder
@@ -196,14 +197,8 @@ class FlatTokensWriter:
             TooLarge: an id does not fit.
         """
         require_open(self._open, self._path)
-        if max_token_id is not None and max_token_id >= self._limit:
-            raise TooLarge("a token id does not fit", path=path, found=max_token_id, expected=f"below {self._limit}")
-        length_bytes = int(np.sum(doc_lengths, dtype=np.int64)) * self._part_dtype.itemsize
-        stored = LocalStore().mmap(path)
-        if len(stored) - start_bytes < length_bytes:
-            found, expected = f"{len(stored)} bytes", f"{start_bytes + length_bytes} bytes"
-            raise Truncated("the file ends inside its tokens", path=path, found=found, expected=expected)
-        self.write_run(stored[start_bytes : start_bytes + length_bytes].view(self._part_dtype), doc_lengths)
+        stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
+        self.write_run(stored.view(self._part_dtype), lengths)
 
     def commit(self) -> Manifest:
         """Write the last chunks, metadata and side file, and make the group visible, durably."""

@@ -38,7 +38,7 @@ from penstock.formats.tokens.writer import (
 )
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
-from penstock.store.outputs import claim_files, output_path
+from penstock.store.outputs import claim_files, output_path, settled
 from penstock.types import IntArray, Manifest
 
 _OTHER = "Name another output, or remove it"
@@ -103,6 +103,7 @@ def encode_index(
 
 def _target_of(store: Store, prefix: str) -> str:
     """Where a dataset named `prefix` goes: both files may be links, to the two files of another prefix."""
+    prefix = settled(store, prefix)
     links = [output_path(store, path) for path in (bin_path(prefix), idx_path(prefix)) if store.exists(path)]
     if links in ([], [bin_path(prefix)], [idx_path(prefix)], [bin_path(prefix), idx_path(prefix)]):
         return prefix

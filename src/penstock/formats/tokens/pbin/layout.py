@@ -10,7 +10,8 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
-from penstock.errors import ConfigError, Corrupt, FormatError, Truncated, UnsafeData
+from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated, UnsafeData
+from penstock.formats import _problems
 from penstock.types import Finding, Severity
 
 HEADER_BYTES = 12
@@ -89,7 +90,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file: an error when it is opened, a finding when it is checked."""
+    """A fault of a packed file, whose path is told later; see `penstock.formats._problems.Problem`."""
 
     code: str
     kind: type[FormatError] | type[ConfigError]
@@ -100,21 +101,17 @@ class Problem:
     fix: str | None = None
     severity: Severity = "error"
 
-    def error(self, path: str) -> FormatError | ConfigError:
+    def error(self, path: str) -> PenstockError:
         """As an exception."""
-        return self.kind(
-            self.what,
-            path=path,
-            offset_bytes=self.offset_bytes,
-            found=self.found,
-            expected=self.expected,
-            hint=self.fix,
-        )
+        return self._at(path).error()
 
     def finding(self, path: str) -> Finding:
         """As a finding."""
-        found = self.what if self.found is None else f"{self.what}: {self.found}"
-        return Finding(f"pbin.{self.code}", self.severity, path, self.offset_bytes, found, self.expected, self.fix)
+        return self._at(path).finding()
+
+    def _at(self, path: str) -> _problems.Problem:
+        where = (self.offset_bytes, self.found, self.expected)
+        return _problems.Problem(f"pbin.{self.code}", self.kind, path, self.what, self.fix, *where, self.severity)
 
 
 def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | Problem:
