@@ -7,13 +7,13 @@ import time
 
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats import get_format
-from penstock.formats.tokens.folder.files import SIDE_NAME
+from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.formats.tokens.folder.side import read_manifest
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of
 from penstock.store.local import output_exists
 from penstock.store.outputs import sweep_killed
-from penstock.store.side_file import read_side_file
 from penstock.types import Manifest, OpenOptions
 from penstock.work.shared import open_shared, work_folder
 
@@ -38,11 +38,13 @@ def _published(request: Request) -> Manifest | None:
     joins = request.share is not None or request.finish
     if not joins and not work_folder(request.output, inside=request.is_folder).is_there():
         return None
+    store, path = request.output.store, request.output.path
     if request.is_folder:
-        index, side = (request.output.child(name).path for name in (INDEX_NAME, SIDE_NAME))
-        return read_side_file(request.output.store, side, index) if request.output.store.exists(side) else None
+        with contextlib.suppress(PenstockError, OSError):
+            return read_manifest(store, path, store.get(f"{path}/{INDEX_NAME}"), read_index(store, path))
+        return None
     try:
-        source = get_format(request.to).open(request.output.store, request.output.path, OpenOptions())
+        source = get_format(request.to).open(store, path, OpenOptions())
         manifest = getattr(source, "manifest", None)
     except (PenstockError, OSError):
         return None

@@ -175,10 +175,20 @@ class _Planned:
 
 
 def _pack(request: Request) -> PackReport:
-    if not request.overwrite:
-        done = find_complete(request)
-        if done is not None:
-            return done
+    if request.overwrite:
+        return _run(request)
+    done = find_complete(request)
+    try:
+        return done or _run(request)
+    except ConfigError:
+        # Another finisher of the same plan was first.
+        done = find_complete(request) if request.finish or request.share is not None else None
+        if done is None:
+            raise
+        return done
+
+
+def _run(request: Request) -> PackReport:
     files = find_inputs(request)
     folder = work_folder(request.output, inside=request.is_folder)
     joins = request.share is not None or request.finish

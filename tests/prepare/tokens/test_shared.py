@@ -1,0 +1,395 @@
+"""Shared work: token files in a folder, and shares of it, have the same bytes whoever does them, on every store."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
+from penstock.prepare import PackReport, pack
+from penstock.prepare.tokens.assemble import cut_files
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place, place_of
+from penstock.testing.datasets import files_in
+from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.shared import SharedWork
+
+Pack = Callable[..., PackReport]
+TASK_BYTES = 1500
+FILE_TOKENS = 2000
+
+
+@pytest.fixture
+def share(tmp_path: Path, corpus: Path, bpe2: Path) -> Pack:
+    """`pack` of the corpus into a folder of token files."""
+
+    def run(output: Any = None, inputs: Any = None, **options: Any) -> PackReport:
+        how = {"tokenizer": bpe2, "executor": "inline", "oracle_bytes": 500, "task_bytes": TASK_BYTES}
+        given = output or f"{tmp_path}/out/"
+        return pack(inputs or corpus, given, **({"file_tokens": FILE_TOKENS} | how | options))
+
+    return run
+
+
+@pytest.fixture
+def whole(tmp_path: Path, share: Pack) -> dict[str, bytes]:
+    """The files of a run that nobody shares."""
+    report = share(f"{tmp_path}/whole/")
+    assert report.tasks > 5
+    assert report.documents == 150
+    found = files_in(tmp_path / "whole")
+    assert len([name for name in found if name.endswith(".pbin")]) > 3
+    return found
+
+
+def rows(path: Any) -> list[list[int]]:
+    return [row["tokens"].tolist() for row in ps.open(path)]
+
+
+# --- what is made ----------------------------------------------------------------------------------------------------
+
+
+def test_the_documents_in_order(tmp_path: Path, whole: dict[str, bytes], bpe2: Path) -> None:
+    assert rows(tmp_path / "whole") == expected_tokens(bpe2, TEXTS)
+    index = json.loads(whole["index.json"])
+    assert index["format"] == "pbin"
+    counts = [one["tokens"] for one in index["files"]]
+    ends = np.cumsum(counts)
+    borders = np.cumsum([len(row) for row in expected_tokens(bpe2, TEXTS)])
+    expected = sorted(
+        {int(borders[np.searchsorted(borders, goal)]) for goal in range(FILE_TOKENS, ends[-1], FILE_TOKENS)}
+    )
+    assert ends[:-1].tolist() == expected
+    assert {name.partition("-")[0] for name in whole} == {"part", "index.json", ".penstock"}
+    assert not ps.verify(tmp_path / "whole", depth="full")
+
+
+@pytest.mark.parametrize("to", ["pbin", "megatron", "flat-tokens"])
+def test_every_format(tmp_path: Path, share: Pack, bpe2: Path, to: str) -> None:
+    report = share(to=to)
+    assert report.manifest is not None
+    assert report.manifest.num_tokens == report.tokens
+    assert rows(tmp_path / "out") == expected_tokens(bpe2, TEXTS)
+    before = files_in(tmp_path / "out")
+    share(to=to, overwrite=True, inputs=write_lines(tmp_path / "b.jsonl", [{"text": "only"}]))
+    assert rows(tmp_path / "out") == expected_tokens(bpe2, ["only"])
+    assert len(files_in(tmp_path / "out")) < len(before)
+    assert {name.partition("/")[0].partition("-")[0] for name in names_in(tmp_path / "out")} <= {
+        "part",
+        "index.json",
+        ".penstock",
+    }
+
+
+@pytest.mark.parametrize(
+    "options", [{"executor": "processes", "workers": 2}, {"task_bytes": 700}, {"task_bytes": 10**6}]
+)
+def test_who_does_it_changes_no_byte(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], options: dict[str, Any]
+) -> None:
+    share(**options)
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_folder_by_its_slash_or_because_it_is_there(tmp_path: Path, share: Pack) -> None:
+    share(f"{tmp_path}/a/", file_tokens=None)
+    (tmp_path / "b").mkdir()
+    share(tmp_path / "b", file_tokens=None)
+    assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
+    assert len([name for name in files_in(tmp_path / "a") if name.endswith(".pbin")]) == 1
+    share(f"{tmp_path}/c.pbin/", file_tokens=None)
+    assert (tmp_path / "c.pbin").is_file()
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 30), max_size=6), min_size=1, max_size=8),
+    st.integers(1, 60),
+)
+def test_the_cut_does_not_depend_on_parts(parts: list[list[int]], file_tokens: int) -> None:
+    store = MemoryStore()
+    names: list[PartName] = []
+    for number, lengths in enumerate(parts):
+        name = PartName(number, 0, True, len(lengths), sum(lengths), 0, f"{number:016x}")
+        staged = store.stage(f"s/{name.path}")
+        staged.write(bytes(2 * sum(lengths)))
+        meta = PartMeta((), len(lengths), sum(lengths), 0 if lengths else -1, ())
+        finish_part(staged, encode_end(np.array(lengths, np.int64), meta))
+        names.append(name)
+    found = cut_files(names, file_tokens, Place(store, "s"), 2)
+    documents = [length for lengths in parts for length in lengths]
+    expected: list[list[int]] = [[]]
+    tokens, goal = 0, file_tokens
+    for length in documents:
+        expected[-1].append(length)
+        tokens += length
+        if tokens >= goal:
+            goal = (tokens // file_tokens + 1) * file_tokens
+            expected.append([])
+    assert [
+        [length for one in ranges for length in parts[one.name.task][one.first : one.stop]] for ranges in found
+    ] == [one for one in expected if one]
+
+
+# --- shares ----------------------------------------------------------------------------------------------------------
+
+
+def test_shares_and_a_finish(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:
+    reports = [share(part=(index, 3)) for index in (2, 0, 0)]  # one twice, one never
+    assert [report.part for report in reports] == [(2, 3), (0, 3), (0, 3)]
+    assert all(report.manifest is None for report in reports)
+    assert reports[2].tasks == reports[2].reused_tasks
+    assert not (tmp_path / "out/index.json").exists()
+    with pytest.raises(PenstockError, match="unfinished"):
+        ps.open(tmp_path / "out")
+    missing = share(finish=True, no_work=True)
+    assert (missing.missing, missing.manifest) == ((1,), None)
+    share(part=(1, 3))  # all parts are there now: it assembles its token files too
+    missing = share(finish=True, no_work=True)
+    assert set(missing.missing) == {0, 2}
+    for index in missing.missing:
+        share(part=(index, 3))
+    done = share(finish=True, no_work=True)
+    assert (done.missing, done.documents) == ((), 150)
+    assert files_in(tmp_path / "out") == whole
+    for again in (share(part=(1, 3)), share(finish=True), share(finish=True, no_work=True)):
+        assert again.was_complete
+    with pytest.raises(ConfigError, match="the output exists"):
+        share()
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_finish_does_what_is_missing(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:
+    share(part=(1, 3))
+    report = share(finish=True)
+    assert (report.documents, report.missing) == (150, ())
+    assert 0 < report.reused_tasks < report.tasks
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_shares_of_one_file(tmp_path: Path, share: Pack) -> None:
+    one = {"file_tokens": None}
+    share(tmp_path / "whole.pbin", **one)
+    share(tmp_path / "out.pbin", part=(0, 2), **one)
+    assert share(tmp_path / "out.pbin", finish=True, no_work=True, **one).missing == (1,)
+    share(tmp_path / "out.pbin", part=(1, 2), **one)
+    assert share(tmp_path / "out.pbin", finish=True, no_work=True, **one).documents == 150
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == [
+        "corpus.jsonl",
+        *("out.pbin", "out.pbin.penstock", "whole.pbin", "whole.pbin.penstock"),
+    ]
+
+
+def test_two_finishers(tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    share(part=(0, 2))
+    begin = SharedWork.begin
+    seen: list[PackReport] = []
+
+    def meanwhile(work: SharedWork, plan: Any) -> None:
+        begin(work, plan)
+        monkeypatch.undo()
+        seen.append(share(finish=True))
+
+    monkeypatch.setattr(SharedWork, "begin", meanwhile)
+    report = share(finish=True)
+    assert report.documents == seen[0].documents == 150
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_run_killed_between_its_commit_and_its_end(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedWork, "clear", lambda self: None)
+        share()
+    assert (tmp_path / "out/.work").exists()
+    assert share().was_complete
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_other_work_is_refused(tmp_path: Path, share: Pack, corpus: Path) -> None:
+    share(part=(0, 3))
+    with pytest.raises(ConfigError, match=r"--part I/4.*--part I/3"):
+        share(part=(1, 4))
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"):
+        share(part=(1, 3), eos="^")
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --file-tokens"):
+        share(finish=True, file_tokens=5)
+    with pytest.raises(ConfigError, match="restart"):
+        share(part=(1, 3), restart=True)
+    with pytest.raises(ConfigError, match="--finish"):
+        share(no_work=True)
+    with pytest.raises(ConfigError, match="no such part"):
+        share(part=(3, 3))
+    assert share(restart=True).reused_tasks == 0
+
+
+def test_workers_that_disagree(tmp_path: Path, share: Pack) -> None:
+    share(part=(0, 2))
+    [part, *_] = sorted((tmp_path / "out/.work").glob("*/parts/*/*.part"))
+    other = part.with_name(part.name.rpartition("-")[0] + f"-{'0' * 16}.part")
+    other.write_bytes(part.read_bytes())
+    with pytest.raises(Corrupt, match=r"two workers disagree on task 0.*--restart"):
+        share(finish=True)
+
+
+def test_a_token_file_that_is_gone_is_made_again(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:
+    for index in (0, 1, 0):
+        share(part=(index, 2))
+    [gone, *_] = sorted((tmp_path / "out").glob("part-*.pbin"))
+    gone.unlink()
+    assert share(finish=True, no_work=True).missing
+    share(finish=True)
+    assert files_in(tmp_path / "out") == whole
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_in_the_folder(tmp_path: Path, share: Pack, corpus: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.tex").write_text("precious")
+    for options in ({}, {"overwrite": True}, {"part": (0, 2)}, {"restart": True}):
+        with pytest.raises(ConfigError, match=r"other files than token files.*thesis\.tex"):
+            share(**options)
+    assert files_in(tmp_path / "out") == {"thesis.tex": b"precious"}
+    with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}) as writer:
+        writer.write({"n": 1})
+    before = files_in(tmp_path / "mds")
+    with pytest.raises(ConfigError, match="other files than token files"):
+        share(f"{tmp_path}/mds/", overwrite=True)
+    assert files_in(tmp_path / "mds") == before
+    with pytest.raises(ConfigError, match="holds an input"):
+        share(f"{tmp_path}/", inputs=corpus)
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "what"),
+    [
+        ("out", {"file_tokens": None}, "slash"),
+        ("out.pbin", {}, "one dataset, not of a folder"),
+        ("out/", {"to": "mds"}, "no format of token files"),
+        ("out/", {"file_tokens": 0}, "1 or more"),
+    ],
+)
+def test_names_that_say_two_things(
+    tmp_path: Path, share: Pack, output: str, options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        share(f"{tmp_path}/{output}", **options)
+    assert os.listdir(tmp_path) == ["corpus.jsonl"]
+
+
+def test_a_fault_or_a_stop_at_any_part(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:
+    class Stop(Exception):
+        pass
+
+    for most in range(1, 8):
+        seen: list[Any] = []
+
+        def stop(now: Any, seen: list[Any] = seen, most: int = most) -> None:
+            seen.append(now)
+            if len(seen) == most:
+                raise Stop
+
+        with pytest.raises(Stop):
+            share(progress=stop)
+        assert not (tmp_path / "out/index.json").exists()
+    assert share().reused_tasks >= 7
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_an_empty_input_leaves_nothing(tmp_path: Path, share: Pack) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(PrepareError, match="no document"):
+        share(inputs=tmp_path / "empty.jsonl")
+    assert not (tmp_path / "out").exists()
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def s3_bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a place of one's own in an object store."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return f"s3://bucket/{tmp_path.name}"
+
+
+@pytest.mark.parametrize("to", ["pbin", "megatron", "flat-tokens"])
+def test_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, bpe2: Path, to: str) -> None:
+    share(to=to)
+    url = f"{s3_bucket}/{to}/out/"
+    share(url, part=(1, 2), to=to)
+    assert share(url, finish=True, no_work=True, to=to).missing == (0,)
+    with pytest.raises(PenstockError, match="unfinished"):
+        ps.open(url)
+    share(url, finish=True, to=to)
+    assert remote_files(url) == files_in(tmp_path / "out")
+    assert rows(url) == expected_tokens(bpe2, TEXTS)
+    assert share(url, finish=True, to=to).was_complete
+
+
+def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str) -> None:
+    one = {"file_tokens": None}
+    share(tmp_path / "out.pbin", **one)
+    share(f"{s3_bucket}/out.pbin", part=(1, 2), **one)
+    share(f"{s3_bucket}/out.pbin", **one)
+    place = place_of(f"{s3_bucket}/out.pbin")
+    assert place.store.get(place.path) == (tmp_path / "out.pbin").read_bytes()
+    assert sorted(remote_files(s3_bucket)) == ["out.pbin", "out.pbin.penstock"]
+
+
+def remote_files(url: str) -> dict[str, bytes]:
+    place = place_of(url)
+    start = len(place.path) + 1
+    return {path[start:]: place.store.get(path) for path in place.store.list(place.path)}
+
+
+# --- growth ----------------------------------------------------------------------------------------------------------
+
+
+def test_small_files_are_runs(tmp_path: Path, share: Pack) -> None:
+    """Opens, stats and listings of n and 10 n small inputs: two opens and three stats a file, and no fsync."""
+    counts: dict[int, dict[str, int]] = {}
+    for n in (20, 200):
+        folder = tmp_path / f"in{n}"
+        folder.mkdir()
+        for number in range(n):
+            write_lines(folder / f"{number:04d}.jsonl", [{"text": f"text {number}"}])
+        counts[n] = {}
+        store = LocalStore(CountingOs(counts[n]))
+        report = share(f"{tmp_path}/out{n}/", inputs=folder, task_bytes=1 << 20, store=store)
+        assert (report.tasks, report.documents) == (1, n)
+    for name in ("open", "stat", "fsync", "link", "rename"):
+        assert counts[200].get(name, 0) - counts[20].get(name, 0) <= 3 * 180, name
+    assert counts[200].get("fsync", 0) == counts[20].get("fsync", 0)
+
+
+class CountingOs:
+    """`os`, with calls counted by name."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **options: Any) -> Any:
+            self._counts[name] = self._counts.get(name, 0) + 1
+            return found(*given, **options)
+
+        return call
