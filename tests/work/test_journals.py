@@ -66,7 +66,7 @@ def packing(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]
     name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
     with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
         require_same(work.plan, asked, place.path)
-        work.begin(asked)
+        work.begin(asked, 1)
 
         def finish() -> None:
             path = work.parts.child(name.path).path

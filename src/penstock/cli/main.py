@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "demo": "The main job on real input that every machine has.",
     "index": "Make the raw index of a JSONL file.",
     "pack": "Tokenise and pack; killed and run again, it goes on.",
+    "status": "How far shared or unfinished work on an output is.",
     "convert": "Convert a dataset to another format or layout.",
     "info": "What a dataset is: counts, sizes, schema.",
     "head": "Show the first samples.",

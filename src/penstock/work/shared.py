@@ -39,7 +39,7 @@ from penstock.work.folder import WorkFolder, name_beside
 from penstock.work.parts import PartName, parse_part_name
 from penstock.work.plan import RESTART, Plan, decode_plan, encode_plan
 
-_HEAD = "plan"
+HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _OLD_PART = re.compile(r"\d+-\d+\.part")
@@ -57,11 +57,13 @@ class Head(msgspec.Struct, frozen=True):
     Attributes:
         digest: of the plan.
         pieces: of the plan, that lie in the folder of its digest.
+        tasks: that it is cut into.
         began_s: time since the epoch at which the work began.
     """
 
     digest: str
     pieces: int
+    tasks: int
     began_s: float
 
 
@@ -93,8 +95,8 @@ class SharedWork:
         """Where parts go, by `PartName.path`."""
         return self.place.child("parts")
 
-    def begin(self, plan: Plan) -> None:
-        """Write the plan, durably, unless it is there.
+    def begin(self, plan: Plan, tasks: int) -> None:
+        """Write the plan, which is cut into so many tasks, durably, unless it is there.
 
         Raises:
             PrepareError: other work began meanwhile.
@@ -105,11 +107,11 @@ class SharedWork:
             return
         _prove_new(self.folder)
         pieces = list(encode_plan(plan))
-        head = Head(digest, len(pieces), time.time())
+        head = Head(digest, len(pieces), tasks, time.time())
         for number, piece in enumerate(pieces):
             put(self.folder.store, _plan_piece(self.folder, digest, number).path, piece)
-        if not put_new(self.folder.store, self.folder.file(_HEAD).path, msgspec.json.encode(head)):
-            found = _read_head(self.folder)
+        if not put_new(self.folder.store, self.folder.file(HEAD_NAME).path, msgspec.json.encode(head)):
+            found = read_head(self.folder)
             if found is None or found.digest != digest:
                 raise PrepareError("another run is writing this output", path=self.output.path, hint="Wait for it")
             head = found
@@ -168,7 +170,7 @@ class SharedWork:
     def clear(self) -> None:
         """Throw all work away, the plan first; raises the first error after the last file."""
         try:
-            self.folder.clear(first=_HEAD)
+            self.folder.clear(first=HEAD_NAME)
         finally:
             self.head = self.plan = None
 
@@ -193,7 +195,7 @@ def peek(folder: WorkFolder) -> Plan | None:
     """
     if not folder.is_there():
         return None
-    head = _read_head(folder)
+    head = read_head(folder)
     return None if head is None else _read_plan(folder, head)
 
 
@@ -236,7 +238,7 @@ def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
     if restart:
         work.clear()
         return
-    work.head = _read_head(folder)
+    work.head = read_head(folder)
     if work.head is not None:
         work.plan = _read_plan(folder, work.head)
     if not shared:
@@ -256,9 +258,10 @@ def _clear_staged(work: SharedWork) -> None:
     work.folder.store.remove_tree(work.place.child(SCRATCH).path)
 
 
-def _read_head(folder: WorkFolder) -> Head | None:
+def read_head(folder: WorkFolder) -> Head | None:
+    """The head of unfinished work; None where there is none. Raises as `peek`."""
     try:
-        data = folder.store.get(folder.file(_HEAD).path, 0, _MOST_HEAD_BYTES)
+        data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):
         if folder.place.exists() and folder.file(_OLD_HEAD).is_file():
             raise ConfigError(
@@ -288,7 +291,7 @@ def _read_plan(folder: WorkFolder, head: Head) -> Plan:
 
 
 def _damaged(folder: WorkFolder) -> Corrupt:
-    return Corrupt("the plan of unfinished work is damaged", path=folder.file(_HEAD).path, hint=RESTART)
+    return Corrupt("the plan of unfinished work is damaged", path=folder.file(HEAD_NAME).path, hint=RESTART)
 
 
 def _plan_piece(folder: WorkFolder, digest: str, number: int) -> Place:
@@ -319,7 +322,7 @@ def _bare(place: Place) -> Store:
 
 def _is_ours(name: str) -> bool:
     old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None
-    return old or name == _HEAD or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
+    return old or name == HEAD_NAME or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
 
 
 def _missing_folders(folder: Place) -> list[Place]:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
 
 import penstock as ps
+from penstock.cli._sharing import array_expression
+from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens.assemble import cut_files
@@ -196,8 +198,8 @@ def test_two_finishers(tmp_path: Path, share: Pack, whole: dict[str, bytes], mon
     begin = SharedWork.begin
     seen: list[PackReport] = []
 
-    def meanwhile(work: SharedWork, plan: Any) -> None:
-        begin(work, plan)
+    def meanwhile(work: SharedWork, plan: Any, tasks: int) -> None:
+        begin(work, plan, tasks)
         monkeypatch.undo()
         seen.append(share(finish=True))
 
@@ -393,3 +395,85 @@ class CountingOs:
             return found(*given, **options)
 
         return call
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
+    output = str(tmp_path / "out")
+    assert cli("status", output)[0] == 9
+    share(part=(0, 3))
+    code, said = cli("status", output, "--json")
+    found = json.loads(said)
+    assert (code, found["shares"], found["missing_shares"], found["complete"]) == (14, 3, [1, 2], False)
+    assert found["done"] + found["missing"] == found["tasks"] > 5
+    assert "with missing tasks: 1-2" in cli("status", output)[1]
+    stale = tmp_path / "out/.work/0123456789abcdef"
+    stale.mkdir()
+    (stale / "plan-00000").write_text("{}")
+    assert cli("status", output, "--sweep")[0] == 14
+    assert not stale.exists()
+    report = share(finish=True)
+    assert report.reused_tasks == found["done"]
+    assert cli("status", output)[0] == 0
+
+
+def test_what_a_straggler_left_is_swept(tmp_path: Path, share: Pack, whole: dict[str, bytes], cli: Any) -> None:
+    share()
+    (tmp_path / "out/part-00099-01234567.pbin").write_bytes(b"of another plan")
+    (tmp_path / "out/.work/0123456789abcdef/parts").mkdir(parents=True)
+    (tmp_path / "out/.work/0123456789abcdef/parts/x").write_bytes(b"late")
+    code, said = cli("status", str(tmp_path / "out"))
+    assert code == 0
+    assert "left over" in said
+    assert cli("status", str(tmp_path / "out"), "--sweep")[0] == 0
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_status_of_what_was_killed_after_its_commit(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedWork, "clear", lambda self: None)
+        share()
+    assert cli("status", str(tmp_path / "out"))[0] == 0
+    cli("status", str(tmp_path / "out"), "--sweep")
+    assert files_in(tmp_path / "out") == whole
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path, corpus: Path, bpe2: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = ["pack", str(corpus), "-o", f"{tmp_path}/out/", "--tokenizer", str(bpe2), "--executor", "inline"]
+    assert cli(*how, "--part", "3/3")[0] == 2
+    assert cli(*how, "--part", "a/3")[0] == 2
+    assert cli(*how, "--part", "auto/3")[0] == 10
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    assert cli(*how, "--part", "auto/3")[0] == 0
+    code, said = cli(*how, "--finish", "--no-work")
+    assert (code, "--array=0" in said) == (14, True)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    assert cli(*how, "--part", "auto/3")[0] == 0
+    code, said = cli(*how, "--finish")
+    assert (code, "150 documents" in said) == (0, True)
+    assert cli(*how, "--finish")[0] == 0
+
+
+def test_shares_as_an_array() -> None:
+    assert array_expression([90, 3, 17, 91, 92, 95]) == "3,17,90-92,95"
+    assert array_expression([]) == ""
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs the command line here; its status, and what it said."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run

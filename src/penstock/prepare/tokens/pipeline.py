@@ -248,7 +248,7 @@ def _plan(request: Request, material: Material, work: SharedWork, executor: Exec
             path=request.output.path,
             hint="Throw the finished work away: restart (--restart)",
         )
-    work.begin(plan)
+    work.begin(plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)))
     if request.share is not None:
         work.share_among(request.share[1])
     return _Planned(plan, engine, note)

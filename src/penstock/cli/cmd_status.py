@@ -1,0 +1,51 @@
+"""`penstock status OUT`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli._output import emit, json_option, note
+from penstock.cli._sharing import array_expression
+
+if TYPE_CHECKING:
+    from penstock.work.status import WorkStatus
+
+
+@click.command()
+@click.argument("output")
+@click.option("--sweep", is_flag=True, help="Remove what is left over.")
+@json_option
+def command(output: str, sweep: bool, as_json: bool) -> None:
+    """Show how far work on an output is, from any host that sees it.
+
+    Ends with 0 where the output is complete, 14 where work is unfinished, 9 where nothing is.
+    """
+    import msgspec
+
+    from penstock.errors import PrepareError
+    from penstock.store.place import place_of
+    from penstock.work import status
+
+    place = place_of(output)
+    if sweep:
+        for path in status.sweep(place):
+            note(f"removed: {path}")
+    found = status.status_of(place)
+    emit(msgspec.to_builtins(found), as_json=as_json, text=lambda: _summary(found))
+    if not found.complete:
+        raise SystemExit(PrepareError.exit_status)
+
+
+def _summary(found: WorkStatus) -> str:
+    left = "".join(f"\n  left over: {path}" for path in found.left_over)
+    if found.plan is None:
+        return f"{found.output}: {'complete' if found.complete else 'unfinished, without a plan'}{left}"
+    rate = f", {found.rate:.2g} tasks a second" if found.rate else ""
+    shares = ""
+    if found.shares is not None:
+        missing = array_expression(found.missing_shares) or "none"
+        shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
+    files = f", {found.files} token files assembled" if found.files else ""
+    return f"{found.output}: {found.done:,} of {found.tasks:,} tasks done{files}{rate}{shares}{left}"

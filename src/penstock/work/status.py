@@ -1,0 +1,147 @@
+"""How far shared work is, from any host: by one listing of its parts. And what it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+
+from penstock.errors import NotFound, PenstockError
+from penstock.formats.tokens.folder.files import own_files
+from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.store.local import LocalStore
+from penstock.store.place import Place
+from penstock.work.folder import WorkFolder, is_real_folder
+from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
+
+_TOKEN_FILE = "part-"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStatus:
+    """Where a piece of work stands.
+
+    Attributes:
+        output: what it makes.
+        complete: the output is there, and nothing is unfinished.
+        plan: digest of the unfinished plan; None without one.
+        tasks: of the plan, of which `done` are done, and `missing` are not; a killed one's are missing.
+        files: token files that are assembled.
+        shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
+        began_s: time since the epoch at which it began.
+        rate: tasks a second since then.
+        left_over: what no unfinished work and no dataset there needs; `sweep` removes it.
+    """
+
+    output: str
+    complete: bool
+    plan: str | None = None
+    tasks: int = 0
+    done: int = 0
+    missing: int = 0
+    files: int = 0
+    shares: int | None = None
+    missing_shares: tuple[int, ...] = ()
+    began_s: float | None = None
+    rate: float = 0.0
+    left_over: tuple[str, ...] = field(default=())
+
+
+def status_of(output: Place) -> WorkStatus:
+    """How far the work on an output is.
+
+    Raises:
+        NotFound: there is neither the output nor work on it.
+        Corrupt: its plan is damaged.
+    """
+    for folder in _folders(output):
+        head = read_head(folder)
+        if head is None or _is_published(output, folder):
+            continue
+        work = SharedWork(folder, output, head)
+        parts = work.listed()
+        finished = {task for task, names in parts.items() if is_complete(names)}
+        shares = work.shares()
+        missing = [task for task in range(head.tasks) if task not in finished]
+        seconds = max(time.time() - head.began_s, 1e-9)
+        return WorkStatus(
+            output=output.shown,
+            complete=False,
+            plan=head.digest,
+            tasks=head.tasks,
+            done=len(finished),
+            missing=len(missing),
+            files=_count(work.place.child("files")),
+            shares=shares,
+            missing_shares=() if shares is None else tuple(sorted({task % shares for task in missing})),
+            began_s=head.began_s,
+            rate=len(finished) / seconds,
+            left_over=tuple(_left_over(output, folder, head.digest)),
+        )
+    if not output.exists():
+        raise NotFound("neither a dataset nor unfinished work", path=output.path, hint="Check the path")
+    folder = next(iter(_folders(output)), None)
+    left = tuple(_left_over(output, folder, None))
+    indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
+    unfinished = not indexed and any(map(_is_token_file, output.names()))
+    return WorkStatus(output.shown, complete=not unfinished, left_over=left)
+
+
+def sweep(output: Place) -> list[str]:
+    """Remove what `status_of` says is left over; what it was.
+
+    Raises:
+        PrepareError: a run is at work there.
+    """
+    found = status_of(output)
+    left, folder = found.left_over, next(iter(_folders(output)), None)
+    with contextlib.ExitStack() as held:
+        if folder is not None:
+            work = held.enter_context(open_shared(output, folder, restart=False, shared=False))
+            if found.plan is None:
+                work.clear()
+        for path in left:
+            place = Place(output.store, path)
+            names = list(output.store.list(path)) if place.is_folder() else [path]
+            for name in names:
+                with contextlib.suppress(NotFound):
+                    output.store.delete(name)
+            if isinstance(output.store, LocalStore) and is_real_folder(place):
+                output.store.remove_tree(path)
+    return list(left)
+
+
+def _is_published(output: Place, folder: WorkFolder) -> bool:
+    """Whether a run was killed between its commit and its end: new work, and the output is there."""
+    plan = peek(folder)
+    commit = output.child(INDEX_NAME) if folder.path == output.child(INSIDE).path else output
+    return plan is not None and not plan.options.get("--overwrite") and commit.exists()
+
+
+def _folders(output: Place) -> list[WorkFolder]:
+    """The work folders of an output that are there."""
+    both = (work_folder(output, inside=inside) for inside in (True, False))
+    return [folder for folder in both if folder.is_there()]
+
+
+def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:
+    """Plans that are no longer the one at work; and, where no work is, token files that the index does not list."""
+    found: list[str] = []
+    if folder is not None:
+        ours = (name for name in folder.names() if folder.is_ours(name))
+        found += [folder.file(name).path for name in ours if name not in (digest and HEAD_NAME, digest)]
+    if digest is None and output.is_folder() and output.child(INDEX_NAME).exists():
+        with contextlib.suppress(PenstockError):
+            own = {name.partition("/")[0] for name in own_files(output.store, output.path)}
+            found += [output.child(name).path for name in output.names() if _is_token_file(name) and name not in own]
+    return found
+
+
+def _is_token_file(name: str) -> bool:
+    return name.startswith(_TOKEN_FILE)
+
+
+def _count(folder: Place) -> int:
+    with contextlib.suppress(NotFound):
+        return sum(1 for _ in folder.store.list(folder.path))
+    return 0
