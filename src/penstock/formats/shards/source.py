@@ -33,7 +33,7 @@ from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCod
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest
@@ -124,8 +124,12 @@ class ShardSource:
         """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
         if self._fingerprint is None:
             store, path = self._folder.store, self._folder.path
-            index = store.get(f"{path}/{INDEX_NAME}")
-            self._fingerprint = sample_fingerprint(store, "shards", index, self._some_files())
+            index = f"{path}/{INDEX_NAME}"
+
+            def find() -> str:
+                return sample_fingerprint(store, "shards", store.get(index), self._some_files())
+
+            self._fingerprint = once_a_host(store, index, "shards", find)
         return self._fingerprint
 
     @property
