@@ -235,6 +235,10 @@ class CachedStore:
         # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
         return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
 
+    def capacity_bytes(self) -> int:
+        """What all copies together may take; see `penstock.store.powers.CopyingStore`."""
+        return self._folder.capacity_bytes()
+
     @property
     def folder(self) -> str | None:
         """The cache folder; None for the user's."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Staged
+from penstock.store._traffic import Traffic
 
 
 @runtime_checkable
@@ -49,6 +50,14 @@ class CopyingStore(Protocol):
 
     def version(self, path: str) -> str:
         """Names the version of a file, as far as this process knows it without a request; else `""`."""
+        ...
+
+    def stats(self) -> Traffic:
+        """What this process asked for and fetched."""
+        ...
+
+    def capacity_bytes(self) -> int:
+        """What all copies together may take; looks at all of them where no budget is set."""
         ...
 
     @property

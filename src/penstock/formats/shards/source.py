@@ -29,7 +29,7 @@ from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
 from penstock.formats.shards.cache import ShardCache
-from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
+from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.upload import GO_ON, UNFINISHED, is_unfinished
@@ -244,6 +244,16 @@ class ShardSource:
         told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
         place = self._folder.place
         store.prefetch({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+
+    def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
+        """Path, size and known hashes of the files that a shard is read from, as they are stored."""
+        shard, store = self._shards[block], self._folder.store
+        found: list[tuple[str, int, dict[str, str]]] = []
+        for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+            if raw is not None:
+                one = raw if zipped is None or not store.exists(self._folder.place(zipped)) else zipped
+                found.append((self._folder.place(one), one.size_bytes, checkable(one)))
+        return found
 
     def place_of(self, index: int, /) -> Place:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
