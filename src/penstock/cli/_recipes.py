@@ -53,6 +53,24 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
     return data, batch | {key: options[key] for key in ("global_batch", "world") if options[key] is not None}
 
 
+def open_dataset_or_run(target: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """As `open_run`; what no recipe's name has is a dataset."""
+    from penstock.formats import open_source
+
+    if target.lower().endswith((".yaml", ".yml", ".json")):
+        return open_run(target, options)
+    if options["mode"] is not None:
+        raise click.UsageError("--mode is of metadatasets; a dataset is shuffled with --seed, else read once in order")
+    context = click.get_current_context()
+    said = context.get_parameter_source("split") is not click.core.ParameterSource.DEFAULT
+    given = {"split": options["split"]} if said else {}
+    data = open_source(target, trust=options["trust"], follow_links=options["follow_links"], **given)
+    if options["lanes"] is not None and options["seed"] is None:
+        raise click.UsageError("--lanes of a dataset needs --seed: without it, it is read once in order")
+    data = _ordered(data, options["seed"] is not None, options["seed"], options["lanes"])
+    return data, {key: options[key] for key in ("global_batch", "world") if options[key] is not None}
+
+
 class Unread(dict[str, Any]):
     """Stands for every function that a recipe names: none of them runs when only indexes are read."""
 

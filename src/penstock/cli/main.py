@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "preview": "Show samples in the terminal.",
     "mount": "The parts of samples as files of a folder.",
     "plan": "What a run over a recipe will read.",
+    "stage": "Copy to this host's cache what it will read.",
     "explain": "What a step of a run read; where a document came.",
     "modalities": "The commands of Modalities: same options, same files.",
     "energon": "The commands of Energon: same options, same files.",

@@ -11,7 +11,7 @@ import xxhash
 from penstock._buffers import byte_view
 from penstock.abc import Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import output_exists
 from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
 from penstock.types import Buffer, Manifest
@@ -29,7 +29,8 @@ def side_path(path: str) -> str:
 def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, manifest: Manifest | None) -> str:
     """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
     if manifest is None or not manifest.block_digests:
-        return sample_fingerprint(store, format_name, index, [(DATA, path)])
+        name = f"{format_name} {xxhash.xxh3_128_hexdigest(index)}"
+        return once_a_host(store, path, name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
     hasher = xxhash.xxh3_128(format_name.encode())
     hasher.update(xxhash.xxh3_128_digest(index))
     for name in sorted(manifest.block_digests):

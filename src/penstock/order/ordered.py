@@ -101,6 +101,11 @@ class OrderedStream(Generic[T]):
         return self._lanes
 
     @property
+    def is_plain(self) -> bool:
+        """Whether `resolve` gives indices of the source, in every epoch."""
+        return self._passes is None
+
+    @property
     def schema(self) -> Schema:
         """What the samples hold: as the source."""
         return self.source.schema

@@ -241,6 +241,14 @@ class Copies:
             room.used_bytes += size_bytes
             room.copies += 1
 
+    def capacity_bytes(self) -> int:
+        """What all copies together may take."""
+        if self.budget_bytes is not None:
+            return self.budget_bytes
+        with room_in(self.folder) as room:
+            room.look(self.folder, "")
+            return self._allowed(room.used_bytes)
+
     def _give_room_back(self, size_bytes: int) -> None:
         with contextlib.suppress(OSError), room_in(self.folder) as room:
             room.used_bytes -= size_bytes

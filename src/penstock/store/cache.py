@@ -28,10 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock._pool import Pool
 from penstock._secrets import logger
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, FormatError, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, share_run, wrong_bytes, wrong_size
+from penstock.store._forgetting import Forgetting
 from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
@@ -206,6 +208,42 @@ class CachedStore:
         for path, (requests, size_bytes) in reads.items():
             self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
 
+    def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
+        """`get_ranges` that is no reason to fetch the file whole; see `penstock.store.powers.CopyingStore`."""
+        if path in self._mapped or self._ranges_ignored or not ranges:
+            return self.get_ranges(path, ranges)
+        self.remote.counters.mine.asked_bytes += sum(stop - start for start, stop in ranges)
+        span_bytes = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
+        near = span_bytes <= 2 * sum(stop - start for start, stop in ranges)
+        asked = [ranges] if near else [[one] for one in ranges]  # else what lies between them would be fetched too
+        try:
+            with Pool(len(asked), "penstock-peek") as pool:
+                answers = list(pool.map(lambda some: self.remote.fetch(path, some), asked))
+        except RangesIgnored:
+            self._ranges_ignored = True
+            return self.get_ranges(path, ranges)
+        for _, now in answers:
+            if path in self._heads:
+                self._require_same(path, self._heads[path], now)
+            else:
+                self._remember(path, now)
+        return [data for found, _ in answers for data in found]
+
+    def version(self, path: str) -> str:
+        """Names the version of a file that is known already; `""` where it is not."""
+        head = self._heads.get(path)
+        # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
+        return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
+
+    def capacity_bytes(self) -> int:
+        """What all copies together may take; see `penstock.store.powers.CopyingStore`."""
+        return self._folder.capacity_bytes()
+
+    @property
+    def folder(self) -> str | None:
+        """The cache folder; None for the user's."""
+        return self._args[1]
+
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`."""
         return self.head(path).size_bytes
@@ -226,11 +264,11 @@ class CachedStore:
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
         """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
-        return _Forgetting(self, self.remote.stage(path, overwrite=overwrite))
+        return Forgetting(self.forget, self.remote.stage(path, overwrite=overwrite))
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all files, then make them visible in the given order."""
-        self.remote.commit([one.staged if isinstance(one, _Forgetting) else one for one in staged])
+        self.remote.commit([one.staged if isinstance(one, Forgetting) else one for one in staged])
         for one in staged:
             self.forget(one.path)
 
@@ -436,50 +474,6 @@ class _Known:
     copy: Published
     whole: bool
     noted: float
-
-
-class _Forgetting:
-    """A staged file, after whose commit nothing old is known of it."""
-
-    __slots__ = ("_store", "path", "staged")
-
-    def __init__(self, store: CachedStore, staged: Staged) -> None:
-        self._store = store
-        self.staged = staged
-        self.path = staged.path
-
-    def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
-        return self.staged.write(data)
-
-    def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes already written."""
-        self.staged.write_at(offset_bytes, data)
-
-    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
-        return self.staged.read_at(offset_bytes, length_bytes)
-
-    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file."""
-        return self.staged.append_file(path, start_bytes, length_bytes)
-
-    def tell(self) -> int:
-        """Bytes appended so far."""
-        return self.staged.tell()
-
-    def sync(self) -> None:
-        """Make the bytes durable, still invisible."""
-        self.staged.sync()
-
-    def commit(self) -> None:
-        """`sync`, then make visible."""
-        self.staged.commit()
-        self._store.forget(self.path)
-
-    def abort(self) -> None:
-        """Drop it."""
-        self.staged.abort()
 
 
 def _of_run(run: str, pid: int, remote: Remote, folder: str | None, budget_bytes: int | None) -> CachedStore:

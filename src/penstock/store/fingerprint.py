@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import xxhash
 
 from penstock._digest import digest
 from penstock.abc import Store
+from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 
 _PLACE_BYTES = 4096
 _PLACES = 4
@@ -31,9 +34,33 @@ def sample_fingerprint(store: Store, format_name: str, index: bytes, files: Sequ
     for name, path in chosen:
         size_bytes = store.size(path)
         hasher.update(f"\n{name}\n{size_bytes}\n".encode("utf-8", "surrogateescape"))
-        for start_bytes in _places(xxhash.xxh3_64_intdigest(hasher.digest()), size_bytes):
-            hasher.update(store.get(path, start_bytes, _PLACE_BYTES))
+        places = _places(xxhash.xxh3_64_intdigest(hasher.digest()), size_bytes)
+        for data in _read(store, path, [(start, min(start + _PLACE_BYTES, size_bytes)) for start in places]):
+            hasher.update(data)
     return hasher.hexdigest()
+
+
+def once_a_host(store: Store, path: str, name: str, find: Callable[[], str]) -> str:
+    """`find()`, a fingerprint; of data that are far away it is kept for the processes of this host.
+
+    Args:
+        store: where the data are.
+        path: the file whose version is that of the data: their index, or the only file.
+        name: keeps the fingerprints apart that belong to one such file: the format, and how it is read.
+        find: returns 32 hex digits.
+    """
+    version = store.version(path) if isinstance(store, CopyingStore) else ""
+    if not version or not isinstance(store, CopyingStore):
+        return find()
+    key = f"fingerprint-1-{digest(path, version, name)}"
+    kept = DerivedCache(store.folder).array(key, "uint8", lambda: np.frombuffer(bytes.fromhex(find()), np.uint8))
+    return kept.tobytes().hex()
+
+
+def _read(store: Store, path: str, ranges: list[tuple[int, int]]) -> Sequence[bytes]:
+    if isinstance(store, CopyingStore):
+        return store.peek(path, ranges)
+    return [store.get(path, start, stop - start) for start, stop in ranges]
 
 
 def file_key(store: Store, format_name: str, path: str) -> str:

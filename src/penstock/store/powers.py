@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Staged
+from penstock.store._traffic import Traffic
 
 
 @runtime_checkable
@@ -41,6 +42,27 @@ class CopyingStore(Protocol):
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
         """Hint what will be read: path → number of requests, and bytes of all of them."""
+        ...
+
+    def peek(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """`get_ranges` of a few bytes that say nothing of what else will be read: no reason to fetch the file whole."""
+        ...
+
+    def version(self, path: str) -> str:
+        """Names the version of a file, as far as this process knows it without a request; else `""`."""
+        ...
+
+    def stats(self) -> Traffic:
+        """What this process asked for and fetched."""
+        ...
+
+    def capacity_bytes(self) -> int:
+        """What all copies together may take; looks at all of them where no budget is set."""
+        ...
+
+    @property
+    def folder(self) -> str | None:
+        """The cache folder; None for the user's."""
         ...
 
 

@@ -29,10 +29,10 @@ from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
 from penstock.formats.shards.cache import ShardCache
-from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, open_shard
+from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
@@ -124,8 +124,12 @@ class ShardSource:
         """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
         if self._fingerprint is None:
             store, path = self._folder.store, self._folder.path
-            index = store.get(f"{path}/{INDEX_NAME}")
-            self._fingerprint = sample_fingerprint(store, "shards", index, self._some_files())
+            index = f"{path}/{INDEX_NAME}"
+
+            def find() -> str:
+                return sample_fingerprint(store, "shards", store.get(index), self._some_files())
+
+            self._fingerprint = once_a_host(store, index, "shards", find)
         return self._fingerprint
 
     @property
@@ -240,6 +244,16 @@ class ShardSource:
         told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
         place = self._folder.place
         store.prefetch({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+
+    def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
+        """Path, size and known hashes of the files that a shard is read from, as they are stored."""
+        shard, store = self._shards[block], self._folder.store
+        found: list[tuple[str, int, dict[str, str]]] = []
+        for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+            if raw is not None:
+                one = raw if zipped is None or not store.exists(self._folder.place(zipped)) else zipped
+                found.append((self._folder.place(one), one.size_bytes, checkable(one)))
+        return found
 
     def place_of(self, index: int, /) -> Place:
         """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""

@@ -22,7 +22,7 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
@@ -118,9 +118,13 @@ class ArrowSource:
         if self._fingerprint is None:
             above = len(self.path.rstrip("/")) + 1
             files = [(path[above:], path) for path in self._files]
-            sizes = [[name, self._store.size(path)] for name, path in files]
-            index = digest(sizes).encode()
-            self._fingerprint = sample_fingerprint(self._store, self._name, index, files)
+
+            def find() -> str:
+                sizes = [[name, self._store.size(path)] for name, path in files]
+                return sample_fingerprint(self._store, self._name, digest(sizes).encode(), files)
+
+            # Of several files no version says what all of them are.
+            self._fingerprint = once_a_host(self._store, files[0][1], self._name, find) if len(files) == 1 else find()
         return self._fingerprint
 
     @property

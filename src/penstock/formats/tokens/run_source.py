@@ -18,7 +18,7 @@ from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import document, document_batch, flags_of_starts, require_eos
 from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema, TokenArray
 
@@ -183,7 +183,12 @@ class RunSource:
             one = self._opening
             read_as = repr((one.params, self.options.eos_id)).encode()
             files = [(DATA, one.path), *one.more_files]
-            self._fingerprint = sample_fingerprint(one.store, one.format, one.head + read_as, files)
+
+            def find() -> str:
+                return sample_fingerprint(one.store, one.format, one.head + read_as, files)
+
+            name = f"{one.format} {(one.head + read_as).hex()}"
+            self._fingerprint = once_a_host(one.store, one.path, name, find)
         return self._fingerprint
 
     @property

@@ -18,6 +18,7 @@ from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
+    INFO_JSON,
     SPLIT_JSON,
     SPLIT_YAML,
     SQLITE,
@@ -32,7 +33,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, parse
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
@@ -121,7 +122,12 @@ class WebdatasetSource:
             left_out = {name: sorted(keys) for name, keys in self._left_out.items()}
             index = digest([[name, self._info.counts[name]] for name in self._chosen], left_out).encode()
             files = [(name, self._shards.path(name)) for name in dict.fromkeys(self._chosen)]
-            self._fingerprint = sample_fingerprint(self._store, "webdataset", index, files)
+
+            def find() -> str:
+                return sample_fingerprint(self._store, "webdataset", index, files)
+
+            name = f"webdataset {index.decode()}"
+            self._fingerprint = once_a_host(self._store, meta_path(self.path, INFO_JSON), name, find)
         return self._fingerprint
 
     # --- by number -----------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
 from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
-from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, ArrayMeta
+from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import (
     Batch,
@@ -301,8 +301,13 @@ class FlatTokensSource:
             for name, array in ((self._group.tokens_name, self._tokens), (STARTS, self._starts))
             for file in sampled_files(array.meta, self._group.index, 2 if name == STARTS else _SAMPLED_FILES)
         ]
-        there = [(name, path) for name, path in files if self._store.exists(path)]
-        sample = sample_fingerprint(self._store, "flat-tokens", self._group.index, there)
+
+        def find() -> str:
+            there = [(name, path) for name, path in files if self._store.exists(path)]
+            return sample_fingerprint(self._store, "flat-tokens", self._group.index, there)
+
+        index = f"{self._group.path}/{self._group.tokens_name}/{ARRAY_FILE[self._group.zarr_format]}"
+        sample = once_a_host(self._store, index, "flat-tokens", find)
         if self.manifest is None or not self.manifest.block_digests:
             return sample
         hasher = xxhash.xxh3_128(sample.encode())

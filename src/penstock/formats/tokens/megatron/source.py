@@ -27,7 +27,7 @@ from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_pa
 from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import (
     Batch,
@@ -130,7 +130,12 @@ class MegatronSource:
                 self._fingerprint = data_fingerprint(self._store, "megatron", head, path, self.manifest)
             else:
                 files = [(DATA, bin_path(self._prefix)), (INDEX, idx_path(self._prefix))]
-                self._fingerprint = sample_fingerprint(self._store, "megatron", head, files)
+                self._fingerprint = once_a_host(
+                    self._store,
+                    idx_path(self._prefix),
+                    f"megatron {head.hex()}",
+                    lambda: sample_fingerprint(self._store, "megatron", head, files),
+                )
         return self._fingerprint
 
     @cached_property
