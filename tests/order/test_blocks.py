@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
-from penstock.order.blocks import MOST_TAPES, BlockOrder, blocks_of
+from penstock.order.blocks import MOST_TAPES, BlockOrder
+from penstock.order.borders import blocks_of
 from penstock.testing.memory import MemorySource
 from penstock.types import IntArray
 
@@ -100,9 +101,9 @@ class InBlocks(MemorySource):
 
 def test_blocks_of_a_source() -> None:
     samples = [{"n": n} for n in range(10)]
-    assert blocks_of(InBlocks(samples)).tolist() == [0, 3, 10]
-    assert blocks_of(InBlocks(samples), 4).tolist() == [0, 4, 8, 10]
-    assert blocks_of(MemorySource(samples)).tolist() == [0, 10]
-    assert blocks_of(MemorySource(samples), 5).tolist() == [0, 5, 10]
+    assert blocks_of(InBlocks(samples)).starts().tolist() == [0, 3, 10]
+    assert blocks_of(InBlocks(samples), 4).starts().tolist() == [0, 4, 8, 10]
+    assert blocks_of(MemorySource(samples)).starts().tolist() == [0, 10]
+    assert blocks_of(MemorySource(samples), 5).starts().tolist() == [0, 5, 10]
     with pytest.raises(ConfigError):
         blocks_of(MemorySource(samples), 0)

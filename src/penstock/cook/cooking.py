@@ -23,7 +23,7 @@ from penstock.cook.crude import CrudeSample, Origin
 from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Schema
 
 RESTORE_KIND = "cook"
@@ -157,6 +157,10 @@ class CookedSource:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The source's storage blocks; see `penstock.order.borders`."""
         return blocks_of(self.source)
 
     def __len__(self) -> int:

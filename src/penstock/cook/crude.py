@@ -19,7 +19,7 @@ from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import PenstockError
 from penstock.mix.auxiliary import aux_of
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Place, Schema
 
 
@@ -113,6 +113,10 @@ class Crude:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The source's storage blocks; see `penstock.order.borders`."""
         return blocks_of(self.source)
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ from penstock._places import place_of
 from penstock.errors import ConfigError
 from penstock.mix import Blend, Epochs, Stages
 from penstock.order import OrderedStream
+from penstock.order.borders import own_blocks
 from penstock.types import IntArray
 
 MOST_EPOCHS = 10.0
@@ -194,9 +195,9 @@ def _planned(one: _Found, stop: int) -> SourcePlan:
     room, padding = _tokens_and_padding(source, looked_at)
     tokens = None if room is None else round(one.reads * room * (1 - (padding or 0.0)))
     requests = round(one.reads * ranges)
-    starts = getattr(source, "block_starts", None)
-    if one.is_by_blocks and starts is not None and len(starts) > 1:
-        requests = round(epochs * (len(starts) - 1))
+    blocks = own_blocks(source) if one.is_by_blocks else None
+    if blocks is not None and blocks.count:
+        requests = round(epochs * blocks.count)
     return SourcePlan(
         path=one.path or "source",
         samples=size,

@@ -13,7 +13,7 @@ from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 
 _TAKEN = ("source", "stream")
@@ -94,6 +94,10 @@ class AuxSource:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The source's storage blocks; see `penstock.order.borders`."""
         return blocks_of(self.below)
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of, joined
 from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
 
@@ -108,8 +108,11 @@ class ConcatSource:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the storage blocks of all sources."""
-        own = [blocks_of(source)[:-1] + begin for source, begin in zip(self.sources, self._starts, strict=False)]
-        return np.concatenate([*own, self._starts[-1:]])
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The same; see `penstock.order.borders`."""
+        return joined(map(blocks_of, self.sources))
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -245,6 +248,10 @@ class ConcatTokens:
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the storage blocks of all sources."""
         return self._rows.block_starts
+
+    def storage_blocks(self) -> Blocks:
+        """The same; see `penstock.order.borders`."""
+        return self._rows.storage_blocks()
 
     @property
     def dtype(self) -> np.dtype[Any]:

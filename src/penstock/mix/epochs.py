@@ -20,7 +20,7 @@ from penstock.mix._branches import Branches
 from penstock.mix.auxiliary import AuxStream
 from penstock.mix.mapped import MappedStream
 from penstock.mix.shares import Weight, exactly
-from penstock.order.blocks import EVEN_BLOCK, blocks_of
+from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
 from penstock.order.permutation import MAX_SIZE
 from penstock.order.sequential import Sequential
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -92,11 +92,12 @@ class Epochs:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the children's storage blocks in the first pass."""
-        own = [
-            _blocks(self._children[name], self.first_pass * int(size), int(size)) + begin
-            for name, size, begin in zip(self._names, self._sizes, self._starts, strict=False)
-        ]
-        return np.concatenate([*own, self._starts[-1:]])
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The same; see `penstock.order.borders`."""
+        sizes = zip(self._names, self._sizes.tolist(), strict=True)
+        return joined([_blocks(self._children[name], self.first_pass * size, size) for name, size in sizes])
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -206,11 +207,15 @@ def _epoch_size(name: str, child: Any) -> int:
     return len(cast(Source[Any], node))
 
 
-def _blocks(child: Any, begin: int, count: int) -> IntArray:
-    """int64[m]: where storage blocks begin among `count` samples from `begin` on; 0 is the first."""
+def _blocks(child: Any, begin: int, count: int) -> Blocks:
+    """The storage blocks of `count` samples from `begin` on, in a child that is read again and again."""
     if is_stream(child):
-        return np.arange(0, count, EVEN_BLOCK, dtype=np.int64)
+        return even_blocks(count)
     own, size = blocks_of(child), len(child)
     first, last = begin // size, (begin + count - 1) // size
-    starts = np.concatenate([own[:-1] + epoch * size for epoch in range(first, last + 1)]) - begin
-    return np.append(0, starts[(starts > 0) & (starts < count)]).astype(np.int64)
+    whole = joined([own] * (last + 1 - first))
+    begin -= first * size
+    if isinstance(whole, EvenBlocks):
+        return whole.cut(begin, begin + count)
+    starts = whole.starts() - begin
+    return StoredBlocks(np.concatenate([[0], starts[(starts > 0) & (starts < count)], [count]]).astype(np.int64))

@@ -18,7 +18,7 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import blocks_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 
@@ -122,7 +122,7 @@ class JoinedSource:
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the first member's storage blocks."""
         first = next(iter(self._members.values()))
-        return np.searchsorted(self._rows()[:, 0], blocks_of(first)).astype(np.int64)
+        return np.searchsorted(self._rows()[:, 0], blocks_of(first).starts()).astype(np.int64)
 
     def __len__(self) -> int:
         return len(self._rows())

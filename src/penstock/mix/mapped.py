@@ -17,7 +17,7 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 
 SampleFn = Callable[..., Sample]
@@ -85,6 +85,10 @@ class MappedSource:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The source's storage blocks; see `penstock.order.borders`."""
         return blocks_of(self.source)
 
     def __len__(self) -> int:

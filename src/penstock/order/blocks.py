@@ -12,7 +12,6 @@ So while a lane is in one window, only the blocks under that window are read, an
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +19,16 @@ import numpy as np
 
 from penstock._digest import derive_key
 from penstock._index import as_indices, as_position, as_positions
-from penstock.abc import Source
 from penstock.errors import ConfigError
+from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks
 from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts
 from penstock.order.permutation import check_size, permute, permute_one, subkey, subkeys, unpermute
 from penstock.types import IntArray
 
 VERSION = "blocks-1"
 OPEN_BLOCKS = 16
-EVEN_BLOCK = 4096
 MOST_TAPES = 4
+_LISTED_BLOCKS = 1 << 16  # up to so many, even blocks are listed too: a look is faster than arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,23 @@ class Tape:
 
     Attributes:
         epoch: which.
-        blocks: int64[B]: the block that comes j-th.
-        starts: int64[B + 1]: where the j-th block begins on the tape.
+        key: of the permutation of the blocks.
+        blocks: in the order of the tape: where the j-th begins and ends on it.
+        numbers: int64[B]: the block that comes j-th; None where that is computed.
     """
 
     epoch: int
-    blocks: IntArray
-    starts: IntArray
+    key: int
+    blocks: Blocks
+    numbers: IntArray | None
+
+    def numbers_of(self, turns: IntArray) -> IntArray:
+        """int64[k]: the blocks that come at these turns."""
+        return permute(turns, self.blocks.count, self.key) if self.numbers is None else self.numbers[turns]
+
+    def number_of(self, turn: int) -> int:
+        """The block that comes at a turn."""
+        return permute_one(turn, self.blocks.count, self.key) if self.numbers is None else int(self.numbers[turn])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,11 @@ class _Windows:
 class BlockOrder:
     """An order of whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
 
-    Memory: 16 bytes a block for each of the last four epochs used, and the blocks' starts. Threads may share
-    it: the tapes kept are one tuple, replaced as a whole.
+    Memory: 16 bytes a block for each of the last four epochs used, and the blocks' starts; for even blocks, of a source
+    that knows none, no more than 5 MB. Threads may share it: the tapes kept are one tuple, replaced as a whole.
 
     Args:
-        block_starts: int64[B + 1]: first sample of each block, and the number of samples.
+        block_starts: int64[B + 1]: first sample of each block, and the number of samples; or what `blocks_of` gives.
         seed: any integer.
         lanes: 1 or more.
         open_blocks: how many mean blocks a window of mixing spans.
@@ -80,26 +89,27 @@ class BlockOrder:
 
     version = VERSION
 
-    def __init__(self, block_starts: IntArray, seed: int, lanes: int = 1, open_blocks: int = OPEN_BLOCKS) -> None:
+    def __init__(
+        self, block_starts: IntArray | Blocks, seed: int, lanes: int = 1, open_blocks: int = OPEN_BLOCKS
+    ) -> None:
         check_lanes(lanes)
         if open_blocks < 1:
             raise ConfigError(
                 "at least one block must be open", found=f"open_blocks {open_blocks}", expected="1 or more"
             )
-        starts = np.asarray(block_starts, dtype=np.int64)
-        if len(starts) < 2 or starts[0] != 0 or (np.diff(starts) < 0).any():
-            raise ConfigError("block_starts must rise from 0 to the number of samples")
-        check_size(int(starts[-1]))
-        self.size = int(starts[-1])
+        blocks = _checked(block_starts)
+        check_size(blocks.size)
+        self.size = blocks.size
         self.seed = seed
         self.lanes = lanes
         self.open_blocks = open_blocks
-        self._block_starts = starts
-        window = max(1, open_blocks * self.size // (len(starts) - 1))
+        self._blocks = blocks
+        window = max(1, open_blocks * self.size // blocks.count)
         self._windows_per_lane = max(1, self.size // lanes // window)
         self._block_key = derive_key(seed, "blocks", "block")
         self._window_key = derive_key(seed, "blocks", "window")
         self._tapes: tuple[Tape, ...] = ()
+        self._borders: str | None = None
 
     def order(self, positions: IntArray, /) -> IntArray:
         """int64[k]: index in `[0, size)` at each position."""
@@ -125,17 +135,17 @@ class BlockOrder:
         key = subkey(subkey(subkey(self._window_key, epoch), lane), number)
         on_tape = start + begin + permute_one(place - begin, length, key)
         tape = self._tape(epoch)
-        turn = int(np.searchsorted(tape.starts, on_tape, side="right")) - 1
-        return int(self._block_starts[tape.blocks[turn]] - tape.starts[turn]) + on_tape
+        turn = int(tape.blocks.block_of(on_tape))
+        return int(self._blocks.start_of(tape.number_of(turn))) + on_tape - int(tape.blocks.start_of(turn))
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
         """int64[k]: positions in `epoch` at which `indices` come."""
         epoch = as_position(epoch)
         indices = as_indices(indices, self.size)
         tape = self._tape(epoch)
-        block = np.searchsorted(self._block_starts, indices, side="right") - 1
-        turn = unpermute(block, len(self._block_starts) - 1, subkey(self._block_key, epoch))
-        on_tape = tape.starts[turn] + indices - self._block_starts[block]
+        block = self._blocks.block_of(indices)
+        turn = unpermute(block, self._blocks.count, tape.key)
+        on_tape = tape.blocks.start_of(turn) + indices - self._blocks.start_of(block)
         lane_starts = tape_starts(epoch, self.size, self.lanes)
         lane = np.searchsorted(lane_starts, on_tape, side="right") - 1
         place = on_tape - lane_starts[lane]
@@ -144,12 +154,13 @@ class BlockOrder:
 
     def params(self) -> dict[str, Any]:
         """Everything that decides the order besides `size`, as plain JSON; `blocks` is a digest of the borders."""
-        borders = hashlib.blake2b(self._block_starts.astype("<i8").tobytes(), digest_size=8).hexdigest()
-        return {"mode": "blocks", "seed": self.seed, "open_blocks": self.open_blocks, "blocks": borders}
+        if self._borders is None:
+            self._borders = self._blocks.digest()
+        return {"mode": "blocks", "seed": self.seed, "open_blocks": self.open_blocks, "blocks": self._borders}
 
     def blocks_read(self, positions: IntArray) -> IntArray:
         """int64[m]: the blocks, each once and sorted, that the samples at `positions` are in."""
-        return np.unique(np.searchsorted(self._block_starts, self.order(positions), side="right") - 1)
+        return np.unique(self._blocks.block_of(self.order(positions)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tapes": ()}
@@ -158,8 +169,8 @@ class BlockOrder:
         tape = self._tape(epoch)
         at = lane_places(positions, self.size, self.lanes)
         on_tape = at.start + self._mix(at.place, at.size, at.lane, epoch, inverse=False)
-        turn = np.searchsorted(tape.starts, on_tape, side="right") - 1
-        return self._block_starts[tape.blocks[turn]] + on_tape - tape.starts[turn]
+        turn = tape.blocks.block_of(on_tape)
+        return self._blocks.start_of(tape.numbers_of(turn)) + on_tape - tape.blocks.start_of(turn)
 
     def _mix(self, place: IntArray, lane_size: IntArray, lane: IntArray, epoch: int, *, inverse: bool) -> IntArray:
         """int64[k]: places in their lanes, moved inside their windows."""
@@ -181,32 +192,31 @@ class BlockOrder:
         for tape in kept:
             if tape.epoch == epoch:
                 return tape
-        num_blocks = len(self._block_starts) - 1
-        blocks = permute(np.arange(num_blocks, dtype=np.int64), num_blocks, subkey(self._block_key, epoch))
-        starts = np.zeros(num_blocks + 1, dtype=np.int64)
-        np.cumsum(np.diff(self._block_starts)[blocks], out=starts[1:])
-        tape = Tape(epoch, blocks, starts)
+        tape = _tape_of(self._blocks, epoch, subkey(self._block_key, epoch))
         self._tapes = (tape, *kept[: MOST_TAPES - 1])
         return tape
 
 
-def blocks_of(source: Source[Any], block_size: int | None = None) -> IntArray:
-    """int64[n_blocks + 1]: the source's own `block_starts`, or even cuts.
+def _checked(given: IntArray | Blocks) -> Blocks:
+    if isinstance(given, EvenBlocks):
+        if given.count <= _LISTED_BLOCKS:
+            return StoredBlocks(given.starts())
+        return given
+    starts = np.asarray(given.array if isinstance(given, StoredBlocks) else given, dtype=np.int64)
+    if len(starts) < 2 or starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise ConfigError("block_starts must rise from 0 to the number of samples")
+    return StoredBlocks(starts)
 
-    Args:
-        source: any source.
-        block_size: samples of an even block, whatever the source says; 4,096 where it says nothing.
 
-    Raises:
-        ConfigError: a block size below 1.
-    """
-    if block_size is not None and block_size < 1:
-        raise ConfigError("a block holds at least one sample", found=f"block_size {block_size}", expected="1 or more")
-    own = getattr(source, "block_starts", None) if block_size is None else None
-    if own is not None:
-        return np.asarray(own, dtype=np.int64)
-    size = len(source)
-    return np.append(np.arange(0, size, block_size or EVEN_BLOCK, dtype=np.int64), size)
+def _tape_of(blocks: Blocks, epoch: int, key: int) -> Tape:
+    if isinstance(blocks, EvenBlocks):
+        turns = unpermute(blocks.odd, blocks.count, key)
+        rising = np.argsort(turns)
+        return Tape(epoch, key, EvenBlocks(blocks.even, blocks.count, turns[rising], blocks.sizes[rising]), None)
+    numbers = permute(np.arange(blocks.count, dtype=np.int64), blocks.count, key)
+    starts = np.zeros(blocks.count + 1, dtype=np.int64)
+    np.cumsum(np.diff(blocks.array)[numbers], out=starts[1:])
+    return Tape(epoch, key, StoredBlocks(starts), numbers)
 
 
 def _windows(place: IntArray, lane_size: IntArray, count: int) -> _Windows:

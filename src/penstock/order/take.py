@@ -17,7 +17,7 @@ from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of
 from penstock.order.permutation import size_of
 from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
 
@@ -84,10 +84,17 @@ class TakenSource(Generic[T]):
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
-        starts = blocks_of(self.source)
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The same; see `penstock.order.borders`."""
+        blocks = blocks_of(self.source)
+        if isinstance(blocks, EvenBlocks):
+            return blocks.cut(self.start, self.stop)
+        starts = blocks.starts()
         inside = starts[(starts > self.start) & (starts < self.stop)]
         ends = [self.start, self.stop] if self.start < self.stop else [self.start]
-        return np.unique(np.concatenate([inside, ends])) - self.start
+        return StoredBlocks(np.unique(np.concatenate([inside, ends])) - self.start)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -182,6 +189,10 @@ class TakenTokens:
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
         return self._rows.block_starts
+
+    def storage_blocks(self) -> Blocks:
+        """The same; see `penstock.order.borders`."""
+        return self._rows.storage_blocks()
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -14,7 +14,7 @@ from penstock._places import by_name, place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
-from penstock.order.blocks import blocks_of
+from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
 FIELD = "__subflavors__"
@@ -54,6 +54,10 @@ class Flavored:
     @property
     def block_starts(self) -> IntArray:
         """int64[n_blocks + 1]: the source's storage blocks."""
+        return self.storage_blocks().starts()
+
+    def storage_blocks(self) -> Blocks:
+        """The source's storage blocks; see `penstock.order.borders`."""
         return blocks_of(self.source)
 
     def __len__(self) -> int:

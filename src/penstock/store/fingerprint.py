@@ -19,7 +19,9 @@ _PLACES = 4
 _FILES = 16
 
 
-def sample_fingerprint(store: Store, format_name: str, index: bytes, files: Sequence[tuple[str, str]]) -> str:
+def sample_fingerprint(
+    store: Store, format_name: str, index: bytes, files: Sequence[tuple[str, str]], *, index_digest: bytes = b""
+) -> str:
     """32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
 
     Args:
@@ -27,9 +29,10 @@ def sample_fingerprint(store: Store, format_name: str, index: bytes, files: Sequ
         format_name: keeps equal bytes of different formats apart.
         index: the format's own index or header, as the format's rule says.
         files: `(name, path)`: the name is hashed and must not depend on where the data lie; the path is read.
+        index_digest: xxh3-128 of the index, where that is known already.
     """
     hasher = xxhash.xxh3_128(format_name.encode())
-    hasher.update(xxhash.xxh3_128_digest(index))
+    hasher.update(index_digest or xxhash.xxh3_128_digest(index))
     chosen = sorted(files, key=lambda file: xxhash.xxh3_128_digest(file[0].encode("utf-8", "surrogateescape")))[:_FILES]
     for name, path in chosen:
         size_bytes = store.size(path)

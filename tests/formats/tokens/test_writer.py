@@ -55,6 +55,25 @@ def test_tally() -> None:
     assert tally.hexdigest() == digest.hexdigest()
 
 
+def test_each_length_is_copied_once_however_many_parts_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    plain = np.concatenate
+
+    def counted(arrays: Any) -> Any:
+        joined = plain(arrays)
+        copied[-1] += len(joined)
+        return joined
+
+    monkeypatch.setattr(np, "concatenate", counted)
+    for count in (10_000, 100_000):
+        copied.append(0)
+        tally = TokenTally()
+        for _ in range(count):
+            tally.add_lengths(np.ones(1, np.int64), 0)
+        assert sum(map(len, tally.lengths())) == count
+    assert copied[1] <= 12 * copied[0]
+
+
 def test_runs_of_lengths_are_short() -> None:
     tally = TokenTally()
     tally.add_lengths(np.ones(150_000, np.int64), 0)

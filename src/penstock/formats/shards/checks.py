@@ -344,7 +344,7 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
 
 def _check_side_file(check: _Check) -> Iterator[Problem]:
     store, path = check.folder.store, check.folder.path
-    facts = functools.partial(shards_facts, store, path, check.index.shards)
+    facts = functools.partial(shards_facts, store, path, int(check.index.starts[-1]))
     manifest, findings = check_side_file("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
     if check.depth == "full" and manifest is not None:
         for file in (file for shard in check.index.shards for file in shard.files()):

@@ -13,10 +13,11 @@ from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
 from penstock.formats.shards.codecs import CODECS, registered_name
 from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
+from penstock.formats.shards.index_table import open_index
 from penstock.formats.shards.names import has_first_shard
 from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import write_shards_manifest
-from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, read_index, splits_in
+from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, splits_in
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
 from penstock.types import OpenOptions, Sniff, Traits
 
@@ -67,8 +68,8 @@ class ShardFormat:
             FormatError: the index is damaged, or has no shard of this format.
         """
         folder = index_folder(store, path, options.split)
-        index = read_index(store, folder)
-        stored = {shard.layout.format for shard in index.shards}
+        index = open_index(store, folder)
+        stored = {layout.format for _, layout in index.facts.layouts}
         if stored and self.stored not in stored:
             found, where = ", ".join(sorted(stored)), f"{folder}/{INDEX_NAME}"
             raise Unsupported("no shard of this format", path=where, found=found, expected=self.stored)

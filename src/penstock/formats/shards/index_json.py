@@ -197,6 +197,7 @@ class _Head(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_File)
+_run_decoder = msgspec.json.Decoder(list[_Entry])
 
 
 def parse_index(data: bytes, path: str) -> Index:
@@ -229,6 +230,22 @@ def parse_index(data: bytes, path: str) -> Index:
             error.what = f"shard {len(shards)}: {error.what}"
             raise
     return Index(tuple(shards), sample_starts(shards, path))
+
+
+def parse_run(data: bytes, layouts: dict[tuple[Any, ...], Layout]) -> list[Shard]:
+    """Shards of a JSON list, of which names may stand in other lists too; `layouts` are those known, and are added to.
+
+    Raises:
+        PenstockError, msgspec.DecodeError, UnicodeDecodeError, RecursionError: one of them can't be; not which.
+    """
+    taken: set[str] = set()
+    return [_shard(entry, layouts, taken) for entry in _run_decoder.decode(data)]
+
+
+def require_version(data: bytes) -> None:
+    """Refuse an index that is none, or of another version; raises as `parse_run`."""
+    if _decoder.decode(data).version != VERSION:
+        raise _other_version("", None)
 
 
 def sample_starts(shards: Sequence[Shard], path: str) -> IntArray:

@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any, cast
 
 import numpy as np
-import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
@@ -31,6 +30,7 @@ from penstock.formats._modes import way_to_read
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
+from penstock.formats.shards.index_table import OpenIndex
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
@@ -45,18 +45,18 @@ CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
 """What a format gives: the codec of a layout, for the columns and the trust in the options."""
 
 _MANY_ROWS = 8
-_FINGERPRINT_FILES = 16
 _FETCHERS = 16
 _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
 _UNREAD: Any = object()
+_UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
 _log = logger()
 
 
 class ShardSource:
     """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
 
-    Memory: about 400 bytes a shard, and what `ShardCache` keeps open.
+    Memory: what `ShardCache` keeps open, and what is touched of a large index; of a small one about 400 bytes a shard.
 
     Args:
         store: where the folder is.
@@ -77,7 +77,7 @@ class ShardSource:
         store: Store,
         path: str,
         name: str,
-        index: Index,
+        index: OpenIndex,
         options: OpenOptions,
         codec_of: Mapping[str, CodecMaker],
         reopen: tuple[Any, ...],
@@ -87,14 +87,15 @@ class ShardSource:
         self._options = options
         self._shards = index.shards
         self._starts = index.starts
-        self._first: list[int] = index.starts.tolist()
+        self._facts = index.facts
+        self._first = index.starts.data  # as integers of Python
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
         self._folder = Folder(store, path, mapped, options.validate_hash)
-        _require_hashes(index.shards, options.validate_hash, path)
-        if options.validate_hash is None and isinstance(store, CopyingStore):
-            _say_unchecked(index.shards, path)
-        self._codecs = _codecs(index.shards, options, codec_of, path)
+        _require_hashes(index, options.validate_hash, path)
+        if options.validate_hash is None and isinstance(store, CopyingStore) and index.facts.unchecked:
+            _log.info(_UNCHECKED, path)
+        self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
         self._fingerprint: str | None = None
@@ -104,7 +105,7 @@ class ShardSource:
         return self._reopen
 
     @property
-    def shards(self) -> tuple[Shard, ...]:
+    def shards(self) -> Sequence[Shard]:
         """The entries of the index."""
         return self._shards
 
@@ -127,7 +128,9 @@ class ShardSource:
             index = f"{path}/{INDEX_NAME}"
 
             def find() -> str:
-                return sample_fingerprint(store, "shards", store.get(index), self._some_files())
+                digest = self._facts.digest
+                data = b"" if digest else store.get(index)
+                return sample_fingerprint(store, "shards", data, self._some_files(), index_digest=digest)
 
             self._fingerprint = once_a_host(store, index, "shards", find)
         return self._fingerprint
@@ -137,7 +140,7 @@ class ShardSource:
         """What the side file says; None where there is none, or where it does not belong to this index."""
         if self._manifest is _UNREAD:
             store, path = self._folder.store, self._folder.path
-            facts = functools.partial(shards_facts, store, path, self._shards)
+            facts = functools.partial(shards_facts, store, path, self._size)
             self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
         return self._manifest
 
@@ -149,15 +152,12 @@ class ShardSource:
     @property
     def preferred_mode(self) -> str:
         """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
-        packed = any(shard.zip_data is not None for shard in self._shards)
-        return "blocks" if packed or not isinstance(self._folder.store, SupportsMmap) else "global"
+        return "blocks" if self._facts.zipped or not isinstance(self._folder.store, SupportsMmap) else "global"
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all shards and meta files as they are stored, by what the index says."""
-        pairs = [(shard.raw_data, shard.zip_data) for shard in self._shards]
-        metas = [(shard.raw_meta, shard.zip_meta) for shard in self._shards if shard.raw_meta is not None]
-        return sum((zipped or raw).size_bytes for raw, zipped in (*pairs, *metas))
+        return self._facts.stored_bytes
 
     def details(self) -> dict[str, Any]:
         """Shards, columns with their encodings, compressions and hashes."""
@@ -171,7 +171,7 @@ class ShardSource:
             "shards": len(self._shards),
             "shard_formats": sorted({layout.format for layout in layouts}),
             "samples_per_shard": f"{counts.min(initial=self._size):,} to {counts.max(initial=0):,}",
-            "largest_shard_bytes": max((shard.raw_data.size_bytes for shard in self._shards), default=0),
+            "largest_shard_bytes": self._facts.largest_bytes,
             "columns": {name: " or ".join(dict.fromkeys(found)) for name, found in columns.items()},
             "compression": sorted({layout.compression or "none" for layout in layouts}),
             "hashes": sorted({name for layout in layouts for name in layout.hashes}),
@@ -351,14 +351,11 @@ class ShardSource:
 
     def _some_files(self) -> list[tuple[str, str]]:
         """(name, path) of the files that a fingerprint looks at, as they are stored."""
-        names = {shard.raw_data.basename: (shard.raw_data, shard.zip_data) for shard in self._shards}
-        for shard in self._shards:
-            if shard.raw_meta is not None:
-                names[shard.raw_meta.basename] = (shard.raw_meta, shard.zip_meta)
-        chosen = sorted(names, key=lambda name: xxhash.xxh3_128_digest(name.encode("utf-8", "surrogateescape")))
         found: list[tuple[str, str]] = []
-        for name in chosen[:_FINGERPRINT_FILES]:
-            raw, zipped = names[name]
+        for name, number, is_meta in self._facts.first_files:
+            shard = self._shards[number]
+            raw, zipped = (shard.raw_meta, shard.zip_meta) if is_meta else (shard.raw_data, shard.zip_data)
+            raw = raw or shard.raw_data
             path = self._folder.place(raw if zipped is None else zipped)
             if zipped is not None and not self._folder.store.exists(path):
                 path = self._folder.place(raw)
@@ -366,42 +363,36 @@ class ShardSource:
         return found
 
 
-def _require_hashes(shards: Sequence[Shard], algorithm: str | None, path: str) -> None:
+def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
     if algorithm is None:
         return
     hasher(algorithm)  # refuses a name that is none
-    for number, shard in enumerate(shards):
-        for file in shard.files():
-            if algorithm not in file.hashes:
-                raise ConfigError(
-                    f"shard {number}: no {algorithm} hash that validate_hash could check",
-                    path=f"{path}/{INDEX_NAME}",
-                    found=", ".join(sorted(file.hashes)) or "no hashes",
-                    hint="Name an algorithm that the index has, or leave validate_hash out",
-                )
-
-
-def _say_unchecked(shards: Sequence[Shard], path: str) -> None:
-    if any(shard.raw_data.hashes and shard.zip_data is None for shard in shards):
-        what = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
-        _log.info(what, path)
+    lacking = [first for first, names in index.facts.hash_names if algorithm not in names]
+    if not lacking:
+        return
+    number = min(lacking)
+    file = next(file for file in index.shards[number].files() if algorithm not in file.hashes)
+    raise ConfigError(
+        f"shard {number}: no {algorithm} hash that validate_hash could check",
+        path=f"{path}/{INDEX_NAME}",
+        found=", ".join(sorted(file.hashes)) or "no hashes",
+        hint="Name an algorithm that the index has, or leave validate_hash out",
+    )
 
 
 def _codecs(
-    shards: Sequence[Shard], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
+    layouts: Sequence[tuple[int, Layout]], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
 ) -> dict[Layout, RowCodec]:
     """One codec for each layout."""
-    layouts = dict.fromkeys(shard.layout for shard in shards)
-    known = {name for layout in layouts for name in layout.column_names}
+    known = {name for _, layout in layouts for name in layout.column_names}
     for name in options.columns or ():
         if name not in known and layouts:
             raise ConfigError(f"no column {name!r}", path=path, expected=", ".join(sorted(known)))
     found: dict[Layout, RowCodec] = {}
-    for layout in layouts:
+    for number, layout in layouts:
         try:
             found[layout] = codec_of[layout.format](layout, options)
         except PenstockError as error:
-            number = next(number for number, shard in enumerate(shards) if shard.layout is layout)
             what = f"shard {number}: {error.what}"
             where = f"{path}/{INDEX_NAME}"
             raise Unsupported(what, path=where, found=error.found, expected=error.expected, hint=error.hint) from error

@@ -21,6 +21,7 @@ from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 _PIECE_BYTES = 1 << 24
+_FRESH_PARTS = 1024
 
 
 class DocumentWriter(Protocol):
@@ -62,12 +63,13 @@ class TokenTally:
         keep_lengths: for `lengths()`; takes 4 bytes a document, 8 where one has 2^32 tokens or more.
     """
 
-    __slots__ = ("_digest", "_keep_lengths", "_lengths", "max_token_id", "num_docs", "num_tokens")
+    __slots__ = ("_digest", "_fresh", "_keep_lengths", "_lengths", "max_token_id", "num_docs", "num_tokens")
 
     def __init__(self, *, keep_lengths: bool = True) -> None:
         self._digest = DocumentDigest()
         self._keep_lengths = keep_lengths
         self._lengths: list[NDArray[Any]] = []
+        self._fresh: list[NDArray[Any]] = []
         self.num_docs = 0
         self.num_tokens = 0
         self.max_token_id = -1
@@ -86,16 +88,17 @@ class TokenTally:
         self._digest.update_lengths(doc_lengths)
         if self._keep_lengths:
             short = not len(doc_lengths) or int(doc_lengths.max()) < 1 << 32
-            self._lengths.append(doc_lengths.astype(np.uint32 if short else np.int64))
-        if len(self._lengths) >= 1024:
-            self._lengths = [np.concatenate(self._lengths)]
+            self._fresh.append(doc_lengths.astype(np.uint32 if short else np.int64))
+        if len(self._fresh) >= _FRESH_PARTS:
+            self._lengths.append(np.concatenate(self._fresh))  # each length is copied once, however many follow
+            self._fresh.clear()
         self.num_docs += len(doc_lengths)
         self.num_tokens += int(doc_lengths.sum())
         self.max_token_id = max(self.max_token_id, max_token_id)
 
     def lengths(self) -> Iterator[IntArray]:
         """All document lengths, in runs of at most 2^16."""
-        for run in self._lengths:
+        for run in (*self._lengths, *self._fresh):
             for start in range(0, len(run), 1 << 16):
                 yield run[start : start + (1 << 16)].astype(np.int64)
 

@@ -1,0 +1,347 @@
+"""An index as a source opens it: a small one is parsed, of a large one this host makes a table, once.
+
+An `index.json` of 10^6 shards has 300 MB, and parsing it takes seconds and close to a gigabyte, in each rank of a host.
+So it is parsed once, run by run, into a file that every process maps (`penstock.store.derived`):
+
+| bytes | content |
+|---|---|
+| … | an entry a shard, as MessagePack, back to back; then zeros up to a multiple of 8 |
+| i64 × (n + 1) | where each entry begins, and the end of the last |
+| i64 × (n + 1) | first sample of each shard, and the number of samples |
+| … | `Facts` as MessagePack, then zeros up to a multiple of 8 |
+| i64 × 2 | n, bytes of the facts |
+
+Runs are cut where one shard ends and the next begins, as far as a search for `}, {` tells. A text that is cut in a
+wrong place does not parse; then, and wherever else a run is not what it should be, the whole is parsed at once: what
+is refused, and how, is said by `parse_index` alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, overload
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import PenstockError
+from penstock.formats.shards.index_json import (
+    INDEX_NAME,
+    Layout,
+    Shard,
+    ShardFile,
+    parse_index,
+    parse_run,
+    require_version,
+)
+from penstock.store.derived import DerivedCache, Put
+from penstock.store.fingerprint import file_key
+from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
+from penstock.types import IntArray
+
+FINGERPRINT_FILES = 16
+_VERSION = "shards-index-1"
+_SMALL_BYTES = 1 << 20  # parsed in less time than a lock and a new file take
+_RUN_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 16
+_OPENING = re.compile(rb'"shards"\s*:\s*\[')
+_BORDER = re.compile(rb"\}\s*(,)\s*\{")
+
+
+class Facts(msgspec.Struct, array_like=True):
+    """What a source asks of all shards together.
+
+    Attributes:
+        layouts: those of the shards, each with the number of the first that has it.
+        hash_names: algorithms that files have digests of, each set of them with the first shard of such a file.
+        stored_bytes: of all shards and meta files as they are stored.
+        largest_bytes: of a data file.
+        zipped: some shard is compressed.
+        unchecked: some shard is not compressed, and has hashes.
+        first_files: `(name, shard, whether it is its meta file)` of those that a fingerprint looks at.
+        digest: xxh3-128 of the index; empty where it was not taken.
+    """
+
+    layouts: list[tuple[int, Layout]] = []
+    hash_names: list[tuple[int, tuple[str, ...]]] = []
+    stored_bytes: int = 0
+    largest_bytes: int = 0
+    zipped: bool = False
+    unchecked: bool = False
+    first_files: list[tuple[str, int, bool]] = []
+    digest: bytes = b""
+
+
+class _File(msgspec.Struct, array_like=True, gc=False):
+    name: str
+    size_bytes: int
+    hashes: dict[str, str]
+
+
+class _Entry(msgspec.Struct, array_like=True, gc=False):
+    layout: int
+    samples: int
+    raw_data: _File
+    zip_data: _File | None
+    raw_meta: _File | None
+    zip_meta: _File | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIndex:
+    """The shards of an index, as a source needs them.
+
+    Attributes:
+        shards: in order; made as they are asked for where they are many.
+        starts: int64[n_shards + 1]: first sample of each shard, and the number of samples at the end.
+        facts: of all of them.
+    """
+
+    shards: Sequence[Shard]
+    starts: IntArray
+    facts: Facts
+
+
+def open_index(store: Store, folder: str) -> OpenIndex:
+    """The index of a folder. Raises `NotFound`, or what `parse_index` raises.
+
+    Memory: of a large one, what is looked at; in the process that makes the table, 32 bytes a shard besides.
+    """
+    path = f"{folder}/{INDEX_NAME}"
+    head = store.get(path, 0, _SMALL_BYTES)
+    if len(head) < _SMALL_BYTES:
+        index = parse_index(head, path)
+        return OpenIndex(index.shards, index.starts, facts_of(index.shards))
+    if isinstance(store, LocalStore):
+        return _of_table(_kept(file_key(store, "shards", path), partial(_pieces, store, path), path))
+    data = store.mapped_copy(path).data if isinstance(store, CopyingStore) else memoryview(store.get(path))
+    return _of_table(_kept(xxhash.xxh3_128_hexdigest(data), partial(_cut, data), path))
+
+
+def _pieces(store: Store, path: str) -> Iterator[bytes]:
+    start = 0
+    while piece := store.get(path, start, _RUN_BYTES):
+        yield piece
+        start += len(piece)
+
+
+def _cut(data: memoryview) -> Iterator[bytes]:
+    for start in range(0, len(data), _RUN_BYTES):
+        yield bytes(data[start : start + _RUN_BYTES])
+
+
+def _kept(key: str, read: Callable[[], Iterator[bytes]], path: str) -> NDArray[np.uint8]:
+    """The table of an index, made where it is missing; `read` gives the index piece by piece."""
+
+    def in_runs(put: Put) -> None:
+        digest = xxhash.xxh3_128()
+        _put_table(put, _runs(_hashed(read(), digest)), digest)
+
+    def whole(put: Put) -> None:
+        data = b"".join(read())
+        _put_table(put, [parse_index(data, path).shards], xxhash.xxh3_128(data))
+
+    name = f"{_VERSION}-{key}"
+    try:
+        return DerivedCache().fed(name, "uint8", in_runs)
+    except _NotInRuns:
+        return DerivedCache().fed(name, "uint8", whole)
+
+
+def _hashed(pieces: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+
+
+def facts_of(shards: Iterable[Shard]) -> Facts:
+    """The facts of shards that were parsed."""
+    gathered = _Gathered()
+    for shard in shards:
+        gathered.add(shard)
+    return gathered.found()
+
+
+# --- reading the table -------------------------------------------------------------------------------------------
+
+
+class _Shards(Sequence[Shard]):
+    """The shards of a table."""
+
+    __slots__ = ("_borders", "_entries", "_layouts")
+
+    def __init__(self, entries: NDArray[np.uint8], borders: IntArray, layouts: list[Layout]) -> None:
+        self._entries = entries.data
+        self._borders = borders
+        self._layouts = layouts
+
+    def __len__(self) -> int:
+        return len(self._borders) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Shard: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Shard]: ...
+    def __getitem__(self, index: int | slice) -> Shard | Sequence[Shard]:
+        number = range(len(self))[index]
+        if isinstance(number, range):
+            return [self[one] for one in number]
+        start, stop = self._borders[number : number + 2].tolist()
+        one = _decode_entry(self._entries[start:stop])
+        return Shard(
+            self._layouts[one.layout], one.samples, _whole(one.raw_data),
+            *(None if file is None else _whole(file) for file in (one.zip_data, one.raw_meta, one.zip_meta)),
+        )  # fmt: skip
+
+
+_decode_entry = msgspec.msgpack.Decoder(_Entry).decode
+
+
+def _whole(file: _File) -> ShardFile:
+    return ShardFile(file.name, file.size_bytes, file.hashes)
+
+
+def _of_table(table: NDArray[np.uint8]) -> OpenIndex:
+    count, facts_bytes = table[-16:].view(np.int64).tolist()
+    facts_at = len(table) - 16 - -(-facts_bytes // 8) * 8
+    facts = msgspec.msgpack.decode(table[facts_at : facts_at + facts_bytes].data, type=Facts)
+    starts_at = facts_at - 8 * (count + 1)
+    borders_at = starts_at - 8 * (count + 1)
+    borders, starts = table[borders_at:starts_at].view(np.int64), table[starts_at:facts_at].view(np.int64)
+    return OpenIndex(_Shards(table[:borders_at], borders, [layout for _, layout in facts.layouts]), starts, facts)
+
+
+# --- making it ---------------------------------------------------------------------------------------------------
+
+
+class _NotInRuns(Exception):
+    """An index that is not read run by run."""
+
+
+def _put_table(put: Put, runs: Iterable[Sequence[Shard]], digest: xxhash.xxh3_128) -> None:
+    """Put all of the table; `digest` is that of the index once all runs were taken."""
+    encode = msgspec.msgpack.Encoder().encode
+    facts = _Gathered()
+    samples, sizes = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+    for run in runs:
+        entries = [encode(facts.entry(shard)) for shard in run]
+        samples.append(np.array([shard.samples for shard in run], np.int64))
+        sizes.append(np.array(list(map(len, entries)), np.int64))
+        put(np.frombuffer(b"".join(entries), np.uint8))
+    borders = np.cumsum(np.concatenate(sizes))
+    put(np.zeros(-int(borders[-1]) % 8, np.uint8))
+    put(borders.view(np.uint8))
+    put(np.cumsum(np.concatenate(samples)).view(np.uint8))
+    last = encode(facts.found(digest.digest()))
+    put(np.frombuffer(last + bytes(-len(last) % 8), np.uint8))
+    put(np.array([facts.count, len(last)], np.int64).view(np.uint8))
+
+
+class _Gathered:
+    """The facts of shards that are given one by one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._facts = Facts()
+        self._layouts: dict[Layout, tuple[int, int]] = {}
+        self._hash_names: dict[tuple[str, ...], int] = {}
+        self._files: list[tuple[int, str, int, bool]] = []  # a heap, the largest digest first
+
+    def entry(self, shard: Shard) -> _Entry:
+        """The same shard, for the table."""
+        return _Entry(
+            self.add(shard), shard.samples, _stored(shard.raw_data),
+            *(None if file is None else _stored(file) for file in (shard.zip_data, shard.raw_meta, shard.zip_meta)),
+        )  # fmt: skip
+
+    def add(self, shard: Shard) -> int:
+        """Take one in; returns the number of its layout."""
+        number, facts = self.count, self._facts
+        self.count += 1
+        for file in shard.files():
+            names = tuple(file.hashes)
+            if names not in self._hash_names:
+                self._hash_names[names] = number
+        facts.largest_bytes = max(facts.largest_bytes, shard.raw_data.size_bytes)
+        facts.stored_bytes += (shard.zip_data or shard.raw_data).size_bytes
+        self._name(shard.raw_data, number, False)
+        if shard.raw_meta is not None:
+            facts.stored_bytes += (shard.zip_meta or shard.raw_meta).size_bytes
+            self._name(shard.raw_meta, number, True)
+        if shard.zip_data is not None:
+            facts.zipped = True
+        elif shard.raw_data.hashes:
+            facts.unchecked = True
+        return self._layouts.setdefault(shard.layout, (len(self._layouts), number))[0]
+
+    def found(self, digest: bytes = b"") -> Facts:
+        """Of all that were taken in, and the digest of their index."""
+        facts = self._facts
+        facts.digest = digest
+        facts.layouts = [(first, layout) for layout, (_, first) in self._layouts.items()]
+        facts.hash_names = [(first, names) for names, first in self._hash_names.items()]
+        facts.first_files = [(name, shard, is_meta) for _, name, shard, is_meta in sorted(self._files, reverse=True)]
+        return facts
+
+    def _name(self, file: ShardFile, shard: int, is_meta: bool) -> None:
+        order = -xxhash.xxh3_128_intdigest(file.basename.encode("utf-8", "surrogateescape"))
+        if len(self._files) < FINGERPRINT_FILES:
+            heapq.heappush(self._files, (order, file.basename, shard, is_meta))
+        elif order > self._files[0][0]:
+            heapq.heapreplace(self._files, (order, file.basename, shard, is_meta))
+
+
+def _stored(file: ShardFile) -> _File:
+    return _File(file.basename, file.size_bytes, file.hashes)
+
+
+def _runs(pieces: Iterator[bytes]) -> Iterator[Sequence[Shard]]:
+    """The shards of an index in runs; raises `_NotInRuns` where it is not sure to be right."""
+    layouts: dict[tuple[Any, ...], Layout] = {}
+    names, total = [np.empty(0, np.uint64)], 0
+    try:
+        for text in _run_texts(pieces):
+            run = parse_run(text, layouts)
+            if not run:  # what stands behind a last comma
+                raise _NotInRuns
+            names.append(np.array([_hash(file.basename) for shard in run for file in shard.files()], np.uint64))
+            total += sum(shard.samples for shard in run)
+            yield run
+    except (PenstockError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _NotInRuns from None
+    taken = np.sort(np.concatenate(names))
+    if total >= 1 << 63 or (taken[1:] == taken[:-1]).any():
+        raise _NotInRuns
+
+
+def _run_texts(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Lists of shards as JSON, about as long as a piece; what stands around them is looked at in the end."""
+    rest = next(pieces, b"")
+    opening = _OPENING.search(rest, 0, _HEAD_BYTES)
+    if opening is None:
+        raise _NotInRuns
+    head, rest = rest[: opening.end()], rest[opening.end() :]
+    for piece in pieces:
+        border = _BORDER.search(rest, max(0, len(rest) - _HEAD_BYTES))
+        if border is not None:
+            yield b"[" + rest[: border.start(1)] + b"]"
+            rest = rest[border.end(1) :]
+        rest += piece
+    stop = rest.rfind(b"]")
+    around = head + rest[stop:]
+    if stop < 0 or around.count(b'"shards"') != 1 or b"\\" in around:
+        raise _NotInRuns
+    require_version(around)
+    yield b"[" + rest[:stop] + b"]"
+
+
+def _hash(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"))
