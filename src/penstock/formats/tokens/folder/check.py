@@ -70,7 +70,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
         source = yield from _check_file(store, root, index.format, one, each, depth)
         if source is not None and first is not None:
             yield from _check_alike(first, source, f"{root}/{one.path}", index.files[0].path)
-        first = first or source
+        first = source if first is None else first
     yield from _check_others(store, root, index)
 
 
