@@ -74,12 +74,14 @@ def own_files(store: Store, folder: str) -> list[str]:
     What `--overwrite` replaces, and nothing else. Raises as `read_index`.
     """
     index = read_index(store, folder)
-    own: list[str] = []
-    for one in index.files:
-        for name in data_names(index.format, one.path):
-            own += _files_of(store, folder, index.format, name)
-        own.append(side_name(index.format, one.path))
-    return [*own, SIDE_NAME, INDEX_NAME]
+    sides = (side_name(index.format, one.path) for one in index.files)
+    return [*data_files(store, folder, index), *sides, SIDE_NAME, INDEX_NAME]
+
+
+def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
+    """The files of all token files, by their names in the folder; of groups those that are there."""
+    names = (name for one in index.files for name in data_names(index.format, one.path))
+    return [file for name in names for file in _files_of(store, folder, index.format, name)]
 
 
 def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
