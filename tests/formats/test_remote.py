@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -13,12 +14,13 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.errors import NotFound, Truncated, Unsupported
+from penstock.errors import NotFound, PrepareError, Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.remote import RemoteStore
 from penstock.store.resolve import resolve
 from penstock.testing import FileServer, same
 from penstock.testing.stores import put
+from penstock.testing.token_files import write_token_files
 
 Upload = Callable[[dict[str, bytes]], str]
 DOCS = [np.arange(size, dtype=np.uint16) % 50_000 for size in (5, 0, 3000, 1, 70_000, 12)]
@@ -85,6 +87,37 @@ def test_tokens(upload: Upload, tmp_path: Path, name: str, format: str, options:
         assert np.array_equal(source.tokens(2990, 3050), local.tokens(2990, 3050))
         assert same(source.get_batch([4, 0, 2]), local.get_batch([4, 0, 2]))
         assert np.array_equal(source.doc_starts, local.doc_starts)
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron", "flat-tokens"])
+def test_token_files(upload: Upload, tmp_path: Path, format: str) -> None:
+    files = [[[1, 2, 7], [7]], [], [[5, 0, 1, 7], [3, 7]]]
+    here = write_token_files(tmp_path / "out", files, format, options={"eos_id": 7})
+    far: Any = ps.open(upload(files_of(here)))
+    local: Any = ps.open(here)
+    assert far.fingerprint == local.fingerprint
+    assert far.files.opened == 0
+    for source in (far, pickle.loads(pickle.dumps(far))):
+        assert source.tokens(0, 10).tolist() == local.tokens(0, 10).tolist()
+        assert source.gather(np.array([0, 2, 5]), 4).tolist() == local.gather(np.array([0, 2, 5]), 4).tolist()
+        assert same(source.get_batch([3, 0, 2]), local.get_batch([3, 0, 2]))
+        assert source.doc_starts.tolist() == [0, 3, 4, 8, 10]
+        assert (source.eos_id, source.manifest.digest) == (7, local.manifest.digest)
+    assert ps.Chunk(4, labels="shift")(far).get_batch([0])["inputs"].tolist() == [[1, 2, 7, 7]]
+
+
+@pytest.mark.parametrize("lost", ["index", "index and files"])
+def test_unfinished_token_files(s3_server: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    files = files_of(write_token_files(tmp_path / "out", [[[1, 2, 7], [7]], [[3]]]))
+    names = {"part-", ".work"} if lost == "index" else {".work"}
+    files |= {".work/plan": b"{}"}
+    store, url = resolve(f"s3://bucket/unfinished-{tmp_path.name}")
+    for name, data in files.items():
+        if any(name.startswith(start) for start in names):
+            put(store, f"{url}/{name}", data)
+    with pytest.raises(PrepareError, match=r"unfinished.*penstock status s3://"):
+        ps.open(url)
 
 
 @pytest.mark.parametrize("indexed", [True, False])

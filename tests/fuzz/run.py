@@ -51,6 +51,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format
 from penstock.prepare.media.run import prepare_media
 from penstock.store.local import LocalStore
+from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, OpenOptions
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -244,6 +245,17 @@ def arrow_target(format_name: str, folder: Path) -> Target:
     return Target("parquet", "set.parquet", seeds, {".parquet": mutate.NUMBERED})
 
 
+def token_files_target(folder: Path) -> Target:
+    """Folders of token files; the index and all that it lists."""
+    seeds: list[Files] = []
+    for format_name in ("pbin", "megatron"):
+        shutil.rmtree(folder, ignore_errors=True)
+        files = [[[*range(20)], [7] * 30], [], [[number] for number in range(9)]]
+        write_token_files(folder / "set", files, format_name, options={"eos_id": 0})
+        seeds.append(files_in(folder))
+    return Target("token-files", "set", seeds, {".json": mutate.JSON_DOCUMENT, ".penstock": mutate.JSON_DOCUMENT})
+
+
 def recipe_target(folder: Path) -> Target:
     seeds = described.recipe_seeds(folder)
     return Target("recipe", "set.yaml", seeds, {".yaml": mutate.YAML}, described.exercise_recipe, ("set.yaml",))
@@ -270,6 +282,7 @@ TARGETS = {
     "jsonl": lines_target,
     "flat-tokens": group_target,
     "megatron": pair_target,
+    "token-files": token_files_target,
     "webdataset": tars_target,
     "mds": functools.partial(shards_target, "mds"),
     "csv": functools.partial(shards_target, "csv"),
@@ -286,7 +299,7 @@ TARGETS = {
 }
 
 
-TOKENS = ("pbin", "flat-tokens", "megatron", "datatrove", "raw-tokens")
+TOKENS = ("pbin", "flat-tokens", "megatron", "token-files", "datatrove", "raw-tokens")
 
 
 def make_case(target: Target, seed: int, number: int) -> tuple[Files, OpenOptions]:

@@ -13,6 +13,7 @@ import numpy as np
 
 import penstock as ps
 from penstock._optional import require
+from penstock.testing.token_files import write_token_files
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 DOCUMENTS = [[5, 6, 0], [7, 0], [0], [8, 9, 10, 0]]
@@ -58,6 +59,11 @@ def _datatrove(path: Path) -> Made:
     return Made(path, _documents(), {"layout": "uint16"})
 
 
+def _token_files(folder: Path) -> Made:
+    files = [DOCUMENTS[:1], DOCUMENTS[1:]]
+    return Made(write_token_files(folder, files, options={"eos_id": 0}), _documents())
+
+
 def _parquet(path: Path) -> Made:
     table = require("pyarrow", extra="parquet").Table.from_pylist(ROWS)
     require("pyarrow.parquet", extra="parquet").write_table(table, path)
@@ -71,6 +77,7 @@ MADE: dict[str, Callable[[Path], Made]] = {
     "megatron": lambda folder: _written(folder / "a", "megatron", _documents(), token_bytes=2, eos_id=0),
     "raw-tokens": lambda folder: _raw(folder / "a.bin"),
     "datatrove": lambda folder: _datatrove(folder / "a.ds"),
+    "token-files": lambda folder: _token_files(folder / "a"),
     "mds": lambda folder: _shards(folder / "a", "mds"),
     "csv": lambda folder: _shards(folder / "a", "csv"),
     "tsv": lambda folder: _shards(folder / "a", "tsv"),

@@ -16,6 +16,8 @@ from penstock.store.side_file import (
     edge_binding,
     encode_manifest,
     file_binding,
+    is_damaged,
+    load_manifest,
     publish_beside,
     read_side_file,
     replace_side_file,
@@ -175,3 +177,10 @@ def test_what_contradicts_a_side_file_is_not_blessed_without_a_word(change: dict
     store.files["a.penstock"] = b"{"
     with pytest.raises(Corrupt, match="--replace-manifest"):
         replace_side_file(store, "a.penstock", found, replace=False)
+
+
+def test_a_foreign_key_that_is_no_text_is_damage() -> None:
+    data = encode_manifest(FULL).replace(b'"check": "', b'"check": "\xff', 1)
+    store = MemoryStore({"a.penstock": data})
+    assert load_manifest(store, "a.penstock") is not None
+    assert is_damaged(store, "a.penstock")

@@ -85,8 +85,12 @@ def is_damaged(store: Store, side_path: str) -> bool:
     if load_manifest(store, side_path) is None:
         return False
     data = store.get(side_path)
-    known = {one.name for one in fields(Manifest)}
-    return data != _sealed(data[:-_SEAL_BYTES] + _END) and not set(msgspec.json.decode(data)) <= known
+    if data == _sealed(data[:-_SEAL_BYTES] + _END):
+        return False
+    try:
+        return not set(msgspec.json.decode(data)) <= {one.name for one in fields(Manifest)}
+    except UnicodeDecodeError:  # in a key that is none of ours: a typed reader passes over it
+        return True
 
 
 def decode_manifest(data: bytes) -> Manifest | None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import NotFound, PrepareError
+from penstock.check.verify import write_side_file
+from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats.tokens.folder.index import TokenFileEntry, decode_index, encode_index
 from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
@@ -309,3 +310,41 @@ def test_a_repair_by_another_format_touches_nothing(tmp_path: Path) -> None:
         assert not any(one.done for one in ps.repair(folder, write=True, format=format))
         assert ps.verify(folder, format=format)
     assert files_in(folder) == before
+
+
+# --- the side file made anew -------------------------------------------------------------------------------------
+
+
+def test_a_side_file_is_made_for_what_is_there(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    (folder / ".penstock").unlink()
+    assert write_side_file(folder) == str(folder / ".penstock")
+    source: Any = ps.open(folder)
+    found = source.manifest
+    assert (found.num_tokens, found.num_samples, found.eos_id, found.max_token_id) == (14, 5, EOS, 300)
+    assert found.digest.startswith("2:")
+    assert found.size_bytes == sum(path.stat().st_size for path in folder.glob("*.pbin"))
+    assert codes(folder, "full") == []
+
+
+def test_a_side_file_of_another_index_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    files = listed(folder)[:3]
+    (folder / "index.json").write_bytes(encode_index("pbin", files))
+    assert codes(folder) == ["token-files.changed"]
+    with pytest.raises(Corrupt, match="contradict their side file"):
+        write_side_file(folder)
+    write_side_file(folder, replace=True)
+    assert codes(folder, "full") == []
+    source: Any = ps.open(folder)
+    assert (source.manifest.num_tokens, source.eos_id) == (9, EOS)
+
+
+def test_no_side_file_for_files_that_are_not_the_listed_ones(tmp_path: Path) -> None:
+    folder = write_token_files(tmp_path / "other", [FILES[3][::-1], FILES[3]], options={"eos_id": EOS})
+    for path in folder.glob("*.penstock"):
+        path.unlink()
+    swap(folder, 0, 1, sides=False)
+    with pytest.raises(Corrupt, match=r"token-files\.digest"):
+        write_side_file(folder)
+    assert not (folder / ".penstock").exists()

@@ -12,7 +12,7 @@ All documents are one run, in the order of the index; no document goes over a bo
 it alone decides what is read. A folder without it that holds token files, or `.work/`, is unfinished, and refused.
 
 Files: `index` · `files` what a token file is on disk, and the open ones · `unfinished` · `side` · `source` · `check` ·
-`repair`. Made by `penstock pack … -o FOLDER/`.
+`repair` · `manifest`. Made by `penstock pack … -o FOLDER/`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME, SUFFIXES
+from penstock.formats.tokens.folder.manifest import write_folder_manifest
 from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import open_token_files
@@ -64,6 +65,7 @@ class _TokenFiles:
     open = staticmethod(open_token_files)
     check = staticmethod(check_token_files)
     repair = staticmethod(repair_token_files)
+    write_manifest = staticmethod(write_folder_manifest)
 
 
 FORMAT = _TokenFiles()

@@ -19,7 +19,7 @@ from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of
+from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     TOKEN_FILE_NAME,
@@ -45,7 +45,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     root = folder_of(path)
     where = f"{root}/{INDEX_NAME}"
     try:
-        data = store.get(where)
+        data = read_index_bytes(store, root)
     except NotFound:
         found = find_unfinished(store, root)
         if found is None:
@@ -70,7 +70,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
         source = yield from _check_file(store, root, index.format, one, each, depth)
         if source is not None and first is not None:
             yield from _check_alike(first, source, f"{root}/{one.path}", index.files[0].path)
-        first = first or source
+        first = source if first is None else first
     yield from _check_others(store, root, index)
 
 

@@ -11,13 +11,20 @@ from typing import Any, Protocol, cast, runtime_checkable
 from penstock.abc import Store, TokenSource
 from penstock.errors import Corrupt
 from penstock.formats import get_format
-from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileEntry, TokenFileIndex, decode_index
+from penstock.formats.tokens.folder.index import (
+    INDEX_NAME,
+    MOST_INDEX_BYTES,
+    TokenFileEntry,
+    TokenFileIndex,
+    decode_index,
+)
 from penstock.types import Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
 MOST_OPEN = 128
 """Token files that one source holds open; a Megatron pair counts as one."""
 
+COPY_AGAIN = "Copy it again; `penstock verify` finds all that differ"
 _DIFFERENT = "Its files are not of one run: `penstock verify` names those that differ"
 
 
@@ -52,9 +59,13 @@ def data_names(format: str, name: str) -> tuple[str, ...]:
 
 
 def read_index(store: Store, root: str) -> TokenFileIndex:
-    """The index of a folder; raises `NotFound`, or what `decode_index` raises."""
-    path = f"{root}/{INDEX_NAME}"
-    return decode_index(store.get(path), path)
+    """The index of a folder; raises as `read_index_bytes`, or what `decode_index` raises."""
+    return decode_index(read_index_bytes(store, root), f"{root}/{INDEX_NAME}")
+
+
+def read_index_bytes(store: Store, root: str) -> bytes:
+    """The bytes of the index of a folder, no more than one can have and one; raises `NotFound`."""
+    return store.get(f"{root}/{INDEX_NAME}", 0, MOST_INDEX_BYTES + 1)
 
 
 def own_files(store: Store, folder: str) -> list[str]:
@@ -63,12 +74,14 @@ def own_files(store: Store, folder: str) -> list[str]:
     What `--overwrite` replaces, and nothing else. Raises as `read_index`.
     """
     index = read_index(store, folder)
-    own: list[str] = []
-    for one in index.files:
-        for name in data_names(index.format, one.path):
-            own += _files_of(store, folder, index.format, name)
-        own.append(side_name(index.format, one.path))
-    return [*own, SIDE_NAME, INDEX_NAME]
+    sides = (side_name(index.format, one.path) for one in index.files)
+    return [*data_files(store, folder, index), *sides, SIDE_NAME, INDEX_NAME]
+
+
+def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
+    """The files of all token files, by their names in the folder; of groups those that are there."""
+    names = (name for one in index.files for name in data_names(index.format, one.path))
+    return [file for name in names for file in _files_of(store, folder, index.format, name)]
 
 
 def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
@@ -94,16 +107,18 @@ class OpenFiles:
         root: the folder.
         index: of the folder.
         options: for each of them.
+
+    Attributes:
         most: that stay open.
+        opened: so many times a file was opened.
     """
 
-    def __init__(
-        self, store: Store, root: str, index: TokenFileIndex, options: OpenOptions, most: int = MOST_OPEN
-    ) -> None:
-        self._args = (store, root, index, options, most)
+    def __init__(self, store: Store, root: str, index: TokenFileIndex, options: OpenOptions) -> None:
+        self._args = (store, root, index, options)
         self._open: OrderedDict[int, TokenSource] = OrderedDict()
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self.most = MOST_OPEN
         self.opened = 0
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -115,7 +130,7 @@ class OpenFiles:
 
     def path(self, number: int) -> str:
         """Where file `number` is."""
-        _, root, index, _, _ = self._args
+        _, root, index, _ = self._args
         return f"{root}/{index.files[number].path}"
 
     def get(self, number: int, check: Callable[[int, TokenSource], None] | None = None) -> TokenSource:
@@ -135,12 +150,12 @@ class OpenFiles:
             check(number, found)
         with self._held():  # two threads may both come here: they opened the same bytes, and one goes
             self._open[number] = found
-            while len(self._open) > self._args[4]:
+            while len(self._open) > self.most:
                 self._open.popitem(last=False)
         return found
 
     def _read(self, number: int) -> TokenSource:
-        store, _, index, options, _ = self._args
+        store, _, index, options = self._args
         self.opened += 1
         found = cast(TokenSource, get_format(index.format).open(store, self.path(number), options))
         require_listed(found, index.files[number], self.path(number))
@@ -161,7 +176,7 @@ def require_listed(source: TokenSource, entry: TokenFileEntry, path: str) -> Non
             path=path,
             found=f"{source.num_tokens} tokens",
             expected=f"{entry.tokens}",
-            hint="Copy it again; `penstock verify` finds all that differ",
+            hint=COPY_AGAIN,
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
-from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of
+from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     SUFFIXES,
@@ -156,7 +156,7 @@ def _sweep(store: Store, root: str, *, write: bool) -> list[Action]:
     if not store.exists(side + NEXT) or store.exists(f"{root}/{WORK}"):
         return []
     try:
-        data = store.get(where)
+        data = read_index_bytes(store, root)
         facts = functools.partial(folder_facts, data, decode_index(data, where))
     except PenstockError:
         return []  # it may be what proves the index that is remade

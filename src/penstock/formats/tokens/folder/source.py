@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -20,7 +21,7 @@ from penstock.abc import Source, Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import checked_starts, document, document_batch, require_vocabulary
-from penstock.formats.tokens.folder.files import OpenFiles, folder_of, require_alike
+from penstock.formats.tokens.folder.files import COPY_AGAIN, OpenFiles, folder_of, read_index_bytes, require_alike
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import NAME, read_manifest
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
@@ -52,7 +53,7 @@ def open_token_files(store: Store, path: str, options: OpenOptions) -> TokenFile
         raise ConfigError(what, path=root, found=f"split={options.split!r}", hint="Leave split= (--split) out")
     where = f"{root}/{INDEX_NAME}"
     try:
-        data = store.get(where)
+        data = read_index_bytes(store, root)
     except NotFound:
         found = find_unfinished(store, root)
         if found is None:
@@ -204,7 +205,8 @@ class TokenFilesSource:
         if self._doc_starts is not None:
             return document(self, index)
         file, within = self._file_of(as_index(index, len(self)))
-        return self._file(file)[within]
+        with self._listed_documents(file):
+            return self._file(file)[within]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
@@ -215,7 +217,8 @@ class TokenFilesSource:
         parts: list[tuple[NDArray[np.intp], Batch]] = []
         for file in np.unique(owner).tolist():
             at = np.flatnonzero(owner == file)
-            parts.append((at, self._file(file).get_batch(indices[at] - self._starts[file])))
+            with self._listed_documents(file):
+                parts.append((at, self._file(file).get_batch(indices[at] - self._starts[file])))
         return parts[0][1] if len(parts) == 1 else scatter(parts or [(indices, {"tokens": []})], len(indices))
 
     def tokens(self, start: int, stop: int) -> TokenArray:
@@ -244,7 +247,8 @@ class TokenFilesSource:
     def place_of(self, index: int, /) -> Place:
         """What the document's own file knows of it."""
         file, within = self._file_of(as_index(index, len(self)))
-        return place_of(self._file(file), within)
+        with self._listed_documents(file):
+            return place_of(self._file(file), within)
 
     def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File ranges that hold tokens `[start, stop)`."""
@@ -283,6 +287,23 @@ class TokenFilesSource:
             if self.manifest is None:  # then nothing but the files themselves says so
                 require_alike("EOS ids", source.eos_id, path, self.eos_id, first)
                 require_alike("tokenizers", _tokenizer_of(source), path, self.tokenizer_digest, first)
+
+    @contextlib.contextmanager
+    def _listed_documents(self, number: int) -> Generator[None]:
+        """A file that has fewer documents than the index says is another file: the caller's numbers are right."""
+        try:
+            yield
+        except IndexError:
+            raise self._other_documents(number, "fewer documents") from None
+
+    def _other_documents(self, number: int, found: str) -> Corrupt:
+        return Corrupt(
+            f"a token file is not the one that {INDEX_NAME} lists",
+            path=self.files.path(number),
+            found=found,
+            expected=str(self.index.files[number].documents),
+            hint=COPY_AGAIN,
+        )
 
     def _file_of(self, index: int) -> tuple[int, int]:
         file = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -351,9 +372,7 @@ class TokenFilesSource:
             if one.documents:
                 starts = self._file(number).doc_starts
                 if len(starts) - 1 != one.documents:
-                    found, expected = f"{len(starts) - 1} documents", f"{one.documents}"
-                    what = f"a token file is not the one that {INDEX_NAME} lists"
-                    raise Corrupt(what, path=self.files.path(number), found=found, expected=expected)
+                    raise self._other_documents(number, f"{len(starts) - 1} documents")
                 put(starts[:-1] + first)
         put(self._token_starts[-1:])
 

@@ -1,0 +1,49 @@
+"""Making the side file of a folder of token files anew, from what was found in every byte of them."""
+
+from __future__ import annotations
+
+from penstock.abc import Store
+from penstock.errors import Corrupt
+from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
+from penstock.formats.tokens.folder.check import check_token_files
+from penstock.formats.tokens.folder.files import SIDE_NAME, data_files, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
+from penstock.formats.tokens.folder.side import folder_manifest, read_manifest
+from penstock.store.side_file import replace_side_file
+from penstock.types import Manifest, OpenOptions
+
+
+def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Check every document against the index, and write the folder's side file; returns its path.
+
+    What a side file that fits already says of tokenizer, inputs and options is kept; else it is what the first file's
+    says, with which all others agree.
+
+    Raises:
+        Corrupt: the files are not those that the index lists; or the side file that is there says otherwise, and
+            `replace` is false.
+    """
+    root = folder_of(path)
+    where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
+    data = read_index_bytes(store, root)
+    index = decode_index(data, where)
+    for one in check_token_files(store, path, options, "full"):
+        if one.severity == "error" and one.path not in (where, side):
+            what = f"{one.code}: {one.found}"
+            raise Corrupt("the folder is not what its index says", path=one.path, found=what, expected=one.expected)
+    known = read_manifest(store, root, data, index) or _of_first(store, root, index, options)
+    said = Provenance() if known is None else _said(known)
+    size_bytes = sum(store.size(f"{root}/{name}") for name in data_files(store, root, index))
+    replace_side_file(store, side, folder_manifest(data, index, size_bytes, said), replace=replace)
+    return side
+
+
+def _of_first(store: Store, root: str, index: TokenFileIndex, options: OpenOptions) -> Manifest | None:
+    if not index.files:
+        return None
+    return manifest_of(get_format(index.format).open(store, f"{root}/{index.files[0].path}", options))
+
+
+def _said(known: Manifest) -> Provenance:
+    return Provenance(known.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
