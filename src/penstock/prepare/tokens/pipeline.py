@@ -100,7 +100,7 @@ def pack(
         pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
             `"o200k"` or `"qwen2"`.
         workers: processes; by default one a core.
-        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
         overwrite: replace the output.
         restart: throw away what an unfinished run has finished.
@@ -143,7 +143,7 @@ def pack(
         special_tokens=special_tokens,
         pretokenizer=pretokenizer,
         engine=engine,
-        workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+        workers=workers,
         executor=executor,
         skip=on_error == "skip",
         overwrite=overwrite,
@@ -239,7 +239,8 @@ def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextMan
     sizes = [text_bytes(file, request.store.size(file.path)) for file in files]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    return make_executor(request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD, alone=n_tasks <= 1)
+    executor, workers, alone = request.executor, request.workers, n_tasks <= 1
+    return make_executor(executor, workers, _PRELOAD, alone=alone, most=n_tasks, reads=files, writes=[request.output])
 
 
 def _work(
