@@ -51,7 +51,7 @@ def alone_options(verb: str) -> Callable[[Command], Command]:
 
 
 def _options(command: Command, default: str | None, workers: str) -> Command:
-    shown = {"default": default, "show_default": True} if default else {}
+    shown: dict[str, Any] = {"default": default, "show_default": True} if default else {}
     return click.option(
         "--executor",
         metavar="NAME",

@@ -224,7 +224,7 @@ def _rows(path: Path) -> bytes:
 
 def write_corpus(folder: Path) -> None:
     """Lines of JSON, an MDS dataset, tars and small media, the same each time."""
-    from penstock import create
+    from penstock.formats import create
 
     folder.mkdir()
     rng = random.Random(15)
