@@ -6,11 +6,14 @@ CHECKED := src tests bench release docs/generate.py
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
 
+include tests/telemetry_off.env
+export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
+
 # Runs commands, and prints the target's time whether they pass or not.
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint interop crash fuzz bench release clean
+.PHONY: demo smoke test lint interop cluster crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -26,6 +29,9 @@ lint: $(VENV)/.ready-test
 
 interop: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/interop/run.py)
+
+cluster: $(VENV)/.made
+	$(call timed, $(BIN)/python tests/cluster/run.py)
 
 crash: $(VENV)/.ready-test
 	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)

@@ -15,6 +15,9 @@ settings.load_profile("penstock")
 
 GOLDEN = Path(__file__).parent / "golden"
 
+_SETTINGS = (Path(__file__).parent / "telemetry_off.env").read_text().splitlines()
+os.environ.update(line.split("=", 1) for line in _SETTINGS if not line.startswith("#"))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

@@ -101,7 +101,9 @@ NAMES = {
     "penstock.recipe": {"Recipe", "open_metadataset", "open_recipe", "read_recipe", "traverse_metadataset"},
     "penstock.store": {"DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"},
     "penstock.testing": {
+        "ClusterSuite",
         "CountingStore",
+        "ExecutorSuite",
         "FaultStore",
         "FaultyOs",
         "FileServer",

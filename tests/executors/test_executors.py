@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import json
 import logging
 import operator
@@ -140,6 +142,21 @@ def test_a_first_task_that_kills_its_workers_is_named() -> None:
         assert list(executor.map(operator.neg, [1, 2])) == [-1, -2]
 
 
+def fork_and_die(status: int) -> None:
+    if os.fork() == 0:
+        time.sleep(20)
+    os._exit(status)
+
+
+def test_a_child_that_a_dead_worker_leaves_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forking.py").write_text(f"import os, time\n\n{inspect.getsource(fork_and_die)}")
+    monkeypatch.syspath_prepend(tmp_path)
+    started = time.monotonic()
+    with make_executor("processes", 1) as executor, pytest.raises(PrepareError, match="killed 3 workers"):
+        list(executor.map(importlib.import_module("forking").fork_and_die, [1]))
+    assert time.monotonic() - started < 15, "the death was noticed only when the child ended"
+
+
 def test_tasks_that_all_kill_end_the_work_soon() -> None:
     with make_executor("processes", 1) as executor, pytest.raises(PrepareError, match="tasks, each of which killed 3"):
         list(executor.map(os._exit, range(10**6)))
@@ -204,7 +221,7 @@ def test_no_guard_is_needed_around_the_callers_main(tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     with pytest.raises(ConfigError, match="no such executor"):
-        make_executor("ray", 2)
+        make_executor("rays", 2)
     for name in EXECUTORS:
         with pytest.raises(ConfigError, match="needs a worker"):
             make_executor(name, 0)
@@ -288,7 +305,7 @@ def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPat
     with make_executor("mine", 3, ["json"]) as executor:
         assert list(executor.map(str, [1, 2])) == ["1", "2"]
     assert made == [(3, ("json",))]
-    with pytest.raises(ConfigError, match=r"processes \| inline \| mine.*Did you mean 'mine'"):
+    with pytest.raises(ConfigError, match=r"inline \| processes \| ray \| mine.*Did you mean 'mine'"):
         make_executor("minee", 1)
 
 

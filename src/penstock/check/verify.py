@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from penstock.abc import Format, Store
 from penstock.errors import ConfigError, UnsafeData, Unsupported
+from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, get_format, sniff
 from penstock.store.cache import CachedStore
 from penstock.store.outputs import claimed_data
@@ -19,7 +20,13 @@ _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 
 
 def verify(
-    path: str | os.PathLike[str], *, depth: Depth = "sample", format: str | None = None, **options: Any
+    path: str | os.PathLike[str],
+    *,
+    depth: Depth = "sample",
+    format: str | None = None,
+    workers: int | None = None,
+    executor: AnyExecutor | None = None,
+    **options: Any,
 ) -> list[Finding]:
     """Check a dataset; never writes, and bad data never raise.
 
@@ -28,6 +35,9 @@ def verify(
         depth: `"quick"` reads header, sizes and the index's structure; `"sample"` also some content; `"full"` every
             byte and digest.
         format: format name; found by sniffing where it is None.
+        workers: how many check at once; this process alone where neither this nor `executor` is given.
+        executor: `"processes"` where `workers` is given, `"inline"`, `"ray"`, another name, or an executor; see
+            `penstock.executors`. Shards are checked one by one, and the digests of files by blocks of 64 MiB.
         options: what `penstock.open` takes, such as `vocab_size=` and `eos_id=`.
 
     Returns:
@@ -36,6 +46,7 @@ def verify(
     Raises:
         NotFound: nothing is at `path`.
         Unsupported: no format recognises it, or the format has no check.
+        ConfigError: the check has no tasks for the executor that was asked for.
     """
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
@@ -46,11 +57,40 @@ def verify(
         place.store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
     found: list[Finding] = []
     try:
-        found.extend(chosen.check(place.store, place.path, given, depth))
+        found.extend(_check(chosen, place, given, depth, executor, workers))
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
     return found
+
+
+@runtime_checkable
+class _ChecksByTasks(Protocol):
+    """A format whose check gives tasks away, at some depths."""
+
+    task_depths: tuple[Depth, ...]
+
+    def check_by_tasks(
+        self, store: Store, path: str, options: OpenOptions, depth: Depth, run: Any, /
+    ) -> Iterable[Finding]:
+        """As `check`; `run` is the `map` of an executor."""
+        ...
+
+
+def _check(
+    chosen: Format, place: Place, given: OpenOptions, depth: Depth, executor: AnyExecutor | None, workers: int | None
+) -> Iterable[Finding]:
+    """The findings, by this process or by an executor."""
+    if executor in (None, "inline") and workers in (None, 1):
+        return chosen.check(place.store, place.path, given, depth)
+    if not isinstance(chosen, _ChecksByTasks) or depth not in chosen.task_depths:
+        depths = " or ".join(chosen.task_depths) if isinstance(chosen, _ChecksByTasks) else None
+        what = f"the format {chosen.name!r} is checked by this process alone at depth {depth}"
+        hint = "Leave executor= and workers= (--executor, --workers) out"
+        raise ConfigError(what, path=place.path, hint=f"{hint}, or check at depth {depths}" if depths else hint)
+    name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
+    with make_executor(name, workers, preload, reads=[place]) as pool:
+        return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
 
 
 def find_format(place: Place, format: str | None) -> Format:

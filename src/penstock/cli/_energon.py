@@ -88,15 +88,6 @@ def closing(words: str) -> str:
     return f"\n{words}" if as_energon() else ""
 
 
-def workers_option(command: Command) -> Command:
-    """`--workers`, also as `--num-workers`."""
-    return click.option(
-        *("--workers", "--num-workers", "workers"),
-        type=click.IntRange(min=1),
-        help="Processes; by default chosen by the size of the data.",
-    )(command)
-
-
 def tmp_path_option(command: Command) -> Command:
     """`--tmp-path`, for remote datasets."""
     return click.option("--tmp-path", help="Folder for temporary files of remote datasets.")(command)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 
@@ -32,7 +33,7 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 @click.option("--compression", help="Of shards: br, bz2, gz, snappy or zstd, with a level: zstd:3.")
 @click.option("--hashes", metavar="NAME,…", help="Digests in the index of shards, such as sha1.")
 @click.option("--size-limit", help="Size of a shard, such as 64mb.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that write samples; by default one a core.")
+@executor_options
 @click.option("--group-rows", type=click.IntRange(min=1), help="Samples that a process writes as a group.")
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
 @click.option("--dtype", help="Dtype of the target's tokens, for megatron.")

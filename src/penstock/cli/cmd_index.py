@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, human_bytes, json_option, note, progress
 
 _SHOWN = 10
@@ -24,7 +25,7 @@ _SHOWN = 10
 )
 @click.option("--no-validate", is_flag=True, help="Look for line ends only.")
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes; by default chosen by the size of the file.")
+@modest_executor_options
 @json_option
 def command(path: str, no_validate: bool, as_json: bool, **options: Any) -> None:
     """Make the raw index of a JSONL file: where each line begins, and how long it is."""

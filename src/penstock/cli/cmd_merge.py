@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._executors import alone_options
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
 
@@ -21,6 +22,7 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
     help="Shards of samples stay where they are, below the output: only one index over all of them is written.",
 )
 @tar_options
+@alone_options("merge")
 @whole_options
 def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import array_expression, sharing_options
 
@@ -62,13 +63,7 @@ _SHOWN = 10
     "--pretokenizer",
     help="How a tiktoken file's text is split, where its name does not say: gpt2, cl100k, o200k or qwen2.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
-@click.option(
-    "--executor",
-    default="processes",
-    show_default=True,
-    help="Where the work runs: processes, inline, or one of a package of its own, by its name.",
-)
+@executor_options
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),

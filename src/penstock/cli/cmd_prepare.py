@@ -16,8 +16,8 @@ from penstock.cli._energon import (
     take_media,
     tmp_path_option,
     use_tmp_path,
-    workers_option,
 )
+from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _PEEKED = 2
 @click.option("--no-sqlite", is_flag=True, help="No index.sqlite: samples are found by number alone.")
 @click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where no other way is given.")
 @media_options
-@workers_option
+@modest_executor_options
 @click.option("--overwrite", "--force-overwrite", is_flag=True, help="Prepare again what is prepared.")
 @click.option("--non-interactive", is_flag=True, help="Ask no questions, also on a terminal.")
 @click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
@@ -73,7 +73,7 @@ def command(
         _prepare_jsonl(path, options, as_json)
         return
     if path.endswith((".yaml", ".yml")):
-        refuse_given(context, (*_OF_SHARDS, "workers", "overwrite"), "A metadataset is only opened")
+        refuse_given(context, (*_OF_SHARDS, "workers", "executor", "overwrite"), "A metadataset is only opened")
         _check_metadataset(path, as_json, options["follow_links"])
         return
     media = take_media(options)
@@ -136,6 +136,7 @@ def _prepare(
             split_parts=answers.split_parts,
             exclude=options["exclude"],
             workers=options["workers"],
+            executor=options["executor"],
             tar_index_only=options["tar_index_only"],
             shuffle_tars=options["shuffle_tars"],
             overwrite=answers.overwrite,
@@ -214,7 +215,9 @@ def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
 
     from penstock.prepare.raw import build_index
 
-    report = build_index(path, flavor="energon", overwrite=True, workers=options["workers"])
+    report = build_index(
+        path, flavor="energon", overwrite=True, workers=options["workers"], executor=options["executor"]
+    )
     text = f"{report.index_path}: {report.num_lines:,} samples of {human_bytes(report.size_bytes)}"
     text += closing(f"Done. Found {report.num_lines} samples.")
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)

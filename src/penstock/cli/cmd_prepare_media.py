@@ -13,8 +13,8 @@ from penstock.cli._energon import (
     take_media,
     tmp_path_option,
     use_tmp_path,
-    workers_option,
 )
+from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option, note, progress
 
 _SHOWN = 10
@@ -23,7 +23,7 @@ _SHOWN = 10
 @click.command()
 @click.argument("path")
 @media_options
-@workers_option
+@modest_executor_options
 @progress_option
 @tmp_path_option
 @follow_links_option
@@ -45,6 +45,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             by=by,
             patterns=patterns,
             workers=options["workers"],
+            executor=options["executor"],
             exact=exact,
             follow_links=options["follow_links"],
             progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock._printable import printable
+from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option
 
 
@@ -23,6 +24,7 @@ from penstock.cli._output import emit, follow_links_option, json_option
     is_flag=True,
     help="The same, also where the data contradict the existing side file: the data are taken to be right.",
 )
+@optional_executor_options
 @follow_links_option
 @json_option
 def command(
@@ -32,6 +34,8 @@ def command(
     write_manifest: bool,
     replace_manifest: bool,
     as_json: bool,
+    workers: int | None,
+    executor: str | None,
     **options: Any,
 ) -> int:
     """Check a dataset: each finding with its place and what to do. Exits with 1 for an error."""
@@ -40,7 +44,7 @@ def command(
     from penstock.check import verify
     from penstock.check.verify import is_contradiction, write_side_file
 
-    findings = verify(path, depth=depth, format=format_name, **options)
+    findings = verify(path, depth=depth, format=format_name, workers=workers, executor=executor, **options)
     if replace_manifest:
         findings = [one for one in findings if not is_contradiction(one, options)]
     errors = sum(one.severity == "error" for one in findings)

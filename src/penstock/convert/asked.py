@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ from penstock.convert.columns import GROUPED
 from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
-from penstock.executors import EXECUTORS, AnyExecutor
+from penstock.executors import HERE, AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, instead_of, sniff
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
@@ -37,7 +36,7 @@ class Asked:
         rule: for EOS tokens.
         columns: of the target: name → encoding; or names alone.
         group_rows: rows of a group, None for as many as make some shards.
-        workers: processes that write samples.
+        workers: how many write samples; None: as many as there are.
         executor: what runs them.
         overwrite: replace the target.
         of_source: options of the source.
@@ -52,7 +51,7 @@ class Asked:
     rule: EosRule
     columns: Mapping[str, str] | Sequence[str] | None
     group_rows: int | None
-    workers: int
+    workers: int | None
     executor: AnyExecutor
     overwrite: bool
     of_source: Mapping[str, Any]
@@ -83,7 +82,7 @@ def understand(
     """
     chosen, rule = _target_format(target, to), EosRule.of(eos)
     count = 1 if chosen.traits.tokens else _count_workers(workers)
-    if chosen.traits.tokens and not (isinstance(executor, str) and executor in EXECUTORS):
+    if chosen.traits.tokens and not (isinstance(executor, str) and executor in HERE):
         what, hint = "documents of tokens are written in this process alone", "Leave executor= out"
         raise ConfigError(what, path=target.path, found=f"executor={executor!r}", hint=hint)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
@@ -120,11 +119,9 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
     return of_source, of_target
 
 
-def _count_workers(workers: int | None) -> int:
-    """As asked for, else one a core; raises `ConfigError`."""
-    if workers is None:
-        return len(os.sched_getaffinity(0))
-    if workers < 1:
+def _count_workers(workers: int | None) -> int | None:
+    """As asked for; raises `ConfigError`."""
+    if workers is not None and workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
     return workers
 

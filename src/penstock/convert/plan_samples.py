@@ -46,7 +46,7 @@ class SamplePlan:
         output: what is written.
         recorded: fields of the side file that tell of the source.
         lost: what the source holds and the target has no place for.
-        workers: processes that write.
+        workers: how many write; None: as many as there are.
         executor: what runs them.
     """
 
@@ -57,7 +57,7 @@ class SamplePlan:
     output: Output
     recorded: Mapping[str, Any]
     lost: tuple[str, ...]
-    workers: int
+    workers: int | None
     executor: AnyExecutor
 
     @property

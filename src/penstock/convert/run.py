@@ -87,8 +87,9 @@ def convert(
         columns: of the target: name → encoding (for tars and folders: the part), or names. By default all, with
             encodings that follow from the source's schema, or from its first 1000 samples.
         workers: processes that write samples; by default one a core.
-        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`. The
-            last two are refused where the target holds tokens: this process alone writes those.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see
+            `penstock.executors`. The last three are refused where the target holds tokens: this process alone writes
+            those.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         progress: called with samples done and a text.

@@ -55,7 +55,8 @@ def verify_samples(plan: SamplePlan, output: Output, written: Written, advance: 
     one = functools.partial(_digest_of_range, output.dataset, plan.batch_rows)
     alone = plan.workers == 1 or len(ranges) <= 1
     total = 0
-    with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone) as pool:
+    reads = [output.place]
+    with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, most=len(ranges), reads=reads) as pool:
         for (_, stop), part in zip(ranges, pool.map(one, ranges), strict=True):
             total += part
             advance(stop, f"of {len(rows):,} read back")
@@ -179,7 +180,8 @@ def _write_in_groups(plan: SamplePlan, output: Output, advance: Advance) -> Writ
         job = Job(given.dataset, plan.maker, format, output.options, plan.batch_rows, work)
         alone = plan.workers == 1 or (n_rows is not None and n_rows <= plan.group_rows)
         dones: list[Done] = []
-        with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone) as pool:
+        reads = [given.dataset.place] if isinstance(given.dataset, Dataset) else []
+        with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, reads=reads, writes=[place]) as pool:
             for done in pool.map(functools.partial(write_group, job), given.groups(plan.group_rows)):
                 dones.append(done)
                 advance(sum(one.samples for one in dones), "" if n_rows is None else f"of {n_rows:,}")

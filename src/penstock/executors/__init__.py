@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.abc import Executor
 from penstock.errors import ConfigError
@@ -19,45 +20,76 @@ from penstock.executors.checked import CheckedExecutor
 from penstock.executors.inline import InlineExecutor
 from penstock.executors.processes import ProcessExecutor
 
-EXECUTORS = ("processes", "inline")
+if TYPE_CHECKING:
+    from penstock.store.place import Place
+
+EXECUTORS = ("inline", "processes", "ray")
+HERE = ("inline", "processes")
+"""Those that never leave this machine, one of which is what nobody asked for."""
+
 ENTRY_POINT_GROUP = "penstock.executors"
 
 AnyExecutor: TypeAlias = str | Executor
-"""What `executor=` takes: a name, or an executor that the caller opens and closes."""
+"""What `executor=` takes: a name, `"ray:HOST:PORT"`, or an executor that the caller opens and closes."""
 
 Maker: TypeAlias = Callable[[int, Sequence[str]], AbstractContextManager[Executor]]
 
 
 def make_executor(
-    executor: AnyExecutor, workers: int, preload: Sequence[str] = (), *, alone: bool = False
+    executor: AnyExecutor,
+    workers: int | None,
+    preload: Sequence[str] = (),
+    *,
+    alone: bool = False,
+    most: int | None = None,
+    reads: Sequence[Place] = (),
+    writes: Sequence[Place] = (),
 ) -> AbstractContextManager[Executor]:
     """An executor by name, or the one that is given; use it in a `with` block, which does not close a given one.
 
     Args:
-        executor: `"processes"`, `"inline"`, a name of the entry-point group, or an executor.
-        workers: how many processes.
+        executor: `"inline"`, `"processes"`, `"ray"`, `"ray:HOST:PORT"`, a name of the entry-point group, or an
+            executor.
+        workers: how many tasks run at once; None: one a core of this machine, or a CPU of a cluster.
         preload: modules that each process imports before its first task.
         alone: the work is for one process: `"processes"` then starts none. Any other executor that was asked for
             gets it.
+        most: workers that would have a task at all.
+        reads: files and folders that tasks read: those of this machine must be seen where the tasks run.
+        writes: the same for what they write.
 
     Raises:
-        ConfigError: no such executor, or no worker.
+        ConfigError: no such executor, no worker, or a cluster that can't be joined or sees other files.
+        MissingExtra: what it needs is not installed.
         PrepareError: from `map` of one that is not built in: its results are not those of its tasks, in order.
     """
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
     if not isinstance(executor, str):
         return contextlib.nullcontext(CheckedExecutor(executor))
     if executor == "inline" or (executor == "processes" and alone):
         return InlineExecutor()
+    count = workers or len(os.sched_getaffinity(0))
+    count = count if most is None else max(1, min(count, most))
     if executor == "processes":
-        return ProcessExecutor(workers, preload)
+        return ProcessExecutor(count, preload)
+    if executor == "ray" or executor.startswith("ray:"):
+        return _on_ray(workers and count, executor.partition(":")[2], reads, writes)
     known = plug_ins()
     if executor in known:
-        return _checked(known[executor]()(workers, preload))
+        return _checked(known[executor]()(count, preload))
     close = difflib.get_close_matches(executor, [*EXECUTORS, *known], n=1)
     hint = f"Did you mean {close[0]!r}?" if close else None
     raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
+
+
+@contextlib.contextmanager
+def _on_ray(workers: int | None, address: str, reads: Sequence[Place], writes: Sequence[Place]) -> Generator[Executor]:
+    from penstock.executors.on_ray import RayExecutor  # needed for Ray alone
+
+    with RayExecutor(workers, address or None) as executor:
+        executor.require_seen(reads, writes)
+        yield executor
 
 
 @contextlib.contextmanager
@@ -73,4 +105,4 @@ def plug_ins() -> dict[str, Callable[[], Maker]]:
     return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in EXECUTORS}
 
 
-__all__ = ["EXECUTORS", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor"]
+__all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor"]

@@ -96,7 +96,7 @@ class ProcessExecutor:
                 deaths += worker.is_ready
                 if deaths >= MOST_DEATHS:
                     raise set_aside([f"the first task ({described(task)})"])
-                self._crew.replace(worker)
+                self._crew.restart(worker)
                 _deliver(worker.connection, function, data)
 
         return result
@@ -224,7 +224,7 @@ class _Crew:
         with contextlib.suppress(OSError):  # it is gone: that shows when its answer is waited for
             send(first.connection, "fork")
 
-    def replace(self, worker: _Worker) -> None:
+    def restart(self, worker: _Worker) -> None:
         """Start a process in the place of one that is gone.
 
         Raises:
@@ -332,7 +332,7 @@ class _Run:
     def _send(self, worker: _Worker, data: bytes) -> None:
         """Send a task; a worker that is gone is found when its answer is waited for."""
         if worker.is_gone:
-            self.crew.replace(worker)
+            self.crew.restart(worker)
             self.crew.fork(worker)
         with contextlib.suppress(OSError):
             if worker.pickled is not self.function:

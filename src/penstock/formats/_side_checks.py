@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
@@ -52,15 +54,42 @@ MOST_FINDINGS = 20
 """Findings of one kind that are listed one by one; the others are counted."""
 
 
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Who does the tasks of a check: `map`, or that of an executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTask:
+    """A block of a file whose digest is asked for."""
+
+    store: Store
+    path: str
+    start_bytes: int
+    stop_bytes: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, bytes {self.start_bytes} to {self.stop_bytes}"
+
+
+def block_digest(task: BlockTask) -> str:
+    """The digest of a block. Memory: the block where it can't be mapped."""
+    start, stop = task.start_bytes, task.stop_bytes
+    if isinstance(task.store, SupportsMmap):
+        return hash_blocks(task.store.mmap(task.path)[start:stop])[0]
+    return hash_blocks(np.frombuffer(task.store.get(task.path, start, stop - start), np.uint8))[0]
+
+
 def check_block_digests(
-    store: Store, path: str, format_name: str, digests: tuple[str, ...], advice: str
+    store: Store, path: str, format_name: str, digests: tuple[str, ...], advice: str, run: Run = map
 ) -> Iterator[Finding]:
-    """Blocks of 64 MiB whose digest is not the one of the side file. Memory: one block where it can't be mapped."""
+    """Blocks of 64 MiB whose digest is not the one of the side file; each of them is a task."""
     size_bytes = store.size(path)
-    read = _block_reader(store, path)
-    for number, start_bytes in enumerate(range(0, size_bytes, BLOCK_BYTES)):
+    starts = range(0, size_bytes, BLOCK_BYTES)
+    tasks = (BlockTask(store, path, start, min(size_bytes, start + BLOCK_BYTES)) for start in starts)
+    for number, (start_bytes, found) in enumerate(zip(starts, run(block_digest, tasks), strict=True)):
         expected = digests[number] if number < len(digests) else None
-        found = hash_blocks(read(start_bytes, min(size_bytes, start_bytes + BLOCK_BYTES)))[0]
         if found != expected:
             yield Finding(
                 f"{format_name}.digest",
@@ -75,10 +104,3 @@ def check_block_digests(
     if num_blocks < len(digests):
         found, stated = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"
         yield Finding(f"{format_name}.digest", "error", path, size_bytes, found, stated, advice)
-
-
-def _block_reader(store: Store, path: str) -> Callable[[int, int], NDArray[np.uint8]]:
-    if isinstance(store, SupportsMmap):
-        mapped = store.mmap(path)
-        return lambda start, stop: mapped[start:stop]
-    return lambda start, stop: np.frombuffer(store.get(path, start, stop - start), np.uint8)

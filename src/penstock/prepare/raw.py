@@ -16,7 +16,7 @@ import msgspec
 from penstock._secrets import redacted_repr
 from penstock.abc import Staged
 from penstock.errors import ConfigError
-from penstock.executors.processes import ProcessExecutor
+from penstock.executors import HERE, AnyExecutor, make_executor
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
@@ -77,7 +77,8 @@ class _Request:
     skip_faulty: bool
     validate: bool
     overwrite: bool
-    workers: int
+    workers: int | None
+    executor: AnyExecutor
     progress: Callable[[int], None] | None
 
 
@@ -90,6 +91,7 @@ def build_index(
     validate: bool = True,
     overwrite: bool = False,
     workers: int | None = None,
+    executor: AnyExecutor = "processes",
     progress: Callable[[int], None] | None = None,
 ) -> IndexReport:
     """Write the index of a JSONL file; nothing is visible before it is complete.
@@ -106,6 +108,8 @@ def build_index(
         validate: False looks for line ends only.
         overwrite: replace an index that is there.
         workers: processes, or threads without `validate`; by default one for each 256 MiB, but no more than cores.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor, which gets ranges of the
+            file; see `penstock.executors`. Energon's index is made by this process alone.
         progress: called with the bytes done so far.
 
     Raises:
@@ -121,10 +125,14 @@ def build_index(
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = data.store.size(data.path)
-    if workers is None:
+    if flavor == "energon" and not (isinstance(executor, str) and executor in HERE):
+        what, hint = "Energon's index is made by this process alone", "Leave executor= (--executor) out"
+        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint=hint)
+    if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     skips, is_beside = on_error == "skip", index_path is None
-    return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, workers, progress))
+    how = (workers, executor, progress)
+    return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
 
 
 def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
@@ -156,7 +164,7 @@ def _build(request: _Request) -> IndexReport:
 
 def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexReport:
     data, size_bytes = request.data, request.size_bytes
-    with _workers(request.workers, threads=not request.validate) as run:
+    with _workers(request) as run:
         checks = (request.validate, request.skip_faulty)
         lines = IndexedLines(data.store, data.path, size_bytes, *checks, run, request.progress)
         with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
@@ -205,16 +213,16 @@ def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> Ind
 
 
 @contextlib.contextmanager
-def _workers(count: int, *, threads: bool) -> Generator[Run]:
-    """A `map` over threads, where numpy does the work, or over processes, where Python's JSON reader may."""
-    if count == 1:
-        yield map
-    elif threads:
+def _workers(request: _Request) -> Generator[Run]:
+    """A `map` over threads, where numpy does the work, or over an executor, where Python's JSON reader may."""
+    count, executor = request.workers, request.executor
+    if executor == "processes" and not request.validate and count is not None and count > 1:
         with ThreadPoolExecutor(count) as pool:
             yield functools.partial(_map_ahead, pool, _AHEAD * count)
     else:
-        with ProcessExecutor(count, preload=[scan_lines.__module__]) as processes:
-            yield processes.map
+        preload = [scan_lines.__module__]
+        with make_executor(executor, count, preload, alone=count == 1, reads=[request.data]) as made:
+            yield made.map
 
 
 def _map_ahead(

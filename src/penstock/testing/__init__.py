@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock._facade import facade
 
 if TYPE_CHECKING:
+    from penstock.testing.cluster import ClusterSuite as ClusterSuite
     from penstock.testing.counting import CountingStore as CountingStore
     from penstock.testing.counting import LatencyStore as LatencyStore
     from penstock.testing.equality import same as same

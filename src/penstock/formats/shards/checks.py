@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
 from penstock.formats._modes import way_to_read
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
@@ -58,7 +59,7 @@ class _Check:
     depth: Depth
 
 
-def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
     """Findings, in the order of the shards; all splits are checked where none is named.
 
     `quick` holds the index against its rules, the sizes of the files, and the tables of offsets of local shards that
@@ -72,7 +73,7 @@ def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth) ->
     """
     root = folder_of(path)
     folders = dataset_folders(store, root, options.split)
-    return [finding for folder in folders for finding in _listed(_check_folder(store, folder, options, depth))]
+    return [finding for folder in folders for finding in _listed(_check_folder(store, folder, options, depth, run))]
 
 
 def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
@@ -101,7 +102,7 @@ def _listed(problems: Iterable[Problem]) -> list[Finding]:
     return findings
 
 
-def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -> Iterator[Problem]:
+def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run) -> Iterator[Problem]:
     where = f"{path}/{INDEX_NAME}"
     try:
         index = read_index(store, path)
@@ -121,15 +122,38 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -
         yield _warning("shards.empty", where, "the index lists no shard", "Nothing, if it is meant to be empty")
     yield from _unlisted(check)
     sampled = set(np.linspace(0, len(index.shards) - 1, _SAMPLED_SHARDS, dtype=np.int64).tolist())
-    for number, shard in enumerate(index.shards):
-        problems = list(_check_files(check, number, shard))
+    tasks = (_ShardTask(number, shard, path, number in sampled) for number, shard in enumerate(index.shards))
+    # No task needs the whole index.
+    small = replace(check, index=Index((), np.zeros(1, np.int64)))
+    for problems in run(functools.partial(_problems_of, small), tasks):
         yield from problems
-        if any(one.severity == "error" for one in problems):
-            continue
-        cheap = shard.zip_data is None and isinstance(store, SupportsMmap)
-        if depth == "full" or cheap or (depth == "sample" and number in sampled):
-            yield from _check_shard(check, number, shard)
-    yield from _check_side_file(check)
+    yield from _check_side_file(check, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardTask:
+    """One shard to be checked; `sampled`: it is looked into at the depth `sample`."""
+
+    number: int
+    shard: Shard
+    folder: str
+    sampled: bool
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"shard {self.number} of {redact(self.folder)}"
+
+
+def _problems_of(check: _Check, task: _ShardTask) -> list[Problem]:
+    """What is wrong with a shard; runs where the executor has it."""
+    problems = list(_check_files(check, task.number, task.shard))
+    if any(one.severity == "error" for one in problems):
+        return problems
+    cheap = task.shard.zip_data is None and isinstance(check.folder.store, SupportsMmap)
+    if check.depth == "full" or cheap or (check.depth == "sample" and task.sampled):
+        problems += _check_shard(check, task.number, task.shard)
+    return problems
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -342,7 +366,7 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
 # --- the side file -----------------------------------------------------------------------------------------------
 
 
-def _check_side_file(check: _Check) -> Iterator[Problem]:
+def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
     store, path = check.folder.store, check.folder.path
     facts = functools.partial(shards_facts, store, path, int(check.index.starts[-1]))
     manifest, findings = check_side_file("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
@@ -352,7 +376,7 @@ def _check_side_file(check: _Check) -> Iterator[Problem]:
             # What is no file of this folder, or a copy that its hashes contradict, is said already.
             with contextlib.suppress(UnsafeData, NotFound, FormatError):
                 if digests is not None:
-                    findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE)
+                    findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE, run)
     for one in findings:
         fix, what = one.fix or RESTORE, one.found or ""
         yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)

@@ -80,7 +80,8 @@ class ShardFormat:
         """See `writer.create_shards`."""
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
 
-    check = staticmethod(check_shards)
+    check = check_by_tasks = staticmethod(check_shards)
+    task_depths = ("quick", "sample", "full")
     repair = staticmethod(repair_shards)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:

@@ -262,14 +262,15 @@ def _run(request: Request, work: Work) -> PrepareSummary:
 
 def _scan(request: Request, work: Work) -> Iterator[ShardDone]:
     plan, how, workers = request.plan, request.how, request.how.workers
-    if workers is None:
+    executor = "processes" if how.executor is None else how.executor
+    if workers is None and executor == "processes":
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
         if sum(plan.sizes) < _INLINE_BYTES and how.media is None:
             workers = 1
-    alone = workers == 1 and how.executor is None
-    executor = "processes" if how.executor is None else how.executor
     tasks = [ShardTask(plan.dataset, name, work.folder, how.media) for name in plan.shards]
-    with make_executor(executor, workers, preload=[scan_task.__module__], alone=alone) as pool:
+    where = {"reads": [plan.dataset.child(name) for name in plan.shards], "writes": [work.folder.place]}
+    preload, alone = [scan_task.__module__], workers == 1
+    with make_executor(executor, workers, preload, alone=alone, most=len(tasks), **where) as pool:
         for number, one in enumerate(pool.map(scan_task, tasks), 1):
             if how.progress is not None:
                 how.progress(number, len(tasks))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound
-from penstock.executors import make_executor
+from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.folder.files import INDEX, is_text, list_files
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
@@ -89,6 +89,7 @@ def prepare_media(
     by: str = "extension",
     patterns: str | Iterable[str] | None = None,
     workers: int | None = None,
+    executor: AnyExecutor = "processes",
     exact: bool = False,
     follow_links: bool = False,
     progress: Progress | None = None,
@@ -100,6 +101,7 @@ def prepare_media(
         by: `"extension"`, `"glob"` or `"header"`: which files are looked at.
         patterns: of `"glob"`, such as `"*.jpg,*.png"`.
         workers: processes; by default one for each 2,000 files, but no more than cores.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         exact: decode images and sound, and count, instead of believing headers.
         follow_links: read files through links that lead out of the dataset's folder.
         progress: called with what is done.
@@ -125,7 +127,7 @@ def prepare_media(
         units = run.tar_units() if is_tars else run.folder_units()
         known = run.unchanged(units, filters)
         tasks = list(_tasks([unit for unit in units if unit.name not in known], filters, exact))
-        done = _results(tasks, workers, progress)
+        done = _results(tasks, workers, executor, progress)
         return run.finish(units, known, filters, done, is_tars=is_tars)
 
 
@@ -287,14 +289,15 @@ def _work(task: _Task) -> list[MediaRow | MediaProblem]:
 
 
 def _results(
-    tasks: Sequence[_Task], workers: int | None, progress: Progress | None
+    tasks: Sequence[_Task], workers: int | None, executor: AnyExecutor, progress: Progress | None
 ) -> Iterator[list[MediaRow | MediaProblem]]:
     total = sum(task.num_files for task in tasks)
-    if workers is None:
+    if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, total // _WORTH_A_WORKER))
     done = 0
-    with make_executor("processes", workers, preload=[__name__], alone=workers == 1) as executor:
-        for task, found in zip(tasks, executor.map(_work, tasks), strict=True):
+    alone, reads = workers == 1, [place for task in tasks for place, _ in task.files]
+    with make_executor(executor, workers, [__name__], alone=alone, most=len(tasks), reads=reads) as pool:
+        for task, found in zip(tasks, pool.map(_work, tasks), strict=True):
             done += task.num_files
             if progress is not None:
                 progress(done, total)

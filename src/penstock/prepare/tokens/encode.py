@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.abc import Executor
 from penstock.errors import PrepareError
+from penstock.executors import HERE
 from penstock.prepare.tokens.assemble import bad_line
 from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile
@@ -20,10 +21,6 @@ from penstock.prepare.tokens.understand import Material, Request
 from penstock.work.parts import BadLine, PartMeta, PartName, read_part
 from penstock.work.plan import Plan
 from penstock.work.shared import SharedWork, is_complete
-
-CUT_HERE = ("inline", "processes")
-"""Executors to which the lines of large compressed files are sent; others get the names of the files."""
-
 
 @dataclass(slots=True)
 class Books:
@@ -225,7 +222,7 @@ class Encoding:
             if task.number in there:
                 if not trusted:
                     yield replace(task, look=tuple(parts))
-            elif task.in_parts and self.request.executor in CUT_HERE:
+            elif task.in_parts and self.request.executor in HERE:
                 yield from cut_parts(task, self.plan.task_bytes, parts, trusted=trusted)
             else:
                 yield replace(task, done=tuple(part.piece for part in parts))
@@ -234,7 +231,7 @@ class Encoding:
         """The results of a task: one, or as many as a large compressed file was cut into."""
         if not sent:
             return
-        many = task.in_parts and self.request.executor in CUT_HERE
+        many = task.in_parts and self.request.executor in HERE
         for result in itertools.chain(held[:], results):
             held.clear()
             if result.task != task.number:

@@ -99,7 +99,7 @@ def pack(
         pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
             `"o200k"` or `"qwen2"`.
         workers: processes; by default one a core.
-        executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
         overwrite: replace the output.
         restart: throw away what an unfinished run has finished.
@@ -149,7 +149,7 @@ def pack(
         special_tokens=special_tokens,
         pretokenizer=pretokenizer,
         engine=engine,
-        workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+        workers=workers,
         executor=executor,
         skip=on_error == "skip",
         overwrite=overwrite,
@@ -283,8 +283,8 @@ def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextMan
     sizes = [text_bytes(file.path, request.store.size(file.path)) for file in files]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    alone = n_tasks <= 1 or request.no_work
-    return make_executor(request.executor, min(request.workers, max(1, n_tasks)), _PRELOAD, alone=alone)
+    executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.no_work
+    return make_executor(executor, workers, _PRELOAD, alone=alone, most=n_tasks, reads=files, writes=[request.output])
 
 
 def _into_one(run: _Pass) -> PackReport:

@@ -49,7 +49,7 @@ class Request:
     special_tokens: str
     pretokenizer: str | None
     engine: EngineChoice
-    workers: int
+    workers: int | None
     executor: AnyExecutor
     skip: bool
     overwrite: bool

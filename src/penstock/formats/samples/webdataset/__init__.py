@@ -59,7 +59,8 @@ class _Webdataset:
 
     open = staticmethod(open_webdataset)
     create = staticmethod(create_webdataset)
-    check = staticmethod(check_webdataset)
+    check = check_by_tasks = staticmethod(check_webdataset)
+    task_depths = ("full",)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool

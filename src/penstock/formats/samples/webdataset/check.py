@@ -12,16 +12,18 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
 from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
@@ -56,7 +58,7 @@ _JSON_PARTS = (".json", ".jsn")
 _MOST_JSON_BYTES = 1 << 26
 
 
-def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
     """Findings of a dataset; see `penstock.abc.Format.check`.
 
     Raises:
@@ -66,10 +68,10 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
     # A server of plain files knows no folders.
     if not any(map(store.exists, (root, meta_path(root, INFO_JSON), meta_path(root, INFO_YAML)))):
         raise NotFound("no such file or folder", path=root, hint="Check the path")
-    return [problem.finding() for problem in _problems(store, root, depth)]
+    return [problem.finding() for problem in _problems(store, root, depth, run)]
 
 
-def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
+def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Problem]:
     try:
         info = read_info(store, root)
     except PenstockError as error:
@@ -83,17 +85,40 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
-    yield from _check_side_file(store, root, info, depth)
+    yield from _check_side_file(store, root, info, depth, run)
     if depth == "quick":
         return
     if depth == "sample":
         if whole and splits is not None:
             yield from _check_samples(store, root, info)
         return
-    for number, shard in enumerate(info.counts):
-        yield from _limited(_check_shard(store, root, info, number, shard))
+    counts = enumerate(info.counts.items())
+    tasks = (_TarTask(store, root, replace(info, counts={name: count}), number) for number, (name, count) in counts)
+    for problems in run(_problems_of, tasks):
+        yield from problems
     if not store.exists(meta_path(root, SQLITE)):
         yield from _check_keys(store, root, info)
+
+
+@dataclass(frozen=True, slots=True)
+class _TarTask:
+    """One shard to be checked; `info` lists no other."""
+
+    store: Store
+    root: str
+    info: Info
+    number: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return redact(f"{self.root}/{next(iter(self.info.counts))}")
+
+
+def _problems_of(task: _TarTask) -> list[Problem]:
+    """What is wrong with a shard; runs where the executor has it."""
+    name = next(iter(task.info.counts))
+    return list(_limited(_check_shard(task.store, task.root, task.info, task.number, name)))
 
 
 # --- the lists ---------------------------------------------------------------------------------------------------
@@ -393,7 +418,7 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
         yield Problem("webdataset.repeated-key", Corrupt, path, what, fix, severity="warning")
 
 
-def _check_side_file(store: Store, root: str, info: Info, depth: Depth) -> Iterator[Problem]:
+def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run) -> Iterator[Problem]:
     facts = functools.partial(webdataset_facts, store, root, info.counts)
     try:
         manifest, findings = check_side_file("webdataset", store, root, side_path(root), facts)
@@ -403,11 +428,10 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth) -> Itera
         yield Problem(one.code, Corrupt, one.path, one.found or "", one.fix or RESTORE, None, None, one.expected)
     if depth != "full" or manifest is None:
         return
-    for name, expected in manifest.block_digests.items():
-        path = f"{root}/{name}"
-        if name not in info.counts or not store.exists(path):
-            continue
-        found = digests_of(store, path)
+    known = {f"{root}/{name}": stated for name, stated in manifest.block_digests.items() if name in info.counts}
+    there = [path for path in known if store.exists(path)]
+    for path, found in zip(there, run(functools.partial(digests_of, store), there), strict=True):
+        expected = known[path]
         if found != tuple(expected):
             pairs = enumerate(zip(found, expected, strict=False))
             block = next((n for n, pair in pairs if pair[0] != pair[1]), min(len(found), len(expected)))

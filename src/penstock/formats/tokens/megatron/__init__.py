@@ -69,7 +69,8 @@ class _Megatron:
 
     open = staticmethod(open_megatron)
     create = staticmethod(create_megatron)
-    check = staticmethod(check_megatron)
+    check = check_by_tasks = staticmethod(check_megatron)
+    task_depths = ("full",)
     repair = staticmethod(repair_megatron)
     write_manifest = staticmethod(write_megatron_manifest)
 

@@ -10,7 +10,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._manifest import DATA
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
@@ -27,7 +27,7 @@ from penstock.formats.tokens.megatron.source import MegatronSource, last_sequenc
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 
-def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
     """Findings, in the order of their places. Memory: 16 bytes a sequence and 64 MiB.
 
     Raises:
@@ -63,7 +63,7 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth) 
         for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
             digests = manifest.block_digests.get(name)
             if digests is not None:
-                findings += check_block_digests(store, file, "megatron", digests, RESTORE)
+                findings += check_block_digests(store, file, "megatron", digests, RESTORE, run)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

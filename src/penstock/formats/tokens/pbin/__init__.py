@@ -60,7 +60,8 @@ class _Pbin:
 
     open = staticmethod(open_pbin)
     create = staticmethod(create_pbin)
-    check = staticmethod(check_pbin)
+    check = check_by_tasks = staticmethod(check_pbin)
+    task_depths = ("full",)
     repair = staticmethod(repair_pbin)
     write_manifest = staticmethod(write_pbin_manifest)
 

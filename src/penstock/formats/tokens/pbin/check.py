@@ -12,7 +12,7 @@ from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, side_path
-from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
@@ -23,7 +23,7 @@ from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 _WIDTH_TOKENS = 1 << 16
 
 
-def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
     """Findings, in the order of their places. Memory: 64 bytes a document and 64 MiB.
 
     Raises:
@@ -56,7 +56,7 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
         recorded = None if side_findings else manifest
         findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE)
+        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE, run)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

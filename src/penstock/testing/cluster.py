@@ -1,0 +1,283 @@
+"""One small corpus, worked on by different executors and read from different stores: the results are the same.
+
+class TestMyCluster(ClusterSuite):
+    @pytest.fixture(scope="module")
+    @classmethod
+    def executor(cls):
+        with make_executor("mine", 2) as made:
+            yield made
+
+    def disturb(self):
+        kill_a_node()  # at each third of a case's tasks
+
+Give `bucket`, a fixture of the URL of an empty folder in an object store, for inputs from there too.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock._optional import require
+from penstock.abc import Executor
+from penstock.executors import make_executor
+from penstock.store.resolve import resolve
+
+_DOCUMENTS = 1200
+_TASK_BYTES = 40_000
+_EOS = "<|eod|>"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What a case reads: a folder or URL that holds `a.jsonl`, `b.jsonl` and the datasets `mds` and `tars`.
+
+    Attributes:
+        root: where it is.
+        tokenizer: a file of this machine.
+    """
+
+    root: str
+    tokenizer: Path
+
+
+Run = Callable[[Corpus, Path, Any, int], object]
+"""A verb: `(corpus, output, executor, workers)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One piece of work.
+
+    Attributes:
+        name: of the case.
+        run: does it.
+        output: what it makes, below a folder of its own.
+        reads: where its input may lie: `"disk"`, `"s3"`.
+    """
+
+    name: str
+    run: Run
+    output: str
+    reads: tuple[str, ...] = ("disk", "s3")
+
+
+def _pack(corpus: Corpus, output: Path, executor: Any, workers: int, **options: Any) -> None:
+    from penstock.prepare import pack
+
+    inputs = [f"{corpus.root}/a.jsonl", f"{corpus.root}/b.jsonl"]
+    how = {"executor": executor, "workers": workers, "task_bytes": _TASK_BYTES}
+    pack(inputs, output, tokenizer=corpus.tokenizer, eos=_EOS, **how, **options)
+
+
+def _convert(corpus: Corpus, output: Path, executor: Any, workers: int, **options: Any) -> None:
+    from penstock.convert import convert
+
+    convert(f"{corpus.root}/mds", output, to="mds", executor=executor, workers=workers, group_rows=100, **options)
+
+
+def _prepare(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
+    import shutil
+
+    from penstock.prepare.energon.run import prepare_webdataset
+
+    shutil.copytree(f"{corpus.root}/tars", output)
+    prepare_webdataset(output, split_ratio=(8, 1, 1), executor=executor, workers=workers)
+
+
+def _prepare_media(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
+    import shutil
+
+    from penstock.prepare.media.run import prepare_media
+
+    shutil.copytree(f"{corpus.root}/files", output)
+    prepare_media(output, by="glob", patterns="*.wav", executor=executor, workers=workers)
+
+
+def _index(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
+    from penstock.prepare.raw import build_index
+
+    build_index(f"{corpus.root}/a.jsonl", index_path=output, executor=executor, workers=workers)
+
+
+CASES = (
+    Case("pack", _pack, "out.pbin", ("disk",)),
+    Case("pack-megatron", functools.partial(_pack, to="megatron"), "out", ("disk",)),
+    Case("convert", _convert, "out"),
+    Case("convert-compressed", functools.partial(_convert, compression="zstd:3", hashes=["sha1"]), "out"),
+    Case("prepare", _prepare, "out", ("disk",)),
+    Case("prepare-media", _prepare_media, "out", ("disk",)),
+    Case("index", _index, "a.idx"),
+)
+
+
+class ClusterSuite:
+    """Inherit, and give the fixture `executor`; see the top of this module.
+
+    Attributes:
+        cases: the work.
+        least_tasks: that a case has, so that there is something to disturb.
+    """
+
+    cases: tuple[Case, ...] = CASES
+    least_tasks = 1
+
+    def disturb(self) -> None:
+        """Called when a third, and again when two thirds of the results of a case are there."""
+
+    @pytest.fixture(scope="module")
+    @classmethod
+    def bucket(cls) -> str | None:
+        """URL of an empty folder of an object store; None where there is none."""
+        return None
+
+    @pytest.fixture(scope="module")
+    @classmethod
+    def corpora(cls, tmp_path_factory: pytest.TempPathFactory, bucket: str | None) -> dict[str, Corpus]:
+        """Where the corpus lies → the corpus."""
+        folder = tmp_path_factory.mktemp("corpus")
+        tokenizer = write_tokenizer(folder / "tokenizer.json")
+        write_corpus(folder / "data")
+        found = {"disk": Corpus(str(folder / "data"), tokenizer)}
+        if bucket is not None:
+            upload(folder / "data", bucket)
+            found["s3"] = Corpus(bucket, tokenizer)
+        return found
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test a case and place."""
+        if "case" in metafunc.fixturenames:
+            pairs = [(case, place) for case in self.cases for place in case.reads]
+            names = [f"{case.name}-{place}" for case, place in pairs]
+            metafunc.parametrize(("case", "place"), pairs, ids=names)
+
+    def test_one_digest(
+        self, case: Case, place: str, corpora: dict[str, Corpus], executor: Executor, tmp_path: Path
+    ) -> None:
+        if place not in corpora:
+            pytest.skip("no object store is given")
+        corpus = corpora[place]
+        counted = Watched(make_executor("inline", 1).__enter__())
+        expected = _digest(case, corpus, tmp_path / "inline", counted, 1)
+        assert counted.count >= self.least_tasks
+        assert _digest(case, corpus, tmp_path / "processes", "processes", 2) == expected
+        thirds = {counted.count // 3, 2 * counted.count // 3} - {0}
+        watched = Watched(executor, thirds, self.disturb)
+        assert _digest(case, corpus, tmp_path / "executor", watched, 2) == expected
+        assert watched.count == counted.count, "the executor got the same tasks"
+
+
+@dataclass(slots=True)
+class Watched:
+    """An executor that counts results, and does something when some are there."""
+
+    executor: Executor
+    at: set[int] = field(default_factory=set[int])
+    act: Callable[[], None] | None = None
+    count: int = 0
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """See `penstock.abc.Executor`."""
+        for result in self.executor.map(fn, tasks):
+            self.count += 1
+            yield result
+            if self.count in self.at and self.act is not None:
+                self.act()
+
+
+def _digest(case: Case, corpus: Corpus, folder: Path, executor: Any, workers: int) -> str:
+    """Do the work in an empty folder, and give one digest of all that lies there."""
+    folder.mkdir()
+    case.run(corpus, folder / case.output, executor, workers)
+    return digest_of(folder)
+
+
+def digest_of(folder: Path) -> str:
+    """One digest of the names and bytes of all files in a folder; of a sqlite file its rows count."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data = _rows(path) if path.suffix == ".sqlite" else path.read_bytes()
+        found.update(f"{path.relative_to(folder)}\n{len(data)}\n".encode())
+        found.update(data)
+    return found.hexdigest()
+
+
+def _rows(path: Path) -> bytes:
+    connection = sqlite3.connect(path)
+    try:
+        return "\n".join(connection.iterdump()).encode()
+    finally:
+        connection.close()
+
+
+# --- the corpus ----------------------------------------------------------------------------------------------------
+
+
+def write_corpus(folder: Path) -> None:
+    """Lines of JSON, an MDS dataset, tars and small media, the same each time."""
+    from penstock.formats import create
+
+    folder.mkdir()
+    rng = random.Random(15)
+    words = ["stream", "document", "token", "épreuve", "数据", "resume", "pipe", "lane"]
+    texts = [" ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(_DOCUMENTS)]
+    for name, some in (("a", texts[: 2 * _DOCUMENTS // 3]), ("b", texts[2 * _DOCUMENTS // 3 :])):
+        lines = [json.dumps({"text": text}, ensure_ascii=False) for text in some]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with create(folder / "mds", format="mds", columns={"n": "int", "text": "str"}, size_limit=20_000) as writer:
+        for number, text in enumerate(texts):
+            writer.write({"n": number, "text": text})
+    (folder / "tars").mkdir()
+    for shard in range(6):
+        with create(folder / "tars" / f"part-{shard:03}.tar", format="webdataset") as writer:
+            for number in range(20):
+                writer.write({"__key__": f"{shard:03}{number:03}", "txt": texts[20 * shard + number].encode()})
+    (folder / "files").mkdir()
+    for number in range(1100):
+        (folder / "files" / f"{number:05}.wav").write_bytes(_wav(number))
+
+
+def _wav(number: int) -> bytes:
+    data = bytes(number % 50)
+    head = (16).to_bytes(4, "little") + b"\1\0\1\0" + (8000).to_bytes(4, "little") * 2 + b"\1\0\x08\0"
+    body = b"WAVEfmt " + head + b"data" + len(data).to_bytes(4, "little") + data
+    return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+
+def write_tokenizer(path: Path) -> Path:
+    """A tokenizer of bytes."""
+    alphabet = require("tokenizers.pre_tokenizers", extra="tokenize").ByteLevel.alphabet()
+    vocab = {token: number for number, token in enumerate([_EOS, *sorted(alphabet)])}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = {"id": 0, "content": _EOS, "single_word": False, "lstrip": False, "rstrip": False}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [special | {"normalized": False, "special": True}],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def upload(folder: Path, url: str) -> None:
+    """Copy a folder into a store."""
+    store, root = resolve(url)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        staged = store.stage(f"{root}/{path.relative_to(folder).as_posix()}", overwrite=True)
+        staged.write(path.read_bytes())
+        staged.commit()

@@ -1,0 +1,67 @@
+"""`--executor` and `--workers` on every verb that works on data, and a refusal where they would do nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
+
+WITH_TASKS = ("pack", "convert", "prepare", "prepare-media", "index", "verify")
+ALONE = {"filter": ["--where", "n > 1"], "merge": [], "shuffle": ["--seed", "1"], "split": ["--ratio", "1,1"]}
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0), said.getvalue()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"n": number}) + "\n" for number in range(5)))
+    return path
+
+
+@pytest.mark.parametrize("verb", [*WITH_TASKS, *ALONE])
+def test_every_verb_has_both(verb: str) -> None:
+    status, said = run(verb, "--help")
+    assert status == 0
+    assert "--executor" in said
+    assert "--workers" in said
+
+
+@pytest.mark.parametrize("verb", ALONE)
+def test_verbs_without_tasks_refuse_what_would_do_nothing(verb: str, lines: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "out.jsonl" if verb != "split" else tmp_path / "out")
+    given = [verb, str(lines), "-o", output, *ALONE[verb]]
+    for option in (["--workers", "2"], ["--executor", "ray"], ["--executor", "processes"]):
+        status, said = run(*given, *option)
+        assert status == 10  # a ConfigError
+        assert f"`{verb}` writes one dataset in its order, and has no tasks" in said
+    assert not Path(output).exists()
+    status, said = run(*given, "--workers", "1", "--executor", "inline")
+    assert status == 0, said
+
+
+def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:
+    made: list[bytes] = []
+    for executor in ("inline", "processes"):
+        output = tmp_path / executor
+        status, said = run("index", str(lines), "--index-path", str(output), "--executor", executor, "--workers", "2")
+        assert status == 0, said
+        made.append(output.read_bytes())
+    assert made[0] == made[1]
+    status, said = run("index", str(lines), "--executor", "rays")
+    assert status == 10  # a ConfigError
+    assert "no such executor" in said
+    status, said = run("index", str(lines), "--executor", "rays", "--flavor", "energon")
+    assert status == 10  # a ConfigError
+    assert "by this process alone" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "inline", "processes"]
