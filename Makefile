@@ -10,7 +10,7 @@ CRASH_ROUNDS ?= 20
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint interop crash fuzz bench release clean
+.PHONY: demo smoke test lint interop all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -26,6 +26,10 @@ lint: $(VENV)/.ready-test
 
 interop: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/interop/run.py)
+
+# Every verb over every store; with SEED=… a tenth of the cells.
+all-cells: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/urls/all_cells.py $(if $(SEED),--seed $(SEED)))
 
 crash: $(VENV)/.ready-test
 	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)

@@ -101,6 +101,8 @@ def _reads() -> list[Case]:
         found.append(Case(verb, "webdataset", "read", f"{verb} IN/a.tars"))
     found.append(Case("plan", "recipe", "read", "plan IN/a.yaml --global-batch 2"))
     found.append(Case("explain", "recipe", "read", "explain IN/a.yaml --step 1 --global-batch 2 --json"))
+    state = "explain IN/a.yaml --step 1 --global-batch 2 --state IN/state.json --json"
+    found.append(Case("explain", "recipe and state", "read", state))
     found.append(Case("repair", "pbin", "read", "repair IN/a.pbin --json"))
     return found
 
@@ -119,7 +121,7 @@ def _inside() -> list[Case]:
     ]  # fmt: skip
     named = {"mds": "a.mds", "webdataset": "a.tars", "flat-tokens": "a.zarr", "megatron": "mega/a.bin"}
     for format, name in {"jsonl": "a.jsonl", "pbin": "a.pbin", **named}.items():
-        found.append(Case("repair --write", format, "inside", f"repair IN/{name} --write"))
+        found.append(Case("repair --write", format, "inside", f"repair IN/broken/{name} --write"))
     return found
 
 
