@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.formats import LAST_FILES
+from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
 from penstock.store.object_folder import ObjectFolder
