@@ -42,7 +42,8 @@ READ = {
     "datatrove": ("a.ds", "pbin"), "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
 "folder": ("a.folder", "folder"),
-    "parquet": ("a.parquet", "mds"), "hf": ("a.hf --source-split train", "mds"),
+    "parquet": ("a.parquet", "mds"), "parquet folder": ("tables", "mds"),
+    "csv file": ("table.csv", "mds"), "hf": ("a.hf --source-split train", "mds"),
 }  # fmt: skip
 """Format → what is read, and the format that it is written to."""
 
@@ -92,6 +93,8 @@ def _alone(format: str) -> str:
 def _reads() -> list[Case]:
     found: list[Case] = []
     for format, (name, _) in READ.items():
+        if format == "csv file":
+            continue  # only convert takes one
         name = name.replace("--source-split", "--split")
         known = name.partition(" --split")[0]
         found.append(Case("info", format, "read", f"info IN/{name} --json"))

@@ -105,4 +105,7 @@ def _copy_golden(folder: Path) -> None:
         shutil.copy(path, folder / path.name.replace("seed_2byte", "a"))
     shutil.copy(GOLDEN / "raw-tokens" / "nanogpt" / "val.bin", folder / "raw.bin")
     shutil.copytree(GOLDEN / "hf", folder / "a.hf", copy_function=shutil.copyfile)
-    pq.write_table(pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"]}), folder / "a.parquet")
+    (folder / "tables").mkdir()
+    for path in ("a.parquet", "tables/0.parquet", "tables/1.parquet"):
+        pq.write_table(pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"]}), folder / path)
+    (folder / "table.csv").write_text("n,text\n1,a\n2,b\n")

@@ -35,6 +35,7 @@ from penstock.store._files import (
     not_found,
     output_exists,
     read_range,
+    require_no_url,
     status_of,
     sync_folder,
 )
@@ -142,6 +143,7 @@ class LocalStore:
 
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
         """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        require_no_url(path)
         self.require_target(path)
         if not overwrite and os.path.lexists(path):
             self.sweep(path)
@@ -152,6 +154,7 @@ class LocalStore:
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
         """Start a folder; see `penstock.store.powers.FolderStore`."""
+        require_no_url(path)
         self.require_target(path)
         if not is_free(path):
             if not overwrite:
@@ -161,6 +164,7 @@ class LocalStore:
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
         """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
+        require_no_url(path)
         self.require_target(path)
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()

@@ -140,6 +140,17 @@ class RemoteStore:
             if not is_staged_name(key.rpartition("/")[2]):
                 yield f"{self.base}/{key}"
 
+    def first_names(self, path: str) -> list[str]:
+        """Up to 1000 files under a folder; see `penstock.store.powers.PeekingStore`."""
+        if self._is_web:
+            return []
+        self.counters.mine.requests += 1
+        key = self._key(path)
+        with contextlib.suppress(NotFound, Denied):
+            found = (one.removeprefix(key).lstrip("/") for one in self._transport.list(key, first_only=True))
+            return [one for one in found if not is_staged_name(one.rpartition("/")[2])]
+        return []
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
