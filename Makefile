@@ -13,7 +13,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint interop cluster crash fuzz bench release clean
+.PHONY: demo smoke test lint interop cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -32,6 +32,10 @@ interop: $(VENV)/.ready-test
 
 cluster: $(VENV)/.made
 	$(call timed, $(BIN)/python tests/cluster/run.py)
+
+# Every verb over every store; with SEED=… a tenth of the cells.
+all-cells: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/urls/all_cells.py $(if $(SEED),--seed $(SEED)))
 
 crash: $(VENV)/.ready-test
 	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)

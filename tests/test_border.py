@@ -41,6 +41,8 @@ BORDERS: dict[str, set[str]] = {
         "prepare/energon/plan:plan_webdataset",
         "prepare/energon/run:prepare_jsonl",
         "prepare/energon/run:prepare_webdataset",
+        "prepare/energon/verb:dataset_of",
+        "prepare/energon/verb:prepare",
         "prepare/media/run:prepare_media",
         "prepare/raw:build_index",
         "prepare/tokens/decode:load_decoder",

@@ -41,8 +41,14 @@ if TYPE_CHECKING:
     from penstock.pack import MegatronBlocks as MegatronBlocks
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
+    from penstock.prepare.energon.verb import prepare as prepare
+    from penstock.prepare.raw import index as index
     from penstock.recipe import open_metadataset as open_metadataset
     from penstock.recipe import open_recipe as open_recipe
+    from penstock.reshape.filter import filter as filter
+    from penstock.reshape.merge import merge as merge
+    from penstock.reshape.shuffle import shuffle as shuffle
+    from penstock.reshape.split import split as split
 
 # Refused once the main program is over, while its threads and exit handlers may still read.
 importlib.import_module("concurrent.futures.thread")

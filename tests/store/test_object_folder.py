@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.formats import LAST_FILES
+from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
 from penstock.store.object_folder import ObjectFolder
@@ -181,6 +182,30 @@ def test_splits_join(url: str, tmp_path: Path) -> None:
     assert objects(url) == on_disk(tmp_path / "here")
     assert objects(f"{url}.penstock".rpartition("/")[0])["x.penstock"] == (tmp_path / "here.penstock").read_bytes()
     assert [len(ps.open(url, split=split)) for split in ("train", "validation")] == [4, 3]
+
+
+@pytest.mark.parametrize("format", ["webdataset", "folder"])
+def test_a_conversion_killed_when_its_output_is_visible_is_complete(
+    format: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it read the output back: the same command said that the output exists."""
+    write(str(tmp_path / "src"), "folder")
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("penstock.convert.run"), "verify_samples", killed)
+        patch.setattr(object_folder, "sweep_folder", lambda *_: None)
+        patch.setattr(ObjectFolder, "_end", lambda self: self._held.close())
+        with pytest.raises(KeyboardInterrupt):
+            ps.convert(tmp_path / "src", url, to=format)
+    assert any("writing" in name for name in objects(url))
+    report = ps.convert(tmp_path / "src", url, to=format)
+    assert report.samples == 9
+    assert not [name for name in objects(url) if "staged" in name]
+    with pytest.raises(ConfigError, match="the output exists"):
+        ps.convert(tmp_path / "src", url, to=format)
 
 
 def test_a_split_that_was_killed_leaves_the_other(url: str) -> None:

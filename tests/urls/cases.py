@@ -42,7 +42,8 @@ READ = {
     "datatrove": ("a.ds", "pbin"), "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
 "folder": ("a.folder", "folder"),
-    "parquet": ("a.parquet", "mds"), "hf": ("a.hf --source-split train", "mds"),
+    "parquet": ("a.parquet", "mds"), "parquet folder": ("tables", "mds"),
+    "csv file": ("table.csv", "mds"), "hf": ("a.hf --source-split train", "mds"),
 }  # fmt: skip
 """Format → what is read, and the format that it is written to."""
 
@@ -92,6 +93,8 @@ def _alone(format: str) -> str:
 def _reads() -> list[Case]:
     found: list[Case] = []
     for format, (name, _) in READ.items():
+        if format == "csv file":
+            continue  # only convert takes one
         name = name.replace("--source-split", "--split")
         known = name.partition(" --split")[0]
         found.append(Case("info", format, "read", f"info IN/{name} --json"))
@@ -101,6 +104,8 @@ def _reads() -> list[Case]:
         found.append(Case(verb, "webdataset", "read", f"{verb} IN/a.tars"))
     found.append(Case("plan", "recipe", "read", "plan IN/a.yaml --global-batch 2"))
     found.append(Case("explain", "recipe", "read", "explain IN/a.yaml --step 1 --global-batch 2 --json"))
+    state = "explain IN/a.yaml --step 1 --global-batch 2 --state IN/state.json --json"
+    found.append(Case("explain", "recipe and state", "read", state))
     found.append(Case("repair", "pbin", "read", "repair IN/a.pbin --json"))
     return found
 
@@ -119,7 +124,7 @@ def _inside() -> list[Case]:
     ]  # fmt: skip
     named = {"mds": "a.mds", "webdataset": "a.tars", "flat-tokens": "a.zarr", "megatron": "mega/a.bin"}
     for format, name in {"jsonl": "a.jsonl", "pbin": "a.pbin", **named}.items():
-        found.append(Case("repair --write", format, "inside", f"repair IN/{name} --write"))
+        found.append(Case("repair --write", format, "inside", f"repair IN/broken/{name} --write"))
     return found
 
 

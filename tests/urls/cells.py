@@ -2,10 +2,6 @@
 
 A cell is `tried` where the command ends well, leaves the files that it leaves on a disk, and nothing on this machine;
 `refused: why` where it ends in one line and nothing was written anywhere; anything else is a fault.
-
-python tests/urls/cells.py            # tries all, and says what is not as docs/urls.md has it
-python tests/urls/cells.py --write    # writes docs/urls.md
-python tests/urls/cells.py --seed S   # tries a tenth, chosen by S
 """
 
 from __future__ import annotations
@@ -89,8 +85,8 @@ class Driver:
             self._here.mkdir()
             return f"failed: left {', '.join(left)} on this machine"
         if done.status != 0:
-            return _refusal(done)
-        return _difference(cell.case, local, done) or "tried"
+            return refusal(done)
+        return difference(cell.case, local, done) or "tried"
 
     def _local(self, case: Case) -> Done:
         if case.name not in self._known:
@@ -102,7 +98,7 @@ class Driver:
         source, into = self._places[cell.source], "in"
         if cell.case.kind == "inside":
             into = f"in{number}"
-            source.put(into, self.inputs)
+            source.put(into, self._beside(cell.case))
         out = self._places[cell.target or "local"]
         if out.kind == "local" and cell.case.kind == "copy":
             (self._folder / "data" / f"out{number}").mkdir(parents=True)
@@ -115,6 +111,12 @@ class Driver:
         else:
             files = {path: data for path, data in source.files(into).items() if self.inputs.get(path) != data}
         return Done(status, text, said, files)
+
+    def _beside(self, case: Case) -> dict[str, bytes]:
+        """The input of a case, and what is called like it: a folder's own files, or those of a file's stem."""
+        name = case.line.partition("IN/")[2].split()[0]
+        start = name if any(path.startswith(f"{name}/") for path in self.inputs) else name.rpartition(".")[0]
+        return {path: data for path, data in self.inputs.items() if path.startswith(start)}
 
     def _call(self, words: list[str]) -> tuple[int, str, str]:
         before, out, said = os.getcwd(), io.StringIO(), io.StringIO()
@@ -130,7 +132,8 @@ class Driver:
         return status, out.getvalue(), said.getvalue()
 
 
-def _refusal(done: Done) -> str:
+def refusal(done: Done) -> str:
+    """The verdict of a command that did not end well."""
     found = re.findall(r"^penstock: (.*)$", done.said, re.MULTILINE)
     if len(found) != 1 or done.status in (1, 2, 70, 130) or "Traceback" in done.said:
         return f"failed: status {done.status}: {done.said}"
@@ -139,7 +142,8 @@ def _refusal(done: Done) -> str:
     return f"refused: {found[0].partition(': ')[2]}"
 
 
-def _difference(case: Case, local: Done, done: Done) -> str | None:
+def difference(case: Case, local: Done, done: Done) -> str | None:
+    """The verdict of one that left other files, or said other things, than on a disk."""
     if case.kind == "read" and done.files:  # on a disk a JSONL gets its index when it is opened
         return f"failed: wrote {', '.join(sorted(done.files))}"
     if case.kind != "read" and local.files.keys() != done.files.keys():

@@ -36,6 +36,7 @@ def make_inputs(folder: Path) -> None:
         build_index(folder / f"{name}.jsonl")
     _write_samples(folder)
     _copy_golden(folder)
+    _break(folder, folder / "broken")
 
 
 def _write_tokens(path: Path, format: str) -> None:
@@ -65,7 +66,25 @@ def _write_samples(folder: Path) -> None:
         (folder / "media" / f"p{number}.png").write_bytes(_png(number + 1))
     (folder / "keep.txt").write_text("0\n3\n4\n")
     (folder / "a.yaml").write_text("penstock: 1\nstream: {path: a.pbin, window: {chunk: {length: 4}}}\n")
-    (folder / "state.json").write_text("{}")
+    loader = ps.Loader(ps.open_recipe(folder / "a.yaml"), 2, tail="pad")
+    (folder / "state.json").write_text(json.dumps(loader.state_dict()))
+    loader.close()
+
+
+def _break(folder: Path, broken: Path) -> None:
+    """Copies with the damage that `repair` mends."""
+    for name in ("a.mds", "a.tars", "a.zarr", "mega"):
+        shutil.copytree(folder / name, broken / name)
+    for name in ("a.jsonl", "a.pbin"):
+        shutil.copy(folder / name, broken / name)
+    (broken / "a.mds" / "index.json").unlink()
+    next((broken / "a.tars").glob("*.tar.idx")).unlink()
+    (broken / "a.zarr" / ".zattrs").write_text('{"max_token_id": 1}')
+    shutil.rmtree(broken / "a.zarr" / "seq_starts")
+    index = broken / "mega" / "a.idx"
+    index.write_bytes(index.read_bytes()[:-9])
+    (broken / "a.idx").write_bytes((folder / "a.idx").read_bytes()[:-9])
+    (broken / "a.pbin").write_bytes(bytes(8) + (folder / "a.pbin").read_bytes()[8:])
 
 
 def _png(width: int) -> bytes:
@@ -86,4 +105,7 @@ def _copy_golden(folder: Path) -> None:
         shutil.copy(path, folder / path.name.replace("seed_2byte", "a"))
     shutil.copy(GOLDEN / "raw-tokens" / "nanogpt" / "val.bin", folder / "raw.bin")
     shutil.copytree(GOLDEN / "hf", folder / "a.hf", copy_function=shutil.copyfile)
-    pq.write_table(pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"]}), folder / "a.parquet")
+    (folder / "tables").mkdir()
+    for path in ("a.parquet", "tables/0.parquet", "tables/1.parquet"):
+        pq.write_table(pa.table({"n": [1, 2, 3], "text": ["a", "b", "c"]}), folder / path)
+    (folder / "table.csv").write_text("n,text\n1,a\n2,b\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import LocalPath, emit, json_option, table
+from penstock.cli._output import emit, json_option, table
 from penstock.cli._recipes import open_run, recipe_options
 
 
@@ -14,9 +14,7 @@ from penstock.cli._recipes import open_run, recipe_options
 @recipe_options
 @click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
-@click.option(
-    "--state", type=LocalPath(dir_okay=False), help="State of the run (JSON): its shapes, held against RECIPE."
-)
+@click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
 @click.option("--document", help="The inverse: where the sample of this key, or document of this number, came.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
 @json_option
@@ -44,12 +42,14 @@ def command(
 def _read_state(path: str) -> Any:
     import json
 
-    from penstock._regular import read_regular
     from penstock.errors import FormatError, NotFound
+    from penstock.store.limited import read_document
+    from penstock.store.place import place_of
 
+    place = place_of(path)
     try:
-        return json.loads(read_regular(path))
-    except FileNotFoundError:
+        return json.loads(read_document(place.store, place.path))
+    except NotFound:
         raise NotFound("no such state", path=path, hint="Check the path") from None
     except ValueError as error:
         raise FormatError("this state is no JSON", path=path, found=str(error)) from None

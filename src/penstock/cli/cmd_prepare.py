@@ -29,7 +29,6 @@ _OF_SHARDS = (
     "skip_dataset_yaml", "tar_index_only", "no_sqlite", "media_metadata", "by_extension", "by_glob", "by_header",
     "exact", "fix_duplicates",
 )  # fmt: skip
-_PEEKED = 2
 
 
 @click.command()
@@ -170,10 +169,8 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
     """The contents of `dataset.yaml` by the options, checked against the first samples."""
     import json
 
-    from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
-    from penstock.prepare.energon.run import peek_webdataset, plan_webdataset
+    from penstock.prepare.energon.verb import dataset_of
 
-    name = sample_type_named(options["sample_type"])
     fields: Any = None
     if options["field_map"] is not None:
         try:
@@ -182,14 +179,17 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
             raise click.BadParameter(f"no JSON: {error}", param_hint="--field-map") from None
         if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
             raise click.BadParameter('no map of texts, such as {"image": "jpg"}', param_hint="--field-map")
-    follow_links = options["follow_links"]
-    shards = plan_webdataset(path, exclude=options["exclude"], follow_links=follow_links).shards
-    samples = peek_webdataset(path, shards, samples=_PEEKED, follow_links=follow_links)
-    if fields is not None and name != CRUDE:
-        for field, shown in check_field_map(fields, name, samples).items():
-            note(f"{field}: {fields[field]} -> {shown}")
-    parts = list(dict.fromkeys(part for one in samples for part in one.parts))
-    return dataset_options(name, fields, parts, name=options["dataset_yaml_name"])
+    dataset, shown = dataset_of(
+        path,
+        options["sample_type"],
+        fields,
+        options["dataset_yaml_name"],
+        options["exclude"],
+        options["follow_links"],
+    )
+    for field, text in shown.items():
+        note(f"{field}: {fields[field]} -> {text}")
+    return dataset
 
 
 def _text(summary: PrepareSummary) -> str:

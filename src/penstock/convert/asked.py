@@ -16,6 +16,7 @@ from penstock.formats import files_at, formats_of_name, get_format, instead_of, 
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
+from penstock.store.powers import CopyingStore
 from penstock.types import Sample
 
 Samples = Source[Sample] | Iterable[Sample]
@@ -130,6 +131,7 @@ def _source(source: Place | Samples, format: str | None, *, tables: bool) -> tup
     """What is read, and its format; a file of comma- or tab-separated values is no dataset of ours."""
     if not isinstance(source, Place):
         return source, ""
-    if tables and format in (None, TABLE) and source.is_local and source.path.endswith(TABLES) and source.is_file():
+    by_name = source.is_local or isinstance(source.store, CopyingStore)
+    if tables and format in (None, TABLE) and by_name and source.path.endswith(TABLES) and source.is_file():
         return replace(source, path=source.absolute), TABLE
     return source, (get_format(format) if format else sniff(source.store, source.path)).name

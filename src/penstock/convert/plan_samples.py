@@ -103,7 +103,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
         "version": 1,
     }
     # Samples that come once can't be known again, but for the groups of them that are written.
-    is_known = asked.target.is_local and (to in GROUPED or given.rows is not None)
+    is_known = given.rows is not None or (asked.target.is_local and to in GROUPED)
     output = Output(dataset, options, asked.overwrite, what if is_known else None)
     recorded["options"] = {"command": "convert", "group_rows": group_rows}
     workers, executor = asked.workers, asked.executor

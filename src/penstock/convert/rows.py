@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.store.place import Place
+from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, Sample
 
 KEY = "__key__"
@@ -140,12 +141,17 @@ class FolderRows:
 
 
 class TableRows:
-    """The rows of a file of comma- or tab-separated values with a header, as texts. Memory: 8 bytes a row."""
+    """The rows of a file of comma- or tab-separated values with a header, as texts. Memory: 8 bytes a row.
+
+    A remote one is read from its copy in the cache.
+    """
 
     def __init__(self, place: Place) -> None:
+        self._place = place
         self._path = place.path
         self._separator = "\t" if place.path.endswith(".tsv") else ","
-        require_regular_path(place.path)
+        if place.is_local:
+            require_regular_path(place.path)
         if not place.is_file():
             raise NotFound("no such file", path=place.path)
         self._known: list[int] | None = None
@@ -154,7 +160,7 @@ class TableRows:
     def fingerprint(self) -> str:
         """Digest of the whole file."""
         hasher = xxhash.xxh3_128()
-        with open(self._path, "rb") as file:
+        with open(self._here(), "rb") as file:
             while chunk := file.read(1 << 20):
                 hasher.update(chunk)
         return digest("table", hasher.hexdigest())
@@ -170,7 +176,7 @@ class TableRows:
 
     def scan(self, start: int) -> Iterator[Sample]:
         """The rows from `start` on."""
-        with open(self._path, encoding="utf-8-sig", newline="") as file:
+        with open(self._here(), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=self._separator, strict=True)
             try:
                 names = next(reader, [])
@@ -183,6 +189,11 @@ class TableRows:
                     yield dict(zip(names, row, strict=True))
             except (csv.Error, UnicodeDecodeError) as error:
                 raise Corrupt(f"line {reader.line_num} can't be read", path=self._path, found=str(error)) from error
+
+    def _here(self) -> str:
+        """The file, or its copy, which is made again where it was evicted."""
+        store = self._place.store
+        return store.local_copy(self._path) if isinstance(store, CopyingStore) else self._path
 
 
 class MemoryRows:

@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
+from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.store.local import LocalStore
-from penstock.store.object_folder import require_finished
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
 
@@ -68,14 +68,6 @@ _MARKS = {
     ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
-
-LAST_FILES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_SHARD_FORMATS, ("index.json",)),
-    "webdataset": (".nv-meta/.info.json",),
-    "folder": (".penstock",),
-    "flat-tokens": (".zgroup", "zarr.json"),
-}
-"""Format whose dataset is a folder → the file that makes it visible in a store without folders; one of them is."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -128,8 +120,7 @@ def sniff(store: Store, path: str) -> Format:
         reasons.append(f"{one.name}: {sniffed.why}")
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
-    for last in dict.fromkeys(one for names in LAST_FILES.values() for one in names):
-        require_finished(store, f"{path.rstrip('/')}/{last}")
+    _require_no_writer(store, path)
     raise Unsupported("no format recognises this", path=path, found="; ".join(reasons), hint="Name one with format=")
 
 
@@ -227,12 +218,6 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
-
-
-def last_file(name: str, store: Store, path: str) -> str | None:
-    """The file that makes the dataset of the format `name` at `path` visible; None where none is there."""
-    names = (f"{path.rstrip('/')}/{one}" for one in LAST_FILES.get(name, ()))
-    return next((one for one in names if store.exists(one)), None)
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._limits import EXPRESSION_SECONDS
-from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.hashes import hex_digest
@@ -26,7 +26,7 @@ from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
-from penstock.store.place import Given, Place, local_place, place_of
+from penstock.store.place import Given, Place, place_of
 from penstock.types import IntArray
 
 Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
@@ -250,7 +250,7 @@ class _Chosen:
 def _chosen(given: Sequence[int] | IntArray | Given) -> _Chosen:
     if not isinstance(given, str | os.PathLike | Place):
         return _Chosen(np.asarray(given), None)
-    file = local_place(given, "the file of indices")
+    file = place_of(given)
     return _Chosen(_read_indices(file), file)
 
 
@@ -282,11 +282,11 @@ def _by_index(rows: AnyRows, chosen: _Chosen) -> Keep:
 def _read_indices(file: Place) -> NDArray[Any]:
     path = file.path
     try:
-        with open_regular(path) as opened:
-            if path.endswith(".npy"):
-                return np.load(opened, allow_pickle=False)
-            return np.array([int(line) for line in opened.read().split()], np.int64)
-    except FileNotFoundError:
+        data = file.store.get(path)
+        if path.endswith(".npy"):
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        return np.array([int(line) for line in data.split()], np.int64)
+    except NotFound:
         raise NotFound("no such file of indices", path=path, hint="Check the path") from None
     except (ValueError, OverflowError, EOFError) as error:
         raise ConfigError(f"not a list of indices: {error}", path=path, expected="one integer a line") from None

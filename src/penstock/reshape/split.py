@@ -17,7 +17,8 @@ from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.formats import get_format, last_file
+from penstock.formats import get_format
+from penstock.formats._last_files import last_file
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.reorder import grouped

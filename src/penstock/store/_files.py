@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
+_URL_INSIDE = re.compile(r"(?:^|/)(?:s3|gs|az|azure|hf|https?|file):/", re.IGNORECASE)
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -164,6 +166,13 @@ def not_found(path: str) -> NotFound:
     if os.path.islink(path):
         return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
     return NotFound("no such file or folder", path=path, hint="Check the path")
+
+
+def require_no_url(path: str) -> None:
+    """That a URL did not become a path on its way here: a folder named `s3:` is never made. Raises `ConfigError`."""
+    if _URL_INSIDE.search(path):
+        hint = "Give the URL as text, scheme://…"
+        raise ConfigError("a URL where a path of this machine must be", path=path, hint=hint)
 
 
 def output_exists(path: str) -> ConfigError:

@@ -17,6 +17,7 @@ Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 there is none."""
 
 STAGED_SUFFIX = ".staged"
+MARK_SUFFIX = f".writing{STAGED_SUFFIX}"
 _SHOWN = 3
 _log = logger()
 
@@ -24,6 +25,12 @@ _log = logger()
 def is_staged_name(name: str) -> bool:
     """Whether a file name is that of a staged file."""
     return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+
+
+def mark_path(last: str) -> str:
+    """Path of the mark of a writer, by the file that makes its dataset visible; see `store.object_folder`."""
+    folder, _, name = last.rpartition("/")
+    return f"{folder}/.{name.lstrip('.')}{MARK_SUFFIX}"
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:

@@ -40,6 +40,7 @@ from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Counters, Traffic
+from penstock.store.powers import PeekingStore
 from penstock.types import Buffer
 
 _MOST_MAPPED = 128
@@ -259,6 +260,10 @@ class CachedStore:
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their paths."""
         return self.remote.list(prefix)
+
+    def first_names(self, path: str) -> list[str]:
+        """Some files under a folder; see `penstock.store.powers.PeekingStore`."""
+        return self.remote.first_names(path) if isinstance(self.remote, PeekingStore) else []
 
     # --- writing -------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,10 @@ class FsspecStore:
             raise NotFound("no such file or folder", path=prefix)
         yield from sorted(found, key=str.encode)
 
+    def first_names(self, path: str) -> list[str]:
+        """The files under a folder; see `penstock.store.powers.PeekingStore`."""
+        return [one[len(path.rstrip("/")) + 1 :] for one in self._found(path)]
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:

@@ -37,6 +37,7 @@ from penstock.store._files import (
     output_exists,
     read_range,
     remove_tree,
+    require_no_url,
     status_of,
     sync_folder,
 )
@@ -143,6 +144,7 @@ class LocalStore:
 
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
         """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        require_no_url(path)
         self.require_target(path)
         if not overwrite and os.path.lexists(path):
             self.sweep(path)
@@ -153,6 +155,7 @@ class LocalStore:
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
         """Start a folder; see `penstock.store.powers.FolderStore`."""
+        require_no_url(path)
         self.require_target(path)
         if not is_free(path):
             if not overwrite:
@@ -162,6 +165,7 @@ class LocalStore:
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
         """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
+        require_no_url(path)
         self.require_target(path)
         if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
             return JoinedClaim()

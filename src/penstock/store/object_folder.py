@@ -23,6 +23,7 @@ from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store._remote_claims import is_dead, upload_lock
+from penstock.store._replaced import mark_path
 from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
@@ -291,12 +292,6 @@ class _Part:
         except (OSError, NoCopy):
             self._folder.note_failure()
             raise
-
-
-def mark_path(last: str) -> str:
-    """Path of the mark of a writer, by the file that makes its dataset visible."""
-    folder, _, name = last.rpartition("/")
-    return f"{folder}/.{name.lstrip('.')}.writing.staged"
 
 
 def is_unfinished(store: Store, last: str) -> bool:

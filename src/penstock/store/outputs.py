@@ -19,7 +19,7 @@ from penstock.errors import ConfigError
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned
-from penstock.store._sweep import sweep_output
+from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import open_objects
 from penstock.store.powers import FolderStore, StagedFolder
@@ -93,6 +93,7 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
     for path in paths:
         if not isinstance(store, _Claims):
             sweep_claim(store, path)
+            sweep_folder(store, path)
         claim(store, path).release()
         sweep_output(store, path)
 

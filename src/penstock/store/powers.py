@@ -66,6 +66,15 @@ class CopyingStore(Protocol):
         ...
 
 
+@runtime_checkable
+class PeekingStore(Protocol):
+    """A remote store that tells what is in a folder by one request, however much that is."""
+
+    def first_names(self, path: str) -> list[str]:
+        """Some files under a folder, by their paths in it; none where the store does not list."""
+        ...
+
+
 class StagedFolder(Protocol):
     """A folder of files that is invisible until `commit`.
 

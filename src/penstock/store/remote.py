@@ -23,7 +23,7 @@ from penstock.store._objects import Head, RangesIgnored, Reply, Transport
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
-from penstock.store._replaced import is_staged_name
+from penstock.store._replaced import MARK_SUFFIX, is_staged_name, mark_path
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
 
@@ -140,6 +140,17 @@ class RemoteStore:
             if not is_staged_name(key.rpartition("/")[2]):
                 yield f"{self.base}/{key}"
 
+    def first_names(self, path: str) -> list[str]:
+        """Up to 1000 files under a folder; see `penstock.store.powers.PeekingStore`."""
+        if self._is_web:
+            return []
+        self.counters.mine.requests += 1
+        key = self._key(path)
+        with contextlib.suppress(NotFound, Denied):
+            found = (one.removeprefix(key).lstrip("/") for one in self._transport.list(key, first_only=True))
+            return [one for one in found if not is_staged_name(one.rpartition("/")[2])]
+        return []
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
@@ -175,10 +186,15 @@ class RemoteStore:
                         self._transport.delete(key)
 
     def sweep_folder(self, path: str) -> None:
-        """Remove the hidden objects under a folder whose dataset is complete: their writers were killed."""
+        """Remove the hidden objects under a folder whose dataset is complete: their writers were killed.
+
+        The mark of a writer stays where the file that it is about is not there: another part is being written.
+        """
         with contextlib.suppress(OSError, PenstockError):
-            for key in self._transport.list(self._key(path), first_only=False):
-                if is_staged_name(key.rpartition("/")[2]):
+            keys = self._transport.list(self._key(path), first_only=False)
+            marked = {mark_path(key) for key in keys}
+            for key in keys:
+                if is_staged_name(key.rpartition("/")[2]) and (not key.endswith(MARK_SUFFIX) or key in marked):
                     self._transport.delete(key)
 
     # --- inside --------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from penstock.formats.tables.arrow import (
 )
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
+from penstock.store.powers import PeekingStore
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 MAGIC = b"PAR1"
@@ -158,7 +159,8 @@ class _Parquet:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the magic of a file, or by names in a folder."""
         if store.is_folder(path):
-            if isinstance(store, LocalStore) and _holds_parquet(path):
+            far = store.first_names(path) if isinstance(store, PeekingStore) else []
+            if _are_parquet(far) or (isinstance(store, LocalStore) and _holds_parquet(path)):
                 return Sniff(True, "a folder with Parquet files")
             return Sniff(False, "a folder without Parquet files")
         try:
@@ -182,6 +184,12 @@ class _Parquet:
 
 _PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")
 """What may stand beside Parquet files."""
+
+
+def _are_parquet(names: Sequence[str]) -> bool:
+    """Whether files are Parquet files, but for what tools keep beside them."""
+    shown = [name for name in names if not _is_hidden(name) and not name.endswith(_PAPERS)]
+    return bool(shown) and all(name.endswith(SUFFIXES) for name in shown)
 
 
 def _holds_parquet(root: str) -> bool:

@@ -23,6 +23,7 @@ from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, i
 from penstock.formats.samples.folder.source import open_folder
 from penstock.formats.samples.folder.writer import create_folder
 from penstock.store.local import LocalStore
+from penstock.store.powers import PeekingStore
 from penstock.store.side_file import replace_side_file
 from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
@@ -49,7 +50,9 @@ class _Folder:
             start_bytes = max(0, store.size(side) - _TAIL_BYTES)
             if b'"format": "folder"' in store.get(side, start_bytes, _TAIL_BYTES):
                 return Sniff(True, "its side file says so")
-        if isinstance(store, LocalStore) and _holds_media(root):
+        far = store.first_names(root) if isinstance(store, PeekingStore) else []
+        is_media = any(name.lower().endswith(_SUFFIXES) for name in far)
+        if is_media or (isinstance(store, LocalStore) and _holds_media(root)):
             return Sniff(True, "a folder of media files")
         return Sniff(False, "no media index, and no media among the first files")
 

@@ -28,6 +28,7 @@ from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
 from penstock.formats.samples.webdataset.writer import create_webdataset
 from penstock.store.local import LocalStore
+from penstock.store.powers import PeekingStore
 from penstock.types import Action, Finding, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
@@ -53,7 +54,11 @@ class _Webdataset:
                 return Sniff(True, f"it has {name} of Energon")
         if not store.is_folder(root):
             return Sniff(False, "no folder")
-        if isinstance(store, LocalStore) and _holds_tars(root):
+        far = store.first_names(root) if isinstance(store, PeekingStore) else []
+        shown = (name for name in far if not any(piece.startswith(".") for piece in name.split("/")))
+        if any(name.endswith(SHARD_SUFFIXES) for name in shown) or (
+            isinstance(store, LocalStore) and _holds_tars(root)
+        ):
             return Sniff(True, "a folder of tar shards, not prepared")
         return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
 

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -172,13 +173,16 @@ def _action(code: str, path: str, what: str, backup: str | None) -> Action:
 
 def _mend(store: Store, plan: _Plan) -> list[Action]:
     group, kept = plan.group, dict[str, str]()
+    if plan.starts is not None and not isinstance(store, FolderStore):
+        hint = "Copy the group to this machine, repair it there, and write it back beside it"
+        raise Unsupported("an array in this store can't be replaced in one step", path=group.path, hint=hint)
     outer = side_place(store, group.path)[0].removesuffix(".penstock")
     label = group.path.removeprefix(outer).replace("/", ".")
     for folder in {group.path, outer}:
         _drop_consolidated(store, folder, f"{outer}{label}")
     if plan.starts is not None:
         kept[STARTS] = _keep(store, f"{group.path}/{STARTS}", f"{outer}{label}.{STARTS}.bak")
-        _write_starts(store, group, plan.starts, outer)
+        _write_starts(cast(FolderStore, store), group, plan.starts, outer)
     if plan.limit is not None:
         name = ATTRIBUTES_FILE[group.zarr_format]
         kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
@@ -186,9 +190,7 @@ def _mend(store: Store, plan: _Plan) -> list[Action]:
     return list(_actions(plan, kept))
 
 
-def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> None:
-    if not isinstance(store, FolderStore):
-        raise Unsupported("this store can't replace a folder", path=group.path)
+def _write_starts(store: FolderStore, group: Group, starts: IntArray, outer: str) -> None:
     meta = make_layout(group.path, group.zarr_format).starts_meta(0)
     folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer, own=_array_files)
     work = ChunkWork(folder)

@@ -1,0 +1,91 @@
+"""`prepare` as one function: of what the command takes, for tars and for a JSONL file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML
+from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
+from penstock.prepare.energon.plan import DatasetOptions, peek_webdataset, plan_webdataset
+from penstock.prepare.energon.request import PrepareSummary
+from penstock.prepare.energon.run import prepare_jsonl, prepare_webdataset
+from penstock.prepare.media.rows import ShardMedia, media_filter
+from penstock.prepare.raw import IndexReport
+from penstock.store.place import Given, place_of
+
+_PEEKED = 2
+_OF_LINES = {"workers", "overwrite"}
+
+
+def prepare(
+    path: Given,
+    *,
+    sample_type: str | None = None,
+    field_map: Mapping[str, str] | None = None,
+    dataset_yaml_name: str = DATASET_YAML,
+    media: str | None = None,
+    media_patterns: str | Sequence[str] | None = None,
+    exact: bool = False,
+    **options: Any,
+) -> PrepareSummary | IndexReport:
+    """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file. Shards are only read.
+
+    Args:
+        path: the folder, or a file that ends in `.jsonl`.
+        sample_type: what samples are: a type of Energon's, or CrudeWebdataset; without it `dataset.yaml` stays.
+        field_map: field → the part that it comes from; held against the first samples.
+        dataset_yaml_name: name of that file.
+        media: read metadata of media, found by `"extension"`, `"glob"` or `"header"`.
+        media_patterns: of `"glob"`.
+        exact: decode media whose headers don't say all.
+        options: all others of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts, exclude,
+            shuffle_tars, tar_index_only, sqlite, workers, executor, overwrite, follow_links, progress`; of a JSONL file
+            `workers` and `overwrite` alone.
+
+    Raises:
+        NotFound: no such folder or file, or no shards in it.
+        ConfigError: it is prepared already, or an option can't be.
+        FormatError: a shard, or a line, is damaged.
+        PrepareError: another run is at work, or a process was killed.
+    """
+    place = place_of(path)
+    if place.name.endswith(".jsonl"):
+        if any((sample_type, field_map, media, media_patterns, exact)) or not options.keys() <= _OF_LINES:
+            expected = ", ".join(sorted(_OF_LINES))
+            raise ConfigError("a JSONL file has no shards or dataset.yaml", path=place.path, expected=expected)
+        return prepare_jsonl(path, **options)
+    if sample_type is None and field_map is not None:
+        raise ConfigError("field_map belongs to a sample_type", path=place.path)
+    if media is None and (media_patterns or exact):
+        raise ConfigError("no media metadata are asked for", path=place.path, hint="Say how by media=")
+    if sample_type is not None:
+        seen = (options.get("exclude"), options.get("follow_links", False))
+        options["dataset"], _ = dataset_of(path, sample_type, field_map, dataset_yaml_name, *seen)
+    if media is not None:
+        options["media"] = ShardMedia(media_filter(media, media_patterns), exact)
+    return prepare_webdataset(path, **options)
+
+
+def dataset_of(
+    path: Given,
+    sample_type: str,
+    field_map: Mapping[str, str] | None,
+    name: str,
+    exclude: str | None,
+    follow_links: bool,
+) -> tuple[DatasetOptions, dict[str, str]]:
+    """The contents of `dataset.yaml`, held against the first samples; and field → what it shows of the first one.
+
+    Raises:
+        ConfigError: no such type, or a field that is not there.
+    """
+    kind = sample_type_named(sample_type)
+    shards = plan_webdataset(path, exclude=exclude, follow_links=follow_links).shards
+    samples = peek_webdataset(path, shards, samples=_PEEKED, follow_links=follow_links)
+    shown: dict[str, str] = {}
+    if field_map is not None and kind != CRUDE:
+        shown = check_field_map(field_map, kind, samples)
+    parts = list(dict.fromkeys(part for one in samples for part in one.parts))
+    return dataset_options(kind, field_map, parts, name=name), shown

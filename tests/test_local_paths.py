@@ -1,0 +1,126 @@
+"""Never again may a URL become a path of this machine: who joins paths, and who opens or makes files by name, is known.
+
+Beside the stores, whose work it is, each module is listed with the reason why what it touches can't be a URL.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.store.local import LocalStore
+
+SRC = Path(__file__).parent.parent / "src" / "penstock"
+
+_JOINS = ("join", "split", "dirname", "basename", "relpath", "normpath", "abspath", "realpath", "expanduser")
+TOUCHES = {
+    *(f"os.path.{name}" for name in _JOINS),
+    *("open", "io.open", "os.open", "os.makedirs", "os.mkdir", "os.rename", "os.replace", "os.link", "os.symlink"),
+    *("os.unlink", "os.remove", "os.rmdir", "os.listdir", "os.walk", "os.scandir", "Path", "pathlib.Path"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copytree", "shutil.move", "shutil.rmtree", "LocalStore"),
+    *("tempfile.TemporaryFile", "tempfile.TemporaryDirectory", "tempfile.mkdtemp", "tempfile.mkstemp"),
+}
+_LAST_NAME = "takes the last name of a path or URL, which has slashes alike"
+_BESIDE = "joins a name to what stands before the last slash of a path or URL, which is right for both"
+_TOKENIZER = "a tokenizer is on this machine: `local_path` refuses another"
+_MODALITIES = "the original's commands take paths: `local_path` refuses another"
+_STREAMING = "the local folder of a stream or writer: `local_path` refuses another"
+_SCRATCH = "a scratch file of its own, in the folder for these"
+_PART = "the file of a part on this machine, which our own work made"
+_LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
+KNOWN: dict[str, str] = {
+    "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
+    "cli/_output.py": "`local_path` came before",
+    "cli/cmd_demo.py": "`local_path` came before",
+    "cli/main.py": "the null device",
+    "compat/energon/watchdog.py": _SCRATCH,
+    "compat/modalities/commands/config.py": _MODALITIES,
+    "compat/modalities/commands/data.py": _MODALITIES,
+    "compat/modalities/commands/instruct.py": _MODALITIES,
+    "compat/modalities/commands/pack.py": _MODALITIES,
+    "compat/modalities/filters.py": _MODALITIES,
+    "compat/modalities/lines.py": _MODALITIES,
+    "compat/modalities/packed.py": _MODALITIES,
+    "compat/streaming/epochs.py": _SCRATCH,
+    "compat/streaming/local.py": _STREAMING,
+    "compat/streaming/streams.py": _STREAMING,
+    "compat/streaming/util.py": _STREAMING,
+    "compat/streaming/writers.py": _STREAMING,
+    "convert/plan.py": "a target of which `is_local` was asked",
+    "convert/rows.py": "a table beside `is_local`: a URL is no table",
+    "executors/processes.py": "what the system says of memory",
+    "formats/jsonl/build.py": _BESIDE,
+    "formats/jsonl/energon.py": _LAST_NAME,
+    "formats/jsonl/owner.py": _BESIDE,
+    "formats/samples/folder/check.py": _SCRATCH,
+    "formats/samples/folder/__init__.py": _LOOKED_AT,
+    "formats/samples/sqlite.py": "a database of this machine, or the local copy of a remote one",
+    "formats/samples/webdataset/__init__.py": _LOOKED_AT,
+    "formats/samples/webdataset/dataset_yaml.py": _BESIDE,
+    "formats/samples/webdataset/repair.py": _SCRATCH,
+    "formats/samples/webdataset/sqlite_index.py": _SCRATCH,
+    "formats/shards/source.py": _LAST_NAME,
+    "formats/tables/parquet.py": _LOOKED_AT,
+    "formats/tokens/flat_tokens/repair.py": "the folder of a staged array, which is local",
+    "formats/tokens/flat_tokens/writer.py": _PART,
+    "formats/tokens/megatron/kept.py": _LAST_NAME,
+    "formats/tokens/megatron/layout.py": _BESIDE,
+    "formats/tokens/pbin/source.py": "only of a file on this machine: a mapped one",
+    "formats/tokens/writer.py": _PART,
+    "load/messages.py": _SCRATCH,
+    "prepare/media/run.py": _SCRATCH,
+    "prepare/tokens/assemble.py": _PART,
+    "prepare/tokens/decode.py": _TOKENIZER,
+    "prepare/tokens/inputs.py": "walks over folders of this machine: `local_path` refuses another",
+    "prepare/tokens/load_tokenizer.py": _TOKENIZER,
+    "prepare/tokens/pipeline.py": "where no store is given the output is a path: `local_place` refuses another",
+    "prepare/tokens/sp_model.py": _TOKENIZER,
+    "prepare/tokens/tiktoken_ranks.py": _TOKENIZER,
+    "prepare/tokens/tokenizer.py": _TOKENIZER,
+    "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
+    "reshape/reorder.py": _SCRATCH,
+    "view/mount.py": "the folder to mount at: `local_path` refuses another",
+    "work/energon.py": "the work folder of a remote dataset is in the cache folder",
+    "work/folder.py": "a work folder is local",
+}
+
+
+def touched() -> Iterator[tuple[str, str]]:
+    for path in sorted(SRC.rglob("*.py")):
+        name = path.relative_to(SRC).as_posix()
+        if not name.startswith(("store/", "testing/")):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in TOUCHES:
+                    yield name, f"{ast.unparse(node.func)} in line {node.lineno}"
+
+
+def test_who_touches_paths_of_this_machine_is_known() -> None:
+    found: dict[str, list[str]] = {}
+    for name, what in touched():
+        found.setdefault(name, []).append(what)
+    unknown = {name: what for name, what in found.items() if name not in KNOWN}
+    assert not unknown, "ask a Place or a Store instead, or say here why it can't be a URL"
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://b/x", "s3:/b/x", "here/s3:/b/x", "/a/https:/host/x", "HTTP://host/x", "az://c/x", "/x/hf:/y"]
+)
+def test_a_url_that_got_through_makes_no_folder(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = LocalStore()
+    for start in (store.stage, store.stage_folder, store.claim):
+        with pytest.raises(ConfigError, match="a URL where a path of this machine must be"):
+            start(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_with_colons_are_names(tmp_path: Path) -> None:
+    for name in ("a:b", "as3:", "c:/d", "x.s3:y/z"):
+        staged = LocalStore().stage(str(tmp_path / name))
+        staged.write(b"1")
+        staged.commit()
+        assert (tmp_path / name).read_bytes() == b"1"
