@@ -258,7 +258,7 @@ def test_tar_index_only(root: Path) -> None:
     (root / ".nv-meta" / "index.sqlite").write_bytes(b"no database")
     (root / ".nv-meta" / "index.uuid").unlink()
     summary = prepare_webdataset(root, tar_index_only=True)
-    assert summary.wrote == ("s_1.tar.idx", "index.sqlite", "index.uuid")
+    assert summary.wrote == ("s_1.tar.idx", "index.sqlite", "index.keys", "index.uuid")
     assert files_in(root) == before
     with pytest.raises(ConfigError):
         prepare_webdataset(root, tar_index_only=True, exclude="s_0")

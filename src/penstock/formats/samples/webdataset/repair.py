@@ -29,7 +29,7 @@ from penstock.formats.samples.webdataset.shards import (
     require_text,
     scan_shard,
 )
-from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store.backup import back_up
 from penstock.store.put import aborting, put
 from penstock.types import Action, Finding
@@ -60,7 +60,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
                 continue
             if write:
                 builder.add(number, table)
-            digest.add(name, encode_table(table))
+            digest.add(name, table_digest(encode_table(table)))
             found[name] = table.num_samples
             actions += _mend_index(store, f"{root}/{name}", table, write=write)
         if len(found) < len(counts):

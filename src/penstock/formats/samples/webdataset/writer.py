@@ -28,7 +28,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, TableBuilder, encode_index, index_path
 from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
-from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store.outputs import FOLDERS_ARE_LOCAL, open_folder, output_path
@@ -221,7 +221,7 @@ class WebdatasetWriter:
         self._shard = None
         table = shard.finish()
         builder.add(len(self._counts), table)
-        self._digest.add(shard.name, encode_table(table))
+        self._digest.add(shard.name, table_digest(encode_table(table)))
         self._counts[shard.name] = table.num_samples
         self._splits.setdefault(self._split, []).append(shard.name)
         digests, binding = shard.digested
