@@ -23,6 +23,7 @@ from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Unsaf
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
+from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_stored_keys
 from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.find import find_shards
@@ -83,6 +84,7 @@ def _problems(store: Store, root: str, depth: Depth) -> Iterator[Problem]:
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
+    yield from check_stored_keys(store, root, info.counts)
     yield from _check_side_file(store, root, info, depth)
     if depth == "quick":
         return
@@ -212,6 +214,7 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
 def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
     """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
     found = {one.code for one in _check_sqlite(store, root, info, "full")}
+    found |= {one.code for one in check_stored_keys(store, root, info.counts)}
     for number, name in enumerate(info.counts):
         found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
     return found
@@ -236,6 +239,7 @@ def _check_shard(
     else:
         yield from _check_index(store, path, table)
     yield from _check_rows(store, root, number, path, table)
+    yield from check_keys_of(store, root, info.counts, number, path, table)
     yield from _check_names(path, table)
     if contents:
         yield from _check_json(store, path, table)

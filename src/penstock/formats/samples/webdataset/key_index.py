@@ -174,9 +174,13 @@ class KeyIndex:
             raise self._damaged("it is of another dataset")
         if self._bits > _MOST_BITS:
             raise self._damaged(f"{self._bits} bits")
-        buckets_bytes = ((1 << self._bits) + 1) * 8
-        kept = buckets_bytes <= _KEPT_BYTES
-        self._buckets = read(self._buckets_at, self._buckets_at + buckets_bytes) if kept else None
+        kept = self.size_bytes - self._buckets_at <= _KEPT_BYTES
+        self._buckets = read(self._buckets_at, self.size_bytes) if kept else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole file, as its header says."""
+        return self._buckets_at + ((1 << self._bits) + 1) * 8
 
     def find(self, key: str) -> list[KeyPlace]:
         """Where the samples of a key are; more than one where keys repeat.
