@@ -17,7 +17,8 @@ import bisect
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -105,17 +106,37 @@ def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> None:
     put(np.concatenate([[0], np.cumsum(in_bucket)]).astype("<u8").tobytes())
 
 
-def derived_keys(put: Put, tables: Iterator[tuple[int, ShardTable]]) -> None:
-    """The bytes of an index of shards that come one after another; what is sorted of them waits in a temporary file."""
-    lengths: list[int] = []
-    with tempfile.TemporaryFile(prefix="penstock-") as spooled:
-        for number, table in tables:
-            spooled.write(entries_of([(number, table)]).tobytes())
-            lengths.append(table.num_samples)
-        spooled.flush()
-        entries = np.memmap(spooled, "<u8", "r").reshape(-1, _WORDS) if sum(lengths) else entries_of([])
-        stops = np.cumsum(lengths, dtype=np.int64).tolist()
-        write_keys(put, "", [entries[stop - length : stop] for stop, length in zip(stops, lengths, strict=True)])
+class KeyRuns:
+    """The runs of shards that come one after another, in a temporary file until they are merged; for a `with` block."""
+
+    def __init__(self) -> None:
+        self._spooled = tempfile.TemporaryFile(prefix="penstock-")  # noqa: SIM115
+        self._lengths: list[int] = []
+
+    def add(self, table: ShardTable) -> None:
+        """Add the next shard."""
+        self._spooled.write(entries_of([(len(self._lengths), table)]).tobytes())
+        self._lengths.append(table.num_samples)
+
+    def write(self, put: Put, uuid: str) -> None:
+        """See `write_keys`."""
+        self._spooled.flush()
+        entries = np.memmap(self._spooled, "<u8", "r").reshape(-1, _WORDS) if sum(self._lengths) else entries_of([])
+        stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
+        runs = [entries[stop - length : stop] for stop, length in zip(stops, self._lengths, strict=True)]
+        write_keys(put, uuid, runs)
+
+    def close(self) -> None:
+        """Drop them."""
+        self._spooled.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None, /
+    ) -> None:
+        self.close()
 
 
 def _merged(runs: Sequence[Entries], count: int) -> Iterator[Entries]:
@@ -251,7 +272,7 @@ def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex 
 
 
 def mapped_keys(data: NDArray[np.uint8], root: str, counts: Mapping[str, int]) -> KeyIndex:
-    """The index that `derived_keys` gave, as bytes of this machine."""
+    """An index that names no dataset, as bytes of this machine."""
 
     def read(start: int, stop: int) -> bytes:
         return data[start:stop].tobytes()

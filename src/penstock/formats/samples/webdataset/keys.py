@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import Corrupt
-from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, derived_keys, mapped_keys, stored_keys
+from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, KeyRuns, mapped_keys, stored_keys
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
@@ -88,10 +88,13 @@ class Keys:
         return digest(*parts)
 
     def _feed(self, put: Any) -> None:
-        derived_keys(lambda data: put(np.frombuffer(data, np.uint8)), self._tables())
+        with KeyRuns() as runs:
+            for table in self._tables():
+                runs.add(table)
+            runs.write(lambda data: put(np.frombuffer(data, np.uint8)), "")
 
-    def _tables(self) -> Iterator[tuple[int, ShardTable]]:
-        for number, (name, count) in enumerate(self._counts.items()):
+    def _tables(self) -> Iterator[ShardTable]:
+        for name, count in self._counts.items():
             path = f"{self._root}/{name}"
             table = scan_shard(self._store, path)
             if table.num_samples != count:
@@ -99,7 +102,7 @@ class Keys:
                     "a shard does not fit the list of shards", path=path, found=f"{table.num_samples} samples",
                     expected=f"{count} samples", hint=_AGAIN,
                 )  # fmt: skip
-            yield number, table
+            yield table
 
 
 def repeated(key: str, path: str) -> Corrupt:

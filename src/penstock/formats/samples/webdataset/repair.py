@@ -14,7 +14,7 @@ from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.check import codes_by_headers
 from penstock.formats.samples.webdataset.check_keys import CODE as _KEYS
 from penstock.formats.samples.webdataset.find import find_shards
-from penstock.formats.samples.webdataset.key_index import KEYS, Entries, entries_of, write_keys
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.nvmeta import (
     INFO_JSON,
     SPLIT_YAML,
@@ -56,8 +56,11 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     actions: list[Action] = []
     digest = IndexDigest()
     found: dict[str, int] = {}
-    runs: list[Entries] = []
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch, SqliteBuilder(f"{scratch}/{SQLITE}") as builder:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-") as scratch,
+        SqliteBuilder(f"{scratch}/{SQLITE}") as builder,
+        KeyRuns() as runs,
+    ):
         for number, name in enumerate(counts):
             table = _table(store, f"{root}/{name}")
             if table is None:
@@ -66,14 +69,14 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
                 builder.add(number, table)
             digest.add(name, table_digest(encode_table(table)))
             found[name] = table.num_samples
-            runs.append(entries_of([(number, table)]))
+            runs.add(table)
             actions += _mend_index(store, f"{root}/{name}", table, write=write)
         if len(found) < len(counts):
             return actions
         if store.exists(meta_path(root, SQLITE)):
             actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
         if store.exists(meta_path(root, KEYS)):
-            actions += _mend_keys(store, root, runs, digest.uuid(), f"{scratch}/{KEYS}", write=write)
+            actions += _mend_keys(store, root, runs, digest.uuid(), write=write)
     if found != counts:
         what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
@@ -127,20 +130,16 @@ def _mend_sqlite(
     return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
-def _mend_keys(
-    store: Store, root: str, runs: Sequence[Entries], uuid: str, scratch: str, *, write: bool
-) -> list[Action]:
+def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, *, write: bool) -> list[Action]:
     path, what = meta_path(root, KEYS), "make the index of keys again"
     if not write:
         return [Action(_KEYS, path, what)]
     if not store.exists(meta_path(root, UUID)):
         put(store, meta_path(root, UUID), uuid.encode())
     named = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
-    with open(scratch, "wb") as file:
-        write_keys(file.write, named, runs)
     backup = back_up(store, path)
     with aborting(store.stage(path, overwrite=True)) as staged:
-        staged.append_file(scratch)
+        runs.write(staged.write, named)
         staged.commit()
     return [Action(_KEYS, path, f"{what}; the old one is kept as {backup}", done=True)]
 

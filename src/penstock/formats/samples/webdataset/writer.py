@@ -15,6 +15,7 @@ from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import FileDigests
 from penstock.formats._writers import leave, require_known, require_open
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -132,6 +133,7 @@ class WebdatasetWriter:
         self._splits: dict[str, list[str]] = {split: [] for split in SPLITS}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._builder: SqliteBuilder | None = None
+        self._keys = KeyRuns()
         self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
@@ -221,6 +223,7 @@ class WebdatasetWriter:
         self._shard = None
         table = shard.finish()
         builder.add(len(self._counts), table)
+        self._keys.add(table)
         self._digest.add(shard.name, table_digest(encode_table(table)))
         self._counts[shard.name] = table.num_samples
         self._splits.setdefault(self._split, []).append(shard.name)
@@ -248,7 +251,11 @@ class WebdatasetWriter:
         else:
             parts = self._splits
         info, splits = encode_info(self._counts), encode_splits(parts)
-        self._put(f"{FOLDER}/{UUID}", self._digest.uuid().encode())
+        uuid = self._digest.uuid()
+        self._put(f"{FOLDER}/{UUID}", uuid.encode())
+        staged = self._folder.stage(f"{FOLDER}/{KEYS}")
+        self._keys.write(staged.write, uuid)
+        staged.commit()
         self._put(f"{FOLDER}/{SPLIT_YAML}", splits)
         for name, content in given.code.items():
             self._put(f"{FOLDER}/{name}", content)
@@ -272,6 +279,7 @@ class WebdatasetWriter:
         staged.commit()
 
     def _close(self) -> None:
+        self._keys.close()
         if self._builder is not None:
             self._builder.close()
         if self._scratch is not None:
