@@ -103,7 +103,7 @@ def make_indexes(request: Request, work: Work, counts: Mapping[str, int], pool: 
         files[SQLITE] = work.scratch(SQLITE)
         _merge_sqlite(request, work, files[SQLITE], groups)
     files[KEYS] = work.scratch(KEYS)
-    _merge_keys(files[KEYS], digest.uuid(), groups)
+    warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
     wrote = [name for names in pool.map(publish_task, groups) for name in names]
     return Indexes(digest.uuid(), files, wrote, warnings)
 
@@ -213,9 +213,11 @@ def _merge_sqlite(request: Request, work: Work, target: Place, groups: Sequence[
         builder.finish([request.plan.dataset.child(name).path for name in request.plan.shards])
 
 
-def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> None:
+def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
+    """Make the index of keys; what to say of keys that repeat, which `index.sqlite` would have refused."""
     with open(target.path, "wb") as file:
-        write_keys(file.write, uuid, [read_run(group.run(KEYS).path) for group in groups])
+        repeated = write_keys(file.write, uuid, [read_run(group.run(KEYS).path) for group in groups])
+    return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
 
 
 def _keep_media(request: Request, builder: SqliteBuilder) -> None:

@@ -95,7 +95,8 @@ def prepare_webdataset(
         shuffle_tars: mix the shards before a ratio cuts them.
         overwrite: prepare again what is prepared, and replace the files that are asked for.
         dataset: what `dataset.yaml` shall say; without it the one that is there stays.
-        sqlite: make `index.sqlite`, which finds samples and parts by name.
+        sqlite: make `index.sqlite`, in which Energon finds samples and parts by name; `index.keys` is made all the
+            same.
         media: reads metadata of media; without it those that are there stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.

@@ -84,26 +84,32 @@ def read_run(path: str) -> Entries:
     return entries.reshape(-1, _WORDS)
 
 
-def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> None:
+def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
     """Merge sorted runs into the bytes of an index. Memory: about 100 MiB, and 1/8 byte a sample.
 
     Args:
         put: gets the bytes, one piece after another.
         uuid: what stands in `index.uuid`.
         runs: as `entries_of` makes them.
+
+    Returns:
+        How many samples have the key of another one before them.
     """
+    repeated = 0
     count = sum(map(len, runs))
     bits = max(0, (count // _BUCKET).bit_length() - 1)
     put(_HEADER.pack(_MAGIC, count, bits, uuid.encode()))
     in_bucket = np.zeros(1 << bits, np.int64)
     for block in _merged(runs, count):
         put(block.tobytes())
+        repeated += int((block[1:, :2] == block[:-1, :2]).all(axis=1).sum())
         # A shift by all 64 bits is none.
         numbers = (block[:, 0] >> np.uint64(64 - bits)) if bits else np.zeros(len(block), np.uint64)
         first = int(numbers[0]) if len(numbers) else 0
         here = np.bincount((numbers - np.uint64(first)).astype(np.int64))
         in_bucket[first : first + len(here)] += here
     put(np.concatenate([[0], np.cumsum(in_bucket)]).astype("<u8").tobytes())
+    return repeated
 
 
 class KeyRuns:
