@@ -89,6 +89,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.shards",
         "webdataset.source",
         "webdataset.splits",
+        "webdataset.key_index",
         "webdataset.sqlite_index",
         "webdataset.typed",
         "webdataset.writer",

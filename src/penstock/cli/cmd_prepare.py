@@ -47,7 +47,9 @@ _OF_SHARDS = (
 @click.option("--dataset-yaml-name", default="dataset.yaml", show_default=True, help="Name of that file.")
 @click.option("--skip-dataset-yaml", is_flag=True, help="Leave dataset.yaml as it is.")
 @click.option("--tar-index-only", is_flag=True, help="Make the indexes of the shards in the list again, nothing else.")
-@click.option("--no-sqlite", is_flag=True, help="No index.sqlite: samples are found by number alone.")
+@click.option(
+    "--no-sqlite", is_flag=True, help="No index.sqlite, which Energon looks files up in; keys are found in index.keys."
+)
 @click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where no other way is given.")
 @media_options
 @modest_executor_options

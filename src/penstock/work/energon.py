@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats.samples.media_index import MediaRow, decode_metadata
+from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import SQLITE
 from penstock.formats.samples.webdataset.sqlite_index import remove_if_there
 from penstock.store.derived import cache_folder
@@ -137,7 +138,7 @@ def _name(shard: str) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return _SHARD.match(name) is not None or name.startswith(SQLITE)
+    return _SHARD.match(name) is not None or name.startswith((SQLITE, KEYS))
 
 
 def _decode(folder: WorkFolder, shard: str) -> Done | None:

@@ -19,6 +19,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.prepare.energon import index as indexing
 from penstock.prepare.energon.run import (
     DatasetOptions,
     peek_webdataset,
@@ -251,6 +252,26 @@ def test_dataset_yaml_that_can_not_be(root: Path) -> None:
 # --- again -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_large_index_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "LARGE_BYTES", 1)
+    assert any("--no-sqlite" in one for one in prepare_webdataset(root, split_ratio=(1, 1, 1)).warnings)
+    again = prepare_webdataset(root, split_ratio=(1, 1, 1), sqlite=False, overwrite=True)
+    assert not any("--no-sqlite" in one for one in again.warnings)
+    assert not (root / ".nv-meta" / "index.sqlite").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_groups_of_shards_give_the_same_bytes(root: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    prepare_webdataset(root, split_ratio=(1, 1, 1))
+    before, rows = files_in(root), rows_of(root / ".nv-meta" / "index.sqlite")
+    assert len(rows["samples"]) == 12
+    monkeypatch.setattr(indexing, "_GROUP_SAMPLES", 8)  # 4 samples a shard: two groups
+    monkeypatch.setattr(indexing, "_GROUP_SHARDS", 1)
+    prepare_webdataset(root, split_ratio=(1, 1, 1), overwrite=True, workers=workers)
+    assert files_in(root) == before
+    assert rows_of(root / ".nv-meta" / "index.sqlite") == rows
+
+
 def test_tar_index_only(root: Path) -> None:
     prepare_webdataset(root, split_ratio=(1, 1, 1))
     before = files_in(root)
@@ -258,7 +279,7 @@ def test_tar_index_only(root: Path) -> None:
     (root / ".nv-meta" / "index.sqlite").write_bytes(b"no database")
     (root / ".nv-meta" / "index.uuid").unlink()
     summary = prepare_webdataset(root, tar_index_only=True)
-    assert summary.wrote == ("s_1.tar.idx", "index.sqlite", "index.uuid")
+    assert summary.wrote == ("s_1.tar.idx", "index.sqlite", "index.keys", "index.uuid")
     assert files_in(root) == before
     with pytest.raises(ConfigError):
         prepare_webdataset(root, tar_index_only=True, exclude="s_0")

@@ -9,6 +9,6 @@
 
 The two formats do not import each other. Others go through the registry; what prepares and rewrites datasets may import
 `media_index`, `sqlite`, `folder.files`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,
-`webdataset.manifest`, `webdataset.nvmeta`, `webdataset.sample_types`, `webdataset.shards`, `webdataset.source`,
-`webdataset.splits`, `webdataset.sqlite_index`, `webdataset.typed` and `webdataset.writer`.
+`webdataset.key_index`, `webdataset.manifest`, `webdataset.nvmeta`, `webdataset.sample_types`, `webdataset.shards`,
+`webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.typed` and `webdataset.writer`.
 """

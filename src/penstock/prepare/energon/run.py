@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sqlite3
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 
 from penstock._digest import digest
-from penstock.abc import Staged
+from penstock.abc import Executor, Staged
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
-from penstock.formats.samples import media_index
 from penstock.formats.samples.media_index import MediaFilter
-from penstock.formats.samples.sqlite import connect, system_errors
+from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     ENERGON_VERSION,
@@ -40,8 +37,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     meta_path,
     read_info,
 )
-from penstock.formats.samples.webdataset.shards import encode_index, index_path
-from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, decode_table
+from penstock.prepare.energon.index import Indexes, make_indexes, run_task
 from penstock.prepare.energon.plan import (
     DatasetOptions,
     EnergonPlan,
@@ -57,7 +53,6 @@ from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, sca
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
-from penstock.store.put import put
 from penstock.store.unfinished import Once
 from penstock.work.energon import Work, forget_work, open_work
 
@@ -100,7 +95,8 @@ def prepare_webdataset(
         shuffle_tars: mix the shards before a ratio cuts them.
         overwrite: prepare again what is prepared, and replace the files that are asked for.
         dataset: what `dataset.yaml` shall say; without it the one that is there stays.
-        sqlite: make `index.sqlite`, which finds samples and parts by name.
+        sqlite: make `index.sqlite`, in which Energon finds samples and parts by name; `index.keys` is made all the
+            same.
         media: reads metadata of media; without it those that are there stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
@@ -200,7 +196,9 @@ def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
         return dataclasses.replace(summary, shard_counts=counts)
 
     what = {"command": "prepare", "asked": asked, "shards": digest(plan.shards, plan.sizes)}
-    files = [meta_path(plan.path, name) for name in (SQLITE, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)]
+    files = [
+        meta_path(plan.path, name) for name in (SQLITE, KEYS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
+    ]
     return Once(store, meta_path(plan.path, INFO_JSON), what, files, published)
 
 
@@ -220,14 +218,14 @@ def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
 
 def _run(request: Request, work: Work) -> PrepareSummary:
     plan = request.plan
-    done = list(_scan(request, work))
-    counts = {one.shard: one.num_samples for one in done}
+    with _executor(request, work) as pool:
+        done = list(_scan(request, work, pool))
+        counts = {one.shard: one.num_samples for one in done}
+        indexes = make_indexes(request, work, counts, pool)
     staged: list[Staged] = []
-    wrote: list[str] = []
+    wrote = list(indexes.wrote)
     try:
-        local_index = work.scratch(SQLITE)
-        uuid = _make_index(request, work, local_index, wrote)
-        staged += _stage_meta(request, counts, uuid, local_index, wrote)
+        staged += _stage_meta(request, counts, indexes, wrote)
         index = request.meta_file(SQLITE)
         if not request.how.sqlite and index.exists():
             request.store.delete(index.path)
@@ -239,9 +237,9 @@ def _run(request: Request, work: Work) -> PrepareSummary:
             sum(one.size_bytes for one in done),
             _split_sizes(request.meta, counts),
             sum(one.reused for one in done),
-            uuid,
+            indexes.uuid,
             tuple(wrote),
-            tuple(_warnings(request, done)),
+            (*_warnings(request, done), *indexes.warnings),
         )
 
         def commit() -> PrepareSummary:
@@ -260,105 +258,43 @@ def _run(request: Request, work: Work) -> PrepareSummary:
         raise
 
 
-def _scan(request: Request, work: Work) -> Iterator[ShardDone]:
+def _executor(request: Request, work: Work) -> AbstractContextManager[Executor]:
     plan, how, workers = request.plan, request.how, request.how.workers
     executor = "processes" if how.executor is None else how.executor
     if workers is None and executor == "processes":
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
         if sum(plan.sizes) < _INLINE_BYTES and how.media is None:
             workers = 1
+    reads = [plan.dataset.child(name) for name in plan.shards]
+    return make_executor(
+        executor,
+        workers,
+        preload=[scan_task.__module__, run_task.__module__],
+        alone=workers == 1,
+        most=len(plan.shards),
+        reads=reads,
+        writes=[work.folder.place],
+    )
+
+
+def _scan(request: Request, work: Work, pool: Executor) -> Iterator[ShardDone]:
+    plan, how = request.plan, request.how
     tasks = [ShardTask(plan.dataset, name, work.folder, how.media) for name in plan.shards]
-    where = {"reads": [plan.dataset.child(name) for name in plan.shards], "writes": [work.folder.place]}
-    preload, alone = [scan_task.__module__], workers == 1
-    with make_executor(executor, workers, preload, alone=alone, most=len(tasks), **where) as pool:
-        for number, one in enumerate(pool.map(scan_task, tasks), 1):
-            if how.progress is not None:
-                how.progress(number, len(tasks))
-            yield one
+    for number, one in enumerate(pool.map(scan_task, tasks), 1):
+        if how.progress is not None:
+            how.progress(number, len(tasks))
+        yield one
 
 
-def _make_index(request: Request, work: Work, local_index: Place, wrote: list[str]) -> str:
-    """Make `index.sqlite` at `local_index`, then the indexes of the shards; returns the uuid."""
-    digest, media = IndexDigest(), request.how.media
-    shards = [request.plan.dataset.child(name) for name in request.plan.shards]
-    if request.how.sqlite:
-        with SqliteBuilder(local_index.path) as builder:
-            for number, name in enumerate(request.plan.shards):
-                data, rows = work.read(name)
-                builder.add(number, decode_table(data, name))
-                if media is not None:
-                    media_index.create_tables(builder.connection)
-                    media_index.put_rows(builder.connection, rows)
-            if media is not None:
-                media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
-            else:
-                _keep_media(request, builder)
-            builder.finish([shard.path for shard in shards])
-    for name, shard in zip(request.plan.shards, shards, strict=True):
-        data, _ = work.read(name)
-        digest.add(name, data)
-        index = Place(shard.store, index_path(shard.path))
-        if _put(index, encode_index(decode_table(data, name).offsets)):
-            wrote.append(index_path(name))
-        _share(index, shard)
-    return digest.uuid()
-
-
-def _keep_media(request: Request, builder: SqliteBuilder) -> None:
-    """Media metadata that are there outlive a new index."""
-    index = request.meta_file(SQLITE)
-    store, path = index.store, index.path
-    if not index.exists():
-        return
-    try:
-        with system_errors(path), closing(connect(store, path)) as before:
-            if not media_index.has_table(before, media_index.METADATA):
-                return
-    except sqlite3.DatabaseError:
-        return  # what is there is no database: nothing to keep
-    with closing(connect(store, path)) as before:
-        media_index.create_tables(builder.connection)
-        media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))
-        media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
-
-
-def _newest(request: Request) -> str:
-    """When the newest shard was changed, as sqlite writes it: the same for the same data."""
-    if not request.plan.dataset.is_local:
-        return "1970-01-01 00:00:00"
-    newest_s = max(os.stat(request.plan.dataset.child(name).path).st_mtime for name in request.plan.shards)
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_s))
-
-
-def _share(index: Place, shard: Place) -> None:
-    """Who may read a shard may read its index."""
-    if not shard.is_local:
-        return
-    mode = stat.S_IMODE(os.stat(shard.path).st_mode) | 0o600
-    if stat.S_IMODE(os.stat(index.path).st_mode) != mode:
-        os.chmod(index.path, mode)
-
-
-def _put(file: Place, content: bytes) -> bool:
-    """Make a file hold `content`; whether it did not."""
-    store, path = file.store, file.path
-    if store.exists(path) and store.size(path) == len(content) and store.get(path) == content:
-        return False
-    put(store, path, content)
-    return True
-
-
-def _stage_meta(
-    request: Request, counts: dict[str, int], uuid: str, local_index: Place, wrote: list[str]
-) -> Iterator[Staged]:
+def _stage_meta(request: Request, counts: dict[str, int], indexes: Indexes, wrote: list[str]) -> Iterator[Staged]:
     """The files of `.nv-meta` in the order in which they become visible."""
     store = request.store
-    if request.how.sqlite:
-        staged = store.stage(request.meta_file(SQLITE).path, overwrite=True)
+    for name, made in indexes.files.items():
+        staged = store.stage(request.meta_file(name).path, overwrite=True)
         yield staged
-        staged.append_file(local_index.path)
-        wrote.append(SQLITE)
-    files: dict[str, bytes] = {UUID: uuid.encode(), **request.meta.files, **_info_files(request, counts)}
+        staged.append_file(made.path)
+        wrote.append(name)
+    files: dict[str, bytes] = {UUID: indexes.uuid.encode(), **request.meta.files, **_info_files(request, counts)}
     for name, content in files.items():
         path = request.meta_file(name).path
         if name != INFO_JSON and store.exists(path) and store.get(path) == content:

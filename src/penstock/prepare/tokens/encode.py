@@ -22,6 +22,7 @@ from penstock.work.parts import BadLine, PartMeta, PartName, read_part
 from penstock.work.plan import Plan
 from penstock.work.shared import SharedWork, is_complete
 
+
 @dataclass(slots=True)
 class Books:
     """The account of the parts so far.

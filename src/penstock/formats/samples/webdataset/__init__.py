@@ -8,11 +8,13 @@
 | `.nv-meta/split.yaml`, `split.json` | splits and what they leave out |
 | `.nv-meta/dataset.yaml` | what samples become |
 | `.nv-meta/index.sqlite`, `index.uuid` | samples and parts by name, media metadata; see `sqlite_index`, `lookup` |
+| `.nv-meta/index.keys` | ours: samples by key, by small reads; see `key_index` |
 
 Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against what 2.3 to 7.3 left.
 
 Files: `tar` headers · `names` keys and parts · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists ·
-`sqlite_index` the index made · `lookup` the index read · `open_shards`, `samples`, `places`, `source` reading.
+`sqlite_index` the index made · `lookup` the index read · `key_index`, `keys` keys without it ·
+`open_shards`, `samples`, `places`, `source` reading.
 """
 
 from __future__ import annotations

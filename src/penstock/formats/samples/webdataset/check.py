@@ -25,6 +25,7 @@ from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Unsaf
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
+from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_stored_keys
 from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.find import find_shards
@@ -85,6 +86,7 @@ def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Probl
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
+    yield from check_stored_keys(store, root, info.counts)
     yield from _check_side_file(store, root, info, depth, run)
     if depth == "quick":
         return
@@ -237,6 +239,7 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
 def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
     """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
     found = {one.code for one in _check_sqlite(store, root, info, "full")}
+    found |= {one.code for one in check_stored_keys(store, root, info.counts)}
     for number, name in enumerate(info.counts):
         found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
     return found
@@ -261,6 +264,7 @@ def _check_shard(
     else:
         yield from _check_index(store, path, table)
     yield from _check_rows(store, root, number, path, table)
+    yield from check_keys_of(store, root, info.counts, number, path, table)
     yield from _check_names(path, table)
     if contents:
         yield from _check_json(store, path, table)

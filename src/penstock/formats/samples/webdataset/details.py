@@ -58,7 +58,9 @@ def dataset_details(
         "sample_type": _sample_type(store, meta_path(root, dataset_config)),
         "splits": {name: f"{kept / (total or 1):.1%}, {text}" for name, (kept, text) in told.items()} or "none",
         "exclude": f"{len(splits.exclude)} entries" if splits.exclude else "nothing",
-        "index_sqlite": "yes" if store.exists(meta_path(root, SQLITE)) else "no: samples are found by number alone",
+        "index_sqlite": "yes"
+        if store.exists(meta_path(root, SQLITE))
+        else "no: keys are found in index.keys, or by a scan that is kept",
     }
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.sqlite import connect, raise_system_error
+from penstock.formats.samples.webdataset.keys import repeated
 
 _NEEDED = {
     "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},
@@ -140,10 +141,7 @@ class SqliteIndex:
 
     def repeated(self, key: str) -> Corrupt:
         """The error for a key that does not name one sample."""
-        return Corrupt(
-            f"the key {key!r} comes in two samples, so it names none", path=self.path,
-            hint="Read by number, or pack the shards again with keys of their own",
-        )  # fmt: skip
+        return repeated(key, self.path)
 
     def _look(self) -> frozenset[str]:
         connection = self.connection()

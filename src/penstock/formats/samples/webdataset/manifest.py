@@ -8,6 +8,7 @@ import penstock
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     FOLDER,
@@ -60,7 +61,16 @@ def digests_of(store: Store, path: str) -> tuple[str, ...]:
 def own_files(store: Store, root: str) -> list[str]:
     """The files of a prepared dataset, by their paths in its folder; the list of shards last. Raises as `read_info`."""
     shards = [name for shard in read_info(store, root).counts for name in (index_path(shard), shard)]
-    names = [UUID, SQLITE, f"{SQLITE}{SIDE_NAME}", SPLIT_YAML, SPLIT_JSON, DATASET_YAML, *_code_files(store, root)]
+    names = [
+        UUID,
+        SQLITE,
+        KEYS,
+        f"{SQLITE}{SIDE_NAME}",
+        SPLIT_YAML,
+        SPLIT_JSON,
+        DATASET_YAML,
+        *_code_files(store, root),
+    ]
     return [*shards, SIDE_NAME, *(f"{FOLDER}/{name}" for name in (*names, INFO_YAML, INFO_JSON))]
 
 

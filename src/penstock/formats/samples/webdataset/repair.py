@@ -12,7 +12,9 @@ from penstock.errors import Corrupt, PenstockError
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.check import codes_by_headers
+from penstock.formats.samples.webdataset.check_keys import CODE as _KEYS
 from penstock.formats.samples.webdataset.find import find_shards
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.nvmeta import (
     INFO_JSON,
     SPLIT_YAML,
@@ -29,7 +31,7 @@ from penstock.formats.samples.webdataset.shards import (
     require_text,
     scan_shard,
 )
-from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store.backup import back_up
 from penstock.store.put import aborting, put
 from penstock.types import Action, Finding
@@ -44,29 +46,37 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     Where a shard is damaged, only the indexes of the others are made. Reads the headers of all shards.
     """
     root = path.rstrip("/") or path
-    wrong = {one.code for one in findings if one.severity == "error"} & {_INDEX, _SQLITE, _COUNT, _INFO}
+    known = {_INDEX, _SQLITE, _KEYS, _COUNT, _INFO}
+    wrong = {one.code for one in findings if one.severity == "error" or one.code == _KEYS} & known
     counts = _listed(store, root, lost=_INFO in wrong)
     if not wrong:
-        wrong = codes_by_headers(store, root, read_info(store, root)) & {_INDEX, _SQLITE, _COUNT}
+        wrong = codes_by_headers(store, root, read_info(store, root)) & (known - {_INFO})
     if not wrong or not counts:
         return []
     actions: list[Action] = []
     digest = IndexDigest()
     found: dict[str, int] = {}
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch, SqliteBuilder(f"{scratch}/{SQLITE}") as builder:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-") as scratch,
+        SqliteBuilder(f"{scratch}/{SQLITE}") as builder,
+        KeyRuns() as runs,
+    ):
         for number, name in enumerate(counts):
             table = _table(store, f"{root}/{name}")
             if table is None:
                 continue
             if write:
                 builder.add(number, table)
-            digest.add(name, encode_table(table))
+            digest.add(name, table_digest(encode_table(table)))
             found[name] = table.num_samples
+            runs.add(table)
             actions += _mend_index(store, f"{root}/{name}", table, write=write)
         if len(found) < len(counts):
             return actions
         if store.exists(meta_path(root, SQLITE)):
             actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
+        if store.exists(meta_path(root, KEYS)):
+            actions += _mend_keys(store, root, runs, digest.uuid(), write=write)
     if found != counts:
         what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
@@ -118,6 +128,20 @@ def _mend_sqlite(
         staged.append_file(builder.path)
         staged.commit()
     return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
+
+
+def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, *, write: bool) -> list[Action]:
+    path, what = meta_path(root, KEYS), "make the index of keys again"
+    if not write:
+        return [Action(_KEYS, path, what)]
+    if not store.exists(meta_path(root, UUID)):
+        put(store, meta_path(root, UUID), uuid.encode())
+    named = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
+    backup = back_up(store, path)
+    with aborting(store.stage(path, overwrite=True)) as staged:
+        runs.write(staged.write, named)
+        staged.commit()
+    return [Action(_KEYS, path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
 def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:

@@ -28,8 +28,8 @@ class Range(NamedTuple):
     stop: int
 
 
-def parse(found: Range) -> Parsed:
-    """The sample in a range.
+def parse(found: Range, *, first: bool = False) -> Parsed:
+    """The sample in a range; of a part that repeats the last one counts, or the first one.
 
     Raises:
         FormatError: at a header that is none, a member that leaves the range, or one of another sample.
@@ -61,6 +61,8 @@ def parse(found: Range) -> Parsed:
                 raise _two_keys(path, content + base - BLOCK_BYTES, name, dotted[:-1])
             dotted = f"{key}."
         names.append(name)
+        if first and part in parts:
+            continue
         parts[part] = bytes(view[content : content + size])
     if dotted is None:
         raise Corrupt(

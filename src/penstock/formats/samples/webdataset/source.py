@@ -12,9 +12,11 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
-from penstock.errors import NotFound
+from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.samples.webdataset.details import dataset_details
+from penstock.formats.samples.webdataset.key_index import KeyPlace
+from penstock.formats.samples.webdataset.keys import Keys
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -32,8 +34,9 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
-from penstock.formats.samples.webdataset.samples import Parsed, parse
+from penstock.formats.samples.webdataset.samples import Parsed, Range, parse
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.local import LocalStore
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
@@ -68,8 +71,7 @@ class WebdatasetSource:
 
     A sample is `{"__key__", "__restore_key__", "__sources__", "<part>": bytes, …, "__subflavors__"}`; of a part that
     repeats the last one counts. By name, a part is the first of its name, out of all splits. `columns=` keeps only
-    these fields. Memory: that of the open shards; where `index.sqlite` is missing, that of all keys, once one is
-    asked for.
+    these fields. Memory: that of the open shards.
 
     Attributes:
         path: the dataset's folder.
@@ -99,7 +101,9 @@ class WebdatasetSource:
         self._shards = OpenShards(store, path, info.counts, options.read)
         self._chosen = shards
         self._known_places: SplitPlaces | None = None
-        self._known_keys: dict[str, tuple[int, int] | None] | None = None
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._is_local = isinstance(store, LocalStore)
+        self._keys = Keys(store, path, info.counts)
         self._first_of: dict[str, int] | None = None
         self._index: SqliteIndex | None = None
         self._finds_parts = False
@@ -238,14 +242,16 @@ class WebdatasetSource:
             raise self._no_part(name)
         if self._finds_parts and self._index is not None:
             return self._read_part(self._index, name, *split)
-        index = self._opened_index()
+        index = self._index_of_keys()
         if index is not None and "sample_parts" in index.tables:
             self._finds_parts = True
             return self._read_part(index, name, *split)
-        found = self._find_sample(split[0])
-        if found is None:
-            raise self._no_part(name)
-        _, _, parts = self._parsed(*found)
+        if index is not None:
+            found = self._find_sample(split[0])
+            parts = {} if found is None else self._parsed(*found)[2]
+        else:
+            place = self._keys.find(split[0])
+            parts = {} if place is None else self._parts_at(place, split[0])
         if split[1] not in parts:
             raise self._no_part(name)
         return parts[split[1]]
@@ -336,17 +342,19 @@ class WebdatasetSource:
             raise index.damaged(f"shard number {file_id} of {len(self._names)}")
         return self._shards.read_content(self._names[file_id], content_bytes, size_bytes)
 
+    def _index_of_keys(self) -> SqliteIndex | None:
+        """`index.sqlite`, where keys are looked up in it: not where it would be fetched whole and need not."""
+        if not self._is_local and self._keys.stored is not None:
+            return None
+        index = self._opened_index()
+        return index if index is not None and "samples" in index.tables else None
+
     def _find_sample(self, key: str) -> tuple[str, int] | None:
         """Shard, and place in it, of a key out of all splits."""
-        index = self._opened_index()
-        if index is None or "samples" not in index.tables:
-            keys = self._keys() if self._known_keys is None else self._known_keys
-            if key not in keys:
-                return None
-            number = keys[key]
-            if number is None:
-                raise SqliteIndex(self._store, meta_path(self.path, SQLITE)).repeated(key)
-            return self._names[number[0]], number[1]
+        index = self._index_of_keys()
+        if index is None:
+            known = self._keys.find(key)
+            return None if known is None else (self._names[known.shard], known.place)
         found = index.find_sample(key)
         if found is None:
             return None
@@ -356,27 +364,22 @@ class WebdatasetSource:
 
     def _place_in_shard(self, shard: str, key: str) -> int | None:
         """Place of a sample that is left out; where keys repeat, the shard decides."""
-        index = self._opened_index()
-        if index is not None and "samples" in index.tables:
-            found = index.place_in_shard(key, self._names.index(shard))
-            return found if found is not None and 0 <= found < self._info.counts[shard] else None
-        return next((place for place, one in enumerate(self._keys_of(shard)) if one == key), None)
+        index, number = self._index_of_keys(), self._numbers[shard]
+        if index is None:
+            return self._keys.find_in(key, number)
+        found = index.place_in_shard(key, number)
+        return found if found is not None and 0 <= found < self._info.counts[shard] else None
 
-    def _keys(self) -> dict[str, tuple[int, int] | None]:
-        """Key → shard number and place, by the headers of all shards; None where it comes twice."""
-        keys: dict[str, tuple[int, int] | None] = {}
-        for number, shard in enumerate(self._names):
-            for place, key in enumerate(self._keys_of(shard)):
-                keys[key] = None if key in keys else (number, place)
-        self._known_keys = keys
-        return keys
-
-    def _keys_of(self, shard: str) -> Iterator[str]:
-        count = self._info.counts[shard]
-        for start in range(0, count, _STEP):
-            places = range(start, min(count, start + _STEP))
-            for key, _, _ in map(parse, self._shards.read_ranges([shard] * len(places), places)):
-                yield key
+    def _parts_at(self, place: KeyPlace, key: str) -> dict[str, bytes]:
+        """The parts of the sample that an index of keys says is there; the index of its shard is not asked."""
+        path = self._shards.path(self._names[place.shard])
+        start, stop = place.start_bytes, place.stop_bytes
+        data = self._store.get_ranges(path, [(start, stop)])[0]
+        found, _, parts = parse(Range(path, memoryview(data), start, start, stop), first=True)
+        if found != key:
+            what = "the index of keys does not fit the shard"
+            raise Corrupt(what, path=path, offset_bytes=start, found=f"the key {found!r}", expected=repr(key))
+        return parts
 
     def _no_part(self, name: str) -> NotFound:
         return NotFound(f"no part of the name {name!r}", path=self.path, hint="A name is a sample's key, a dot, a part")

@@ -88,6 +88,24 @@ class SqliteBuilder:
             self._connection.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", samples)
             self._connection.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", parts)
 
+    def end_run(self) -> None:
+        """Close the file with its rows alone: a run, for `merge`."""
+        with system_errors(self.path):
+            self._connection.execute("COMMIT")
+        self.close()
+
+    def merge(self, path: str) -> None:
+        """Add the rows of a run, of the shards that come next; sqlite copies them as they are stored."""
+        with system_errors(self.path):
+            self._connection.execute("COMMIT")  # another database is attached outside of a transaction
+            self._connection.execute("ATTACH ? AS run", (path,))
+            self._connection.execute("BEGIN")
+            for table in ("samples", "sample_parts"):
+                self._connection.execute(f"INSERT INTO {table} SELECT * FROM run.{table}")
+            self._connection.execute("COMMIT")
+            self._connection.execute("DETACH run")
+            self._connection.execute("BEGIN")
+
     def finish(self, shards: Sequence[str]) -> None:
         """Make the indexes and close the file.
 
@@ -100,6 +118,7 @@ class SqliteBuilder:
         with system_errors(self.path):
             self._finish(shards)
         self.close()
+        _forget_commits(self.path)
 
     def _finish(self, shards: Sequence[str]) -> None:
         run = self._connection.execute
@@ -148,6 +167,14 @@ class SqliteBuilder:
             found=f"first in {shards[id_1]} at byte {at_1}, again in {shards[id_2]} at byte {at_2}; {count} such keys",
             hint="Pack the shards again with keys of their own, such as with the shard's name before them",
         )
+
+
+def _forget_commits(path: str) -> None:
+    """Set the counters of changes to one: the bytes are those of the rows, in however many steps they came."""
+    with open(path, "r+b") as file:
+        for place in (24, 92):
+            file.seek(place)
+            file.write((1).to_bytes(4, "big"))
 
 
 def remove_if_there(path: str) -> None:
@@ -216,17 +243,22 @@ def _numbers(data: bytes) -> IntArray:
     return np.frombuffer(data, "<i8").astype(np.int64)
 
 
+def table_digest(table: bytes) -> bytes:
+    """The digest of a table, as `encode_table` gives it."""
+    return hashlib.blake2b(table, digest_size=32).digest()
+
+
 class IndexDigest:
     """A digest of the tables of all shards, in their order."""
 
     def __init__(self) -> None:
         self._hasher = hashlib.blake2b(b"energon index", digest_size=16)
 
-    def add(self, shard: str, table: bytes) -> None:
-        """Add a shard: its name in the dataset, and its table as `encode_table` gives it."""
+    def add(self, shard: str, digest: bytes) -> None:
+        """Add a shard: its name in the dataset, and the digest of its table."""
         name = shard.encode("utf-8", "surrogateescape")
         self._hasher.update(len(name).to_bytes(8, "little") + name)
-        self._hasher.update(hashlib.blake2b(table, digest_size=32).digest())
+        self._hasher.update(digest)
 
     def uuid(self) -> str:
         """36 characters for `index.uuid`: the same for the same content, another one for any other."""

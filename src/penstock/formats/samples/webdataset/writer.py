@@ -13,6 +13,7 @@ from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests
 from penstock.formats._writers import leave, require_known, require_open
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -26,7 +27,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, TableBuilder, encode_index, index_path
 from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
-from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table
+from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store._remote_staged import scratch_file
@@ -131,6 +132,7 @@ class WebdatasetWriter:
         self._splits: dict[str, list[str]] = {split: [] for split in SPLITS}
         self._scratch: LocalStaged | None = None
         self._builder: SqliteBuilder | None = None
+        self._keys = KeyRuns()
         self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
@@ -220,7 +222,8 @@ class WebdatasetWriter:
         self._shard = None
         table = shard.finish()
         builder.add(len(self._counts), table)
-        self._digest.add(shard.name, encode_table(table))
+        self._keys.add(table)
+        self._digest.add(shard.name, table_digest(encode_table(table)))
         self._counts[shard.name] = table.num_samples
         self._splits.setdefault(self._split, []).append(shard.name)
         digests, binding = shard.digested
@@ -247,7 +250,11 @@ class WebdatasetWriter:
         else:
             parts = self._splits
         info, splits = encode_info(self._counts), encode_splits(parts)
-        self._put(f"{FOLDER}/{UUID}", self._digest.uuid().encode())
+        uuid = self._digest.uuid()
+        self._put(f"{FOLDER}/{UUID}", uuid.encode())
+        staged = self._folder.stage(f"{FOLDER}/{KEYS}")
+        self._keys.write(staged.write, uuid)
+        staged.commit()
         self._put(f"{FOLDER}/{SPLIT_YAML}", splits)
         for name, content in given.code.items():
             self._put(f"{FOLDER}/{name}", content)
@@ -271,6 +278,7 @@ class WebdatasetWriter:
         staged.commit()
 
     def _close(self) -> None:
+        self._keys.close()
         if self._builder is not None:
             self._builder.close()
         if self._scratch is not None:

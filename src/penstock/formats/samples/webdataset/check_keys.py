@@ -1,0 +1,59 @@
+"""Checking and making again `index.keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, PenstockError
+from penstock.formats._problems import Problem
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
+from penstock.formats.samples.webdataset.nvmeta import meta_path
+from penstock.formats.samples.webdataset.shards import ShardTable
+
+CODE = "webdataset.keys"
+_FIX = "Make it again: `penstock prepare --tar-index-only`"
+_LOOKED_UP = 64
+"""Keys of a shard that are looked up."""
+
+
+def check_stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> Iterator[Problem]:
+    """What is wrong with the file as a whole."""
+    path = meta_path(root, KEYS)
+    if not store.exists(path):
+        return
+    try:
+        index = stored_keys(store, root, counts)
+        if index is None:
+            what = "this index of keys is of other data, and is not used"
+            yield Problem(CODE, Corrupt, path, what, _FIX, severity="warning")
+            return
+        expected = index.size_bytes
+    except PenstockError as error:
+        yield Problem(CODE, Corrupt, path, "this is no index of keys", _FIX, found=str(error))
+        return
+    if store.size(path) != expected:
+        found, wanted = f"{store.size(path)} bytes", f"{expected} bytes"
+        yield Problem(CODE, Corrupt, path, "the index of keys is cut off, or too long", _FIX, None, found, wanted)
+
+
+def check_keys_of(
+    store: Store, root: str, counts: Mapping[str, int], number: int, path: str, table: ShardTable
+) -> Iterator[Problem]:
+    """What it says of some samples of a shard; what is wrong with the file itself is said elsewhere."""
+    if not store.exists(meta_path(root, KEYS)):
+        return
+    try:
+        index = stored_keys(store, root, counts)
+        if index is None:
+            return
+        for place in np.unique(np.linspace(0, table.num_samples - 1, min(_LOOKED_UP, table.num_samples), dtype=int)):
+            start, stop = table.offsets[place : place + 2].tolist()
+            if KeyPlace(number, int(place), start, stop) not in index.find(table.keys[place]):
+                what = "the index of keys says otherwise than the shard"
+                yield Problem(CODE, Corrupt, index.path, what, _FIX, found=f"{table.keys[place]!r} of {path}")
+                return
+    except PenstockError as error:
+        yield Problem(CODE, Corrupt, meta_path(root, KEYS), "this is no index of keys", _FIX, found=str(error))

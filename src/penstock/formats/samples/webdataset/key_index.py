@@ -1,0 +1,286 @@
+"""`index.keys`: where the sample of a key is, found by two small reads at any number of samples.
+
+| bytes | |
+|---|---|
+| 0 … 64 | `PSKEYS01`, uint64 samples, uint64 bits of a bucket's number, the 36 bytes of `index.uuid`, zeros |
+| 64 … | entries of 40 bytes, sorted: xxh3-128 of the key as two uint64, first byte, bytes, shard · 2^32 + place in it |
+| … end | uint64[2^bits + 1]: the first entry of each bucket; a hash's bucket is its first bits |
+
+All numbers are little-endian. The file lies beside `index.sqlite`, which a reader of a remote dataset would have to
+fetch whole. It is made of sorted runs and is a function of the shards alone. It counts only with the `index.uuid` that
+it names: whoever prepares a dataset anew writes another one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound
+from penstock.formats.samples.webdataset.nvmeta import FOLDER, UUID, meta_path
+from penstock.formats.samples.webdataset.shards import ShardTable
+
+KEYS = "index.keys"
+HEADER_BYTES, ENTRY_BYTES = 64, 40
+_MAGIC = b"PSKEYS01"
+_HEADER = struct.Struct("<8sQQ36s4x")
+_WORDS = ENTRY_BYTES // 8
+_BUCKET = 64
+"""Entries of a bucket, at least on average; less than twice as many."""
+_MOST_IN_BUCKET = 1 << 14
+_MOST_BITS = 40
+_KEPT_BYTES = 1 << 16
+"""A table of buckets up to this size is read once."""
+_MERGED = 1 << 19
+"""Entries that are merged at once, on average: 20 MiB."""
+_AGAIN = "Make it again: `penstock prepare --tar-index-only`, or remove it"
+
+Read = Callable[[int, int], bytes]
+"""Gives the bytes `[start, stop)`."""
+Put = Callable[[bytes], object]
+"""Takes the next bytes of a file."""
+Entries = NDArray[np.uint64]
+"""uint64[n, 5], little-endian."""
+
+
+class KeyPlace(NamedTuple):
+    """Where a sample is: number of its shard, place in it, and its bytes there."""
+
+    shard: int
+    place: int
+    start_bytes: int
+    stop_bytes: int
+
+
+# --- made --------------------------------------------------------------------------------------------------------
+
+
+def entries_of(tables: Sequence[tuple[int, ShardTable]]) -> Entries:
+    """A sorted run: the entries of some shards, each with its number."""
+    runs = [np.empty((0, _WORDS), "<u8")]
+    for number, table in tables:
+        one = np.empty((table.num_samples, _WORDS), "<u8")
+        digests = b"".join(xxhash.xxh3_128_digest(key.encode("utf-8", "surrogateescape")) for key in table.keys)
+        one[:, :2] = np.frombuffer(digests, ">u8").reshape(-1, 2)
+        one[:, 2] = table.offsets[:-1]
+        one[:, 3] = np.diff(table.offsets)
+        one[:, 4] = np.arange(table.num_samples) + (number << 32)
+        runs.append(one)
+    return sorted_entries(np.concatenate(runs))
+
+
+def read_run(path: str) -> Entries:
+    """A run in a file of this machine, mapped."""
+    entries = np.memmap(path, "<u8", "r") if _size(path) else np.empty(0, "<u8")
+    return entries.reshape(-1, _WORDS)
+
+
+def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
+    """Merge sorted runs into the bytes of an index. Memory: about 100 MiB, and 1/8 byte a sample.
+
+    Args:
+        put: gets the bytes, one piece after another.
+        uuid: what stands in `index.uuid`.
+        runs: as `entries_of` makes them.
+
+    Returns:
+        How many samples have the key of another one before them.
+    """
+    repeated = 0
+    count = sum(map(len, runs))
+    bits = max(0, (count // _BUCKET).bit_length() - 1)
+    put(_HEADER.pack(_MAGIC, count, bits, uuid.encode()))
+    in_bucket = np.zeros(1 << bits, np.int64)
+    for block in _merged(runs, count):
+        put(block.tobytes())
+        repeated += int((block[1:, :2] == block[:-1, :2]).all(axis=1).sum())
+        # A shift by all 64 bits is none.
+        numbers = (block[:, 0] >> np.uint64(64 - bits)) if bits else np.zeros(len(block), np.uint64)
+        first = int(numbers[0]) if len(numbers) else 0
+        here = np.bincount((numbers - np.uint64(first)).astype(np.int64))
+        in_bucket[first : first + len(here)] += here
+    put(np.concatenate([[0], np.cumsum(in_bucket)]).astype("<u8").tobytes())
+    return repeated
+
+
+class KeyRuns:
+    """The runs of shards that come one after another, in a temporary file until they are merged; for a `with` block."""
+
+    def __init__(self) -> None:
+        self._spooled = tempfile.TemporaryFile(prefix="penstock-")  # noqa: SIM115
+        self._lengths: list[int] = []
+
+    def add(self, table: ShardTable) -> None:
+        """Add the next shard."""
+        self._spooled.write(entries_of([(len(self._lengths), table)]).tobytes())
+        self._lengths.append(table.num_samples)
+
+    def write(self, put: Put, uuid: str) -> None:
+        """See `write_keys`."""
+        self._spooled.flush()
+        entries = np.memmap(self._spooled, "<u8", "r").reshape(-1, _WORDS) if sum(self._lengths) else entries_of([])
+        stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
+        runs = [entries[stop - length : stop] for stop, length in zip(stops, self._lengths, strict=True)]
+        write_keys(put, uuid, runs)
+
+    def close(self) -> None:
+        """Drop them."""
+        self._spooled.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+
+def _merged(runs: Sequence[Entries], count: int) -> Iterator[Entries]:
+    """All entries in order: a range of hashes at a time, out of every run."""
+    passes = -(-count // _MERGED)
+    firsts = [0] * len(runs)
+    for number in range(1, passes + 1):
+        below = (number << 64) // passes
+        stops = [_first_from(run, below, first) for run, first in zip(runs, firsts, strict=True)]
+        yield sorted_entries(
+            np.concatenate([run[first:stop] for run, first, stop in zip(runs, firsts, stops, strict=True)])
+        )
+        firsts = stops
+
+
+def _first_from(run: Entries, hashed: int, first: int) -> int:
+    return bisect.bisect_left(range(len(run)), hashed, first, key=lambda at: int(run[at, 0]))
+
+
+def sorted_entries(entries: Entries) -> Entries:
+    """Entries by hash, then by place."""
+    return entries[np.lexsort((entries[:, 4], entries[:, 1], entries[:, 0]))]
+
+
+def _size(path: str) -> int:
+    with open(path, "rb") as file:
+        return file.seek(0, 2)
+
+
+# --- read --------------------------------------------------------------------------------------------------------
+
+
+class KeyIndex:
+    """An index of keys, of which nothing is held but a small table of buckets. Thread-safe.
+
+    Args:
+        read: gives its bytes; fewer at the end.
+        path: for errors.
+        counts: samples of each shard by its number.
+        uuid: what it must name.
+
+    Raises:
+        Corrupt: it is none, or not of this dataset.
+    """
+
+    def __init__(self, read: Read, path: str, counts: Sequence[int], uuid: str) -> None:
+        self.path = path
+        self._read = read
+        self._counts = counts
+        head = read(0, HEADER_BYTES)
+        if len(head) < HEADER_BYTES or not head.startswith(_MAGIC):
+            raise self._damaged("no header")
+        _, self._count, self._bits, named = _HEADER.unpack(head)
+        self._buckets_at = HEADER_BYTES + self._count * ENTRY_BYTES
+        if self._count != sum(counts) or named.rstrip(b"\0") != uuid.encode():
+            raise self._damaged("it is of another dataset")
+        if self._bits > _MOST_BITS:
+            raise self._damaged(f"{self._bits} bits")
+        kept = self.size_bytes - self._buckets_at <= _KEPT_BYTES
+        self._buckets = read(self._buckets_at, self.size_bytes) if kept else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole file, as its header says."""
+        return self._buckets_at + ((1 << self._bits) + 1) * 8
+
+    def find(self, key: str) -> list[KeyPlace]:
+        """Where the samples of a key are; more than one where keys repeat.
+
+        Raises:
+            Corrupt: the index is damaged.
+        """
+        try:
+            hashed = xxhash.xxh3_128_digest(key.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:
+            return []
+        high, low = struct.unpack(">QQ", hashed)
+        first, stop = self._bucket(high >> (64 - self._bits))
+        data = self._read(HEADER_BYTES + first * ENTRY_BYTES, HEADER_BYTES + stop * ENTRY_BYTES)
+        entries = np.frombuffer(data, "<u8")
+        if len(entries) != (stop - first) * _WORDS:
+            raise self._damaged("it ends inside its entries")
+        entries = entries.reshape(-1, _WORDS)
+        return [self._place(row) for row in entries[(entries[:, 0] == high) & (entries[:, 1] == low)].tolist()]
+
+    def _bucket(self, number: int) -> tuple[int, int]:
+        """The entries of a bucket."""
+        at = number * 8
+        if self._buckets is not None:
+            both = self._buckets[at : at + 16]
+        else:
+            both = self._read(self._buckets_at + at, self._buckets_at + at + 16)
+        if len(both) != 16:
+            raise self._damaged("it ends inside its table")
+        first, stop = struct.unpack("<QQ", both)
+        if not first <= stop <= self._count or stop - first > _MOST_IN_BUCKET:
+            raise self._damaged(f"a bucket of the entries {first} to {stop}")
+        return first, stop
+
+    def _place(self, row: list[int]) -> KeyPlace:
+        _, _, start, size, both = row
+        shard, place = both >> 32, both & 0xFFFFFFFF
+        if shard >= len(self._counts) or place >= self._counts[shard]:
+            raise self._damaged(f"sample {place} of shard number {shard}")
+        return KeyPlace(shard, place, start, start + size)
+
+    def _damaged(self, found: str) -> Corrupt:
+        return Corrupt("no index of keys of this dataset", path=self.path, found=found, hint=_AGAIN)
+
+
+def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex | None:
+    """The index beside the data; None where there is none, or it is of what stood there before.
+
+    Raises:
+        Corrupt: it is damaged.
+    """
+    path = meta_path(root, KEYS)
+    try:
+        named = store.get_ranges(path, [(0, HEADER_BYTES)])[0]
+        uuid = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
+    except NotFound:
+        return None
+    if len(named) == HEADER_BYTES and named.startswith(_MAGIC):
+        _, count, _, of = _HEADER.unpack(named)
+        if (count, of.rstrip(b"\0")) != (sum(counts.values()), uuid.encode()):
+            return None
+    known = {(0, HEADER_BYTES): named}
+
+    def read(start: int, stop: int) -> bytes:
+        return known.get((start, stop)) or store.get_ranges(path, [(start, stop)])[0]
+
+    return KeyIndex(read, path, list(counts.values()), uuid)
+
+
+def mapped_keys(data: NDArray[np.uint8], root: str, counts: Mapping[str, int]) -> KeyIndex:
+    """An index that names no dataset, as bytes of this machine."""
+
+    def read(start: int, stop: int) -> bytes:
+        return data[start:stop].tobytes()
+
+    return KeyIndex(read, f"{root}/{FOLDER}", list(counts.values()), "")

@@ -1,0 +1,113 @@
+"""Finding samples by key without `index.sqlite`: by `index.keys` beside the data, else by one made once a host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._secrets import logger
+from penstock.abc import Store
+from penstock.errors import Corrupt
+from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, KeyRuns, mapped_keys, stored_keys
+from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.local import LocalStore
+
+_log = logger()
+_VERSION = "webdataset-keys-1"
+_AGAIN = "Prepare the dataset again: `penstock prepare`"
+
+
+class Keys:
+    """The keys of a dataset, of all its splits. Thread-safe, picklable. Memory: see `KeyIndex`.
+
+    Args:
+        store: where it is.
+        root: its folder.
+        counts: shard → its samples, in the order of their numbers.
+    """
+
+    def __init__(self, store: Store, root: str, counts: Mapping[str, int]) -> None:
+        self._store = store
+        self._root = root
+        self._counts = counts
+        self._stored: KeyIndex | None = None
+        self._derived: KeyIndex | None = None
+        self._looked = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Keys, (self._store, self._root, self._counts))
+
+    @property
+    def stored(self) -> KeyIndex | None:
+        """The index beside the data, if there is one of these data."""
+        if not self._looked:
+            # Two threads may both come here: they find the same, and one goes.
+            self._stored = stored_keys(self._store, self._root, self._counts)
+            self._looked = True
+        return self._stored
+
+    def find(self, key: str) -> KeyPlace | None:
+        """Where the sample with this key is.
+
+        Raises:
+            Corrupt: the key comes in two samples, or the index or a shard is damaged.
+        """
+        index = self._index()
+        found = index.find(key)
+        if len(found) > 1:
+            raise repeated(key, index.path)
+        return found[0] if found else None
+
+    def find_in(self, key: str, shard: int) -> int | None:
+        """Place of the first sample with this key in one shard, where keys may repeat in others."""
+        return next((one.place for one in self._index().find(key) if one.shard == shard), None)
+
+    def _index(self) -> KeyIndex:
+        if self.stored is not None:
+            return self.stored
+        if self._derived is None:
+            _log.warning("%s: no index of keys: all shards are scanned once, and it is kept in the cache", self._root)
+            data: Any = DerivedCache().fed(self._key(), "uint8", self._feed)
+            self._derived = mapped_keys(data, self._root, self._counts)
+        return self._derived
+
+    def _key(self) -> str:
+        """By what these data are known again: the list of shards, a sample of them, and when the list was written."""
+        parts: list[Any] = [_VERSION, list(self._counts.items())]
+        files = [(name, f"{self._root}/{name}") for name in self._counts]
+        parts.append(sample_fingerprint(self._store, "webdataset", b"", files))
+        if isinstance(self._store, LocalStore):
+            shards = [os.stat(path).st_mtime_ns for _, path in files]
+            parts += [os.path.realpath(self._root), shards]
+        return digest(*parts)
+
+    def _feed(self, put: Any) -> None:
+        with KeyRuns() as runs:
+            for table in self._tables():
+                runs.add(table)
+            runs.write(lambda data: put(np.frombuffer(data, np.uint8)), "")
+
+    def _tables(self) -> Iterator[ShardTable]:
+        for name, count in self._counts.items():
+            path = f"{self._root}/{name}"
+            table = scan_shard(self._store, path)
+            if table.num_samples != count:
+                raise Corrupt(
+                    "a shard does not fit the list of shards", path=path, found=f"{table.num_samples} samples",
+                    expected=f"{count} samples", hint=_AGAIN,
+                )  # fmt: skip
+            yield table
+
+
+def repeated(key: str, path: str) -> Corrupt:
+    """The error for a key that does not name one sample."""
+    return Corrupt(
+        f"the key {key!r} comes in two samples, so it names none", path=path,
+        hint="Read by number, or pack the shards again with keys of their own",
+    )  # fmt: skip
