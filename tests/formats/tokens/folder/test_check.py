@@ -134,7 +134,7 @@ def test_an_index_of_other_counts(tmp_path: Path) -> None:
 def test_a_damaged_index(tmp_path: Path, damage: bytes) -> None:
     folder = made(tmp_path)
     (folder / "index.json").write_bytes(damage)
-    assert codes(folder, format="token-files") == ["token-files.index"]
+    assert codes(folder) == ["token-files.index"]
 
 
 def test_what_no_index_lists_is_a_warning(tmp_path: Path) -> None:
