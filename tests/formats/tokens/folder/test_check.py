@@ -211,6 +211,17 @@ def test_an_index_of_a_folder_with_old_digests_is_remade(tmp_path: Path) -> None
     assert (folder / "index.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_index_is_remade_by_reading_where_side_files_have_old_digests(tmp_path: Path, format: str) -> None:
+    folder = made(tmp_path, format, recorded=False)
+    assert codes(folder) == []
+    before = (folder / "index.json").read_bytes()
+    lose(folder)
+    assert ps.repair(folder, write=True)[0].done
+    assert (folder / "index.json").read_bytes() == before
+    assert codes(folder, "full") == []
+
+
 def last_goes(folder: Path) -> None:
     for path in folder.glob("part-00003-*"):
         path.unlink()
