@@ -12,7 +12,8 @@ from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
-from penstock.formats import files_at, formats_of_name, get_format, instead_of, sniff
+from penstock.formats import files_at, formats_of_name, get_format, sniff
+from penstock.formats._read_only import instead_of
 from penstock.store.local import Kept
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place

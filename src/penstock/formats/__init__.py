@@ -17,6 +17,7 @@ from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._last_files import require_no_writer as _require_no_writer
+from penstock.formats._read_only import instead_of as _instead_of
 from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
@@ -204,14 +205,9 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     """
     chosen = get_format(format)
     if not chosen.traits.write:
-        raise Unsupported(f"the format {format!r} is read-only", path=path, hint=instead_of(chosen))
+        raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
-
-
-def instead_of(chosen: Format) -> str | None:
-    """What makes datasets of a format that is read-only here, in words; None where nothing of ours does."""
-    return getattr(chosen, "instead", None)
 
 
 def files_at(name: str, path: str) -> tuple[str, ...]:

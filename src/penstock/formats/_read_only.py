@@ -14,9 +14,14 @@ class _Named(Protocol):
     name: str
 
 
+def instead_of(this: object) -> str | None:
+    """What makes datasets of a format that has no writer, in words; None where nothing of ours does."""
+    return getattr(this, "instead", None)
+
+
 def refuse_to_create(this: _Named, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
     """The `create` of a format in which nothing is written; raises `Unsupported`."""
-    raise Unsupported(f"the format {this.name!r} is read-only", path=path)
+    raise Unsupported(f"the format {this.name!r} is read-only", path=path, hint=instead_of(this))
 
 
 def repair_nothing(

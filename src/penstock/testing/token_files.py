@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def write_token_files(
     options: Mapping[str, Any] | None = None,
     joined: bool = True,
     side: bool = True,
+    recorded: bool = True,
 ) -> Path:
     """Make a folder of token files.
 
@@ -44,10 +46,12 @@ def write_token_files(
         options: of their writer, beside `token_bytes=2` where it has a width.
         joined: digests are of version 2; else of version 1.
         side: write the folder's side file.
+        recorded: side files of files hold the digests that the index has; else those of version 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     given: dict[str, Any] = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}
-    entries = [_write_file(folder, number, documents, format, given, joined) for number, documents in enumerate(files)]
+    make = functools.partial(_write_file, folder, format=format, options=given, joined=joined, recorded=recorded)
+    entries = [make(number, documents) for number, documents in enumerate(files)]
     index = TokenFileIndex(format, tuple(entries))
     data = encode_index(format, entries)
     size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -59,7 +63,14 @@ def write_token_files(
 
 
 def _write_file(
-    folder: Path, number: int, documents: Sequence[Sequence[int]], format: str, options: Mapping[str, Any], joined: bool
+    folder: Path,
+    number: int,
+    documents: Sequence[Sequence[int]],
+    *,
+    format: str,
+    options: Mapping[str, Any],
+    joined: bool,
+    recorded: bool,
 ) -> TokenFileEntry:
     unnamed = f"unnamed.{SUFFIXES[format]}"
     tokens = np.array([token for document in documents for token in document], np.uint32)
@@ -72,7 +83,8 @@ def _write_file(
     manifest = decode_manifest(side.read_bytes())
     assert manifest is not None
     digest = documents_digest_v2(tokens, lengths) if joined else str(manifest.digest)
-    side.write_bytes(encode_manifest(dataclasses.replace(manifest, digest=digest)))
+    if recorded:
+        side.write_bytes(encode_manifest(dataclasses.replace(manifest, digest=digest)))
     name = token_file_name(number, digest, SUFFIXES[format])
     old, new = ([*data_names(format, one), side_name(format, one)] for one in (unnamed, name))
     for before, after in zip(old, new, strict=True):

@@ -134,7 +134,7 @@ def test_an_index_of_other_counts(tmp_path: Path) -> None:
 def test_a_damaged_index(tmp_path: Path, damage: bytes) -> None:
     folder = made(tmp_path)
     (folder / "index.json").write_bytes(damage)
-    assert codes(folder, format="token-files") == ["token-files.index"]
+    assert codes(folder) == ["token-files.index"]
 
 
 def test_what_no_index_lists_is_a_warning(tmp_path: Path) -> None:
@@ -209,6 +209,17 @@ def test_an_index_of_a_folder_with_old_digests_is_remade(tmp_path: Path) -> None
     lose(folder)
     assert ps.repair(folder, write=True)[0].done
     assert (folder / "index.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_index_is_remade_by_reading_where_side_files_have_old_digests(tmp_path: Path, format: str) -> None:
+    folder = made(tmp_path, format, recorded=False)
+    assert codes(folder) == []
+    before = (folder / "index.json").read_bytes()
+    lose(folder)
+    assert ps.repair(folder, write=True)[0].done
+    assert (folder / "index.json").read_bytes() == before
+    assert codes(folder, "full") == []
 
 
 def last_goes(folder: Path) -> None:

@@ -18,11 +18,10 @@ Files: `index` · `files` what a token file is on disk, and the open ones · `un
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NoReturn
 
 from penstock.abc import Store
-from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.errors import NotFound, PenstockError
+from penstock.formats._read_only import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME, SUFFIXES
@@ -30,7 +29,7 @@ from penstock.formats.tokens.folder.manifest import write_folder_manifest
 from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import open_token_files
-from penstock.formats.tokens.folder.unfinished import find_unfinished
+from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
 from penstock.types import Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
@@ -50,17 +49,17 @@ class _TokenFiles:
         try:
             head = store.get(f"{root}/{INDEX_NAME}", 0, _SNIFF_BYTES)
         except (NotFound, PenstockError, OSError):
-            found = find_unfinished(store, root)
+            found = find_unfinished(store, root) if store.is_folder(root) else None
             return Sniff(found is not None, f"no {INDEX_NAME}" if found is None else f"unfinished: {found}")
         whose = _WHOSE.search(head)
+        if whose is None and (name := first_token_file(store, root)) is not None:
+            # Better refused by `open` and found by `verify`, which say what is wrong with it.
+            return Sniff(True, f"{name}, and an {INDEX_NAME} that is damaged")
         if whose is None or whose["list"] == b"shards":
             return Sniff(False, f"an {INDEX_NAME} that lists no token files")
         return Sniff(True, f"an {INDEX_NAME} of token files")
 
-    def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
-        """Refused: what files are called follows from all that they hold; raises `Unsupported`."""
-        raise Unsupported(f"the format {self.name!r} is read-only", path=path, hint=self.instead)
-
+    create = refuse_to_create
     own_files = staticmethod(own_files)
     open = staticmethod(open_token_files)
     check = staticmethod(check_token_files)

@@ -24,14 +24,19 @@ _MOST_LOOKED_AT = 1000
 def find_unfinished(store: Store, root: str) -> str | None:
     """What tells that a folder without an index holds unfinished work; None where nothing does.
 
-    A few questions; on this machine also a look at the first 1,000 names.
+    A few questions, and a look at the first 1,000 names.
     """
     if store.exists(f"{root}/{WORK}"):
         return None if any(store.exists(f"{root}/{name}") for name in _COMMIT_FILES) else f"{WORK}/ and no commit file"
     if store.exists(f"{root}/{INDEX_NAME}"):
         return None
-    first = next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
+    first = first_token_file(store, root)
     return None if first is None else f"{first} and no {INDEX_NAME}"
+
+
+def first_token_file(store: Store, root: str) -> str | None:
+    """A token file of ours among the first 1,000 names in a folder; None where there is none."""
+    return next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
 
 
 def unfinished(root: str, found: str) -> PrepareError:
@@ -49,3 +54,6 @@ def _names(store: Store, root: str) -> Iterator[str]:
     if isinstance(store, LocalStore) and os.path.isdir(root):
         with os.scandir(root) as entries:
             yield from (entry.name for entry in itertools.islice(entries, _MOST_LOOKED_AT))
+    first_names = getattr(store, "first_names", None)  # of a remote store: by one request
+    for path in first_names(root) if first_names is not None else ():
+        yield path.partition("/")[0]
