@@ -139,7 +139,7 @@ class ObjectFolder:
                 self._mark.done = {name: one for name, one in known.done.items() if name in there}
             elif there:
                 what = f"files of these names are there, and no {held[-1].rpartition('/')[2]}"
-                hint = "Delete them, or name another output"
+                hint = "Name another output; if they are of no use, delete them"
                 raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
             try:
                 self._save(first=known is None)

@@ -197,6 +197,10 @@ class RemoteStore:
                 if is_staged_name(key.rpartition("/")[2]) and (not key.endswith(MARK_SUFFIX) or key in marked):
                     self._transport.delete(key)
 
+    def key_of(self, path: str) -> str:
+        """The name of a file in its bucket; raises `ConfigError` for one of another store."""
+        return self._key(path)
+
     # --- inside --------------------------------------------------------------------------------------------------
 
     @property

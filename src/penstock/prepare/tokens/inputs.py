@@ -10,11 +10,13 @@ import fnmatch
 import glob
 import itertools
 import os
+import re
 import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -27,9 +29,11 @@ from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
 from penstock.store._named import named
+from penstock.store.cache import CachedStore
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.place import Place
-from penstock.store.resolve import absolute, local_path
+from penstock.store.place import Place, place_of
+from penstock.store.remote import RemoteStore
+from penstock.store.resolve import absolute, is_url, local_path
 from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -56,6 +60,8 @@ _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
+_AT_ONCE = 16
+_VERSION = "version:"
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
 
@@ -67,9 +73,9 @@ class InputFile:
         name: path relative to the folder that all inputs share.
         place: where it is.
         size_bytes: its size.
-        mtime_ns: time of its last change.
+        mtime_ns: time of its last change; 0 where it is not on this machine.
         compression: how it is compressed.
-        digest: `"xxh3:…"` over all bytes, or `"sample:…"` over a few.
+        digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one.
         kind: how it is read.
     """
 
@@ -89,7 +95,7 @@ class InputFile:
     @property
     def digested_whole(self) -> bool:
         """Whether an equal digest means equal bytes."""
-        return self.digest.startswith("xxh3:")
+        return self.digest.startswith(("xxh3:", _VERSION))
 
 
 @contextlib.contextmanager
@@ -135,7 +141,7 @@ def find_paths(
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
     for path in paths:
-        if not os.path.isfile(path):
+        if not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
     return paths
 
@@ -158,29 +164,59 @@ def describe_inputs(
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    root = os.path.commonpath([os.path.dirname(file.path) for file in files])
-    stats = [os.stat(file.path) for file in files]
-    whole = sum(status.st_size for status in stats) <= WHOLE_DIGEST_BYTES
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
+        stats = list(pool.map(_state_of, files))
+    whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
-    return [
-        _describe(file, recordable(os.path.relpath(file.path, root)), status, how)
-        for file, status in zip(files, stats, strict=True)
-    ]
+    names = _names_below(files)
+    return [_describe(file, name, state, how) for file, name, state in zip(files, names, stats, strict=True)]
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     """The first input that was touched, or is gone, since it was found."""
     for one in inputs:
         try:
-            status = os.stat(one.path)
-        except FileNotFoundError:
+            state = _state_of(one.place)
+        except (NotFound, FileNotFoundError):
             return one
-        if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.mtime_ns):
+        if (state.size_bytes, state.mtime_ns) != (one.size_bytes, one.mtime_ns):
+            return one
+        if state.version and one.digest.startswith(_VERSION) and one.digest != _VERSION + state.version:
             return one
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a file is now: its size, and its time of change here, or its version where it is far away."""
+
+    size_bytes: int
+    mtime_ns: int
+    version: str
+
+
+def _state_of(file: Place) -> _State:
+    if file.is_local:
+        status = os.stat(file.path)
+        return _State(status.st_size, status.st_mtime_ns, "")
+    store = file.store.remote if isinstance(file.store, CachedStore) else file.store
+    if isinstance(store, RemoteStore):
+        head = store.head(file.path)
+        return _State(head.size_bytes, 0, head.identity)
+    return _State(store.size(file.path), 0, "")
+
+
+def _names_below(files: Sequence[Place]) -> list[str]:
+    """Paths of files below the folder that all share, or with their bucket where they share none."""
+    paths = [file.path if file.is_local else "/" + file.shown.replace("://", "/", 1) for file in files]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [recordable(os.path.relpath(path, root)) for path in paths]
+
+
 def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Iterator[str]:
+    if is_url(given) and not given.lower().startswith("file://"):
+        yield from _far(given, input_format)
+        return
     path = local_path(given, "what pack reads")
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode):
@@ -206,6 +242,29 @@ def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Ite
         yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
+
+
+def _far(given: str, input_format: InputFormat) -> Iterator[str]:
+    """The files of a URL: itself, what lies under it, or what fits it as a pattern; one listing."""
+    place = place_of(given)
+    if glob.has_magic(place.path):
+        root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
+        found = [path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path)]
+        if not found:
+            raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
+        yield from found
+        return
+    if place.exists() and not place.is_folder():
+        yield place.path
+        return
+    names = [path for path in place.store.list(place.path) if not path.rpartition("/")[2].startswith(".")]
+    found = [path for path in names if path.endswith(SUFFIXES_OF[input_format])]
+    if not found and input_format == "auto":
+        found = [path for path in names if path.endswith(SUFFIXES_OF["parquet"])]
+    if not found:
+        what = "JSONL" if input_format == "auto" else input_format
+        raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
+    yield from found
 
 
 def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> Iterator[str]:
@@ -267,16 +326,18 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, status: os.stat_result, how: _How) -> InputFile:
+def _describe(file: Place, name: str, state: _State, how: _How) -> InputFile:
     """One file: opened once, unless only a sample of a large one is digested."""
-    size_bytes, mtime_ns, known = status.st_size, status.st_mtime_ns, how.known.get(name)
-    same = known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
-    at_once = how.whole and not same and size_bytes <= _READ_BYTES
+    size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
+    same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
+    at_once = how.whole and not same and not state.version and size_bytes <= _READ_BYTES
     data = file.store.get(file.path) if at_once else file.store.get(file.path, 0, _HEAD_BYTES)
     kind = _kind(data, file, how)
     compression = "none" if kind == "parquet" else _compression(data[:_HEAD_BYTES], file)
     if known is not None and same:
         digest = known.digest
+    elif state.version:
+        digest = _VERSION + state.version
     elif at_once:
         digest = f"xxh3:{xxhash.xxh3_128_hexdigest(data)}"
     elif how.whole:

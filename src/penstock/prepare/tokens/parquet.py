@@ -18,6 +18,7 @@ from penstock.formats.tables.arrow import too_large
 from penstock.formats.tables.parquet import footer_extents
 from penstock.prepare.tokens.select import Selection
 from penstock.store.place import Place
+from penstock.store.powers import CopyingStore
 
 MAGIC = b"PAR1"
 
@@ -98,7 +99,7 @@ def _opened(source: Place) -> Generator[Any]:
     pyarrow = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")
     try:
-        with parquet.ParquetFile(source.path) as file:
+        with parquet.ParquetFile(_by_name(source)) as file:
             yield file
     except MemoryError as error:
         raise too_large(source.path, error) from error
@@ -108,6 +109,13 @@ def _opened(source: Place) -> Generator[Any]:
         if error.errno is not None:
             raise
         raise _damaged(source, error) from error
+
+
+def _by_name(source: Place) -> str:
+    """A Parquet file by a name of this machine: itself, or its copy in the cache."""
+    if isinstance(source.store, CopyingStore):
+        return source.store.local_copy(source.path)
+    return source.path
 
 
 def _damaged(source: Place, error: Exception) -> Corrupt:

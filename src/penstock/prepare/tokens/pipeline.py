@@ -280,7 +280,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
 
 def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextManager[Executor]:
     """Workers start first: their imports then take no time of their own."""
-    sizes = [text_bytes(file.path, request.store.size(file.path)) for file in files]
+    sizes = [text_bytes(file.path, file.store.size(file.path)) for file in files if file.is_local]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
     executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.no_work

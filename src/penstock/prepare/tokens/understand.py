@@ -20,7 +20,8 @@ from penstock.prepare.tokens.select import Selection
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
+from penstock.store.resolve import is_url
 from penstock.work.folder import local_store
 from penstock.work.plan import Plan
 
@@ -100,7 +101,7 @@ def find_inputs(request: Request) -> list[Place]:
 def named_inputs(request: Request) -> list[Place]:
     """The inputs in their order."""
     paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
-    return [Place(request.store, path) for path in paths]
+    return [place_of(path) if is_url(path) else Place(request.store, path) for path in paths]
 
 
 def understand(request: Request, files: Sequence[Place], before: Plan | None = None) -> Material:

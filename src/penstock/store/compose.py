@@ -1,0 +1,170 @@
+"""Makes one object of ranges of others inside an S3 store: the bytes are copied by the store and don't come here.
+
+By UploadPartCopy, which takes parts of 5 MiB to 5 GiB (the last one may be smaller), at most 10,000. A range that is
+smaller, or what lies at the seam of two, is carried: read, and uploaded as a part of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from penstock._optional import require
+from penstock.abc import Store
+from penstock.errors import ConfigError, MissingExtra, Unreachable
+from penstock.store._credentials import s3_settings
+from penstock.store.cache import CachedStore
+from penstock.store.local import output_exists
+from penstock.store.remote import RemoteStore
+
+LEAST_PART_BYTES = 5 << 20
+MOST_PART_BYTES = 5 << 30
+MOST_PARTS = 10_000
+_STEP_BYTES = 1 << 28
+"""A longer range is several parts, which the store copies at once."""
+_THREADS = 8
+
+Extent: TypeAlias = tuple[str, int, int]
+"""(path, first byte, bytes): a range of an object of the same bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPart:
+    """One part of the object: ranges that are carried, or one that the store copies."""
+
+    extents: tuple[Extent, ...]
+    carried: bool
+
+
+def compose(store: Store, parts: Sequence[Extent], target: str) -> bool:
+    """Make the object `target` of ranges, in their order, where the store can do that by itself.
+
+    Nothing of it is visible before all of it is there, and it never takes the place of another one.
+
+    Args:
+        store: where all of them are.
+        parts: ranges; those that lie back to back in one object count as one.
+        target: the object to be made.
+
+    Returns:
+        Whether it was made; False where this store can't, or would need too many parts: then stream the bytes.
+
+    Raises:
+        ConfigError: `target` exists.
+        NotFound: a range is of an object that is not there.
+        Unreachable: the store refused a part; what was uploaded is removed.
+    """
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+        return False
+    planned = plan_parts(parts)
+    if not planned or len(planned) > MOST_PARTS:
+        return False
+    try:
+        client = _client(remote.base.removeprefix("s3://"))
+    except MissingExtra:
+        return False
+    _Composition(client, remote, target).make(planned)
+    if isinstance(store, CachedStore):
+        store.forget(target)
+    return True
+
+
+def plan_parts(extents: Sequence[Extent]) -> list[ObjectPart]:
+    """The parts of an object, each but the last of 5 MiB at least, as few of its bytes carried as that allows."""
+    planned: list[ObjectPart] = []
+    waiting: list[Extent] = []
+    for path, start, length in _joined(extents):
+        missing = max(0, LEAST_PART_BYTES - _size(waiting)) if waiting else 0
+        head = length if length - missing < LEAST_PART_BYTES else missing
+        if head:
+            waiting.append((path, start, head))
+            start, length = start + head, length - head
+        if waiting and _size(waiting) >= LEAST_PART_BYTES:
+            planned.append(ObjectPart(tuple(waiting), carried=True))
+            waiting = []
+        while length:
+            step = length if length < _STEP_BYTES + LEAST_PART_BYTES else _STEP_BYTES
+            planned.append(ObjectPart(((path, start, step),), carried=False))
+            start, length = start + step, length - step
+    if waiting:
+        planned.append(ObjectPart(tuple(waiting), carried=True))
+    return planned
+
+
+def _joined(extents: Sequence[Extent]) -> Iterator[Extent]:
+    """The ranges, empty ones left out, those that lie back to back as one."""
+    last: Extent | None = None
+    for path, start, length in extents:
+        if last is not None and last[0] == path and last[1] + last[2] == start:
+            last = (path, last[1], last[2] + length)
+        elif length:
+            if last is not None:
+                yield last
+            last = (path, start, length)
+    if last is not None:
+        yield last
+
+
+def _size(extents: Sequence[Extent]) -> int:
+    return sum(length for _, _, length in extents)
+
+
+class _Composition:
+    """One upload in parts."""
+
+    def __init__(self, client: Any, remote: RemoteStore, target: str) -> None:
+        self._client = client
+        self._remote = remote
+        self._target = target
+        self._where = {"Bucket": remote.base.removeprefix("s3://"), "Key": remote.key_of(target)}
+
+    def make(self, parts: Sequence[ObjectPart]) -> None:
+        errors = require("botocore.exceptions", extra="s3")
+        client, where = self._client, self._where
+        try:
+            upload = {**where, "UploadId": client.create_multipart_upload(**where)["UploadId"]}
+            try:
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    tags = list(pool.map(lambda part: self._put(upload, *part), enumerate(parts, 1)))
+                done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
+                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")
+            except BaseException:
+                client.abort_multipart_upload(**upload)
+                raise
+        except errors.ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+                raise output_exists(self._target) from None
+            raise Unreachable("the store refused a part of a copy", path=self._target, found=str(error)) from None
+        except errors.BotoCoreError as error:
+            raise Unreachable("the store does not answer", path=self._target, found=str(error)) from None
+
+    def _put(self, upload: dict[str, str], number: int, part: ObjectPart) -> str:
+        """Upload one part; its ETag."""
+        if part.carried:
+            data = b"".join(self._remote.get(path, start, length) for path, start, length in part.extents)
+            if len(data) != _size(part.extents):
+                raise ConfigError("a range behind the end of its object", path=part.extents[0][0])
+            return str(self._client.upload_part(**upload, PartNumber=number, Body=data)["ETag"])
+        ((path, start, length),) = part.extents
+        source = {"Bucket": self._where["Bucket"], "Key": self._remote.key_of(path)}
+        place = f"bytes={start}-{start + length - 1}"
+        found = self._client.upload_part_copy(**upload, PartNumber=number, CopySource=source, CopySourceRange=place)
+        return str(found["CopyPartResult"]["ETag"])
+
+
+def _client(bucket: str) -> Any:
+    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`."""
+    boto3 = require("boto3", extra="s3")
+    settings = s3_settings(bucket)
+    names = {"access_key_id": "aws_access_key_id", "secret_access_key": "aws_secret_access_key"}
+    names |= {"session_token": "aws_session_token", "region": "region_name"}
+    given = {theirs: settings[ours] for ours, theirs in names.items() if ours in settings}
+    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION")
+    given |= {"region_name": region} if region else {}
+    return boto3.client("s3", endpoint_url=endpoint, **given)

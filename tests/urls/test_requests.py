@@ -1,0 +1,73 @@
+"""What verbs ask of a bucket grows with what they read and write, and no faster: counted at n and 10 n."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.reshape.chunk import chunk
+from penstock.store._objects import Objects
+
+VERBS: dict[str, Callable[[str, str], Any]] = {
+    "merge": lambda source, out: ps.merge([source], out),
+    "shuffle": partial(ps.shuffle, seed=1),
+    "split": lambda source, out: ps.split(source, out, ratio=(2, 1)),
+    "filter": partial(ps.filter, min_tokens=2),
+    "chunk": partial(chunk, chunk_id=0, num_chunks=2),
+    "convert": ps.convert,
+}
+NAMES = {"pbin": "x.pbin", "flat-tokens": "x.zarr", "webdataset": "x"}
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    made: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        original = getattr(Objects, name)
+
+        def call(self: Objects, *given: Any, **named: Any) -> Any:
+            made.append(name)
+            return original(self, *given, **named)
+
+        return call
+
+    for name in ("head", "read", "list", "put", "copy", "delete"):
+        monkeypatch.setattr(Objects, name, counted(name))
+    return made
+
+
+def make(url: str, format: str, count: int) -> None:
+    options: dict[str, Any] = {"maxcount": 5} if format == "webdataset" else {"eos_id": 0}
+    if format != "webdataset":
+        options |= {"chunk_tokens": 256} if format == "flat-tokens" else {"token_bytes": 2}
+    with ps.create(url, format=format, **options) as writer:
+        for number in range(count):
+            tokens = {"tokens": [*range(1, 50), 0]}
+            writer.write({"__key__": f"k{number}", "txt": "text"} if format == "webdataset" else tokens)
+
+
+@pytest.mark.parametrize(
+    ("verb", "format"),
+    [*((verb, "pbin") for verb in VERBS), ("merge", "webdataset"), ("shuffle", "flat-tokens")],
+)
+def test_requests_of_a_verb(verb: str, format: str, requests: list[str], s3_server: str, tmp_path: Path) -> None:
+    counts: list[int] = []
+    lists: list[int] = []
+    for count in (15, 150):
+        source = f"s3://bucket/requests/{tmp_path.name}/{count}/{NAMES[format]}"
+        make(source, format, count)
+        requests.clear()
+        VERBS[verb](source, source.replace("/requests/", "/written/"))
+        counts.append(len(requests))
+        lists.append(requests.count("list"))
+    assert counts[1] <= 12 * counts[0]
+    assert lists[1] == lists[0], "what is listed does not grow at all"
+    if format == "pbin":
+        assert counts[1] == counts[0]
