@@ -63,7 +63,6 @@ class TestOneDigest(ClusterSuite):
         cls.cluster = ray_cluster
         with make_executor(f"ray:{ray_cluster.address}", None) as made:
             yield made
-        assert ray_cluster.killed >= len(cls.cases)
 
     @pytest.fixture(scope="module")
     @classmethod
