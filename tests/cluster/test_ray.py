@@ -63,7 +63,6 @@ class TestOneDigest(ClusterSuite):
         cls.cluster = ray_cluster
         with make_executor(f"ray:{ray_cluster.address}", None) as made:
             yield made
-        assert ray_cluster.killed >= len(cls.cases)
 
     @pytest.fixture(scope="module")
     @classmethod
@@ -200,8 +199,8 @@ def test_a_killed_or_interrupted_caller_leaves_nothing(tmp_path: Path) -> None:
             time.sleep(1)
             one.send_signal(number)
             one.communicate(timeout=60)
-            assert one.returncode in (status, 1, 130), one.returncode
-        stop = time.monotonic() + 60
+            assert one.returncode in (status, 130), one.returncode
+        stop = time.monotonic() + 110  # less than the tasks take
         while (left := processes_with(folder)) and time.monotonic() < stop:
             time.sleep(0.2)
         assert left == []

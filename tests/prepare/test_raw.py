@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import penstock.prepare.raw as raw
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
+from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.jsonl import build
 from penstock.prepare.raw import build_index
 from penstock.store._replaced import is_staged_name
@@ -90,16 +90,18 @@ class TestWorkers:
         report = build_index(faulty, validate=False)
         assert (report.num_lines, report.num_dropped) == (2000, 0)
 
-    def test_a_killed_worker_is_an_error(self, path: Path) -> None:
-        before = children()
+    def test_a_killed_worker_is_replaced(self, path: Path, tmp_path: Path) -> None:
+        before, killed = children(), set[int]()
 
         def kill(done: int) -> None:
-            for pid in children() - before:
+            for pid in children() - before if not killed else ():
                 os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
 
-        with pytest.raises(PrepareError):
-            build_index(path, workers=2, progress=kill)
-        assert os.listdir(path.parent) == ["a.jsonl"]
+        build_index(path, workers=2, progress=kill)
+        assert killed
+        build_index(path, tmp_path / "alone.idx", executor="inline")
+        assert path.with_suffix(".idx").read_bytes() == (tmp_path / "alone.idx").read_bytes()
 
     def test_only_the_first_hundred_are_listed(self, tmp_path: Path) -> None:
         path = tmp_path / "b.jsonl"

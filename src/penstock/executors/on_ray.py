@@ -301,7 +301,6 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
             if named not in (None, "auto", joined):
                 raise ConfigError("this process has joined another Ray cluster", found=joined, expected=named)
         else:
-            stack.enter_context(_signals_kept())
             stack.enter_context(_warnings_kept_back())
             # Ray prints deaths to standard output, which is not ours to fill; we log each of them.
             stack.enter_context(_held("ray._private.worker", "_worker_logs_enabled", False))
@@ -338,7 +337,8 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack) -> None:
     stack.callback(_put_back, "RAY_ADDRESS", before)
     os.environ["RAY_ADDRESS"] = address  # Ray would take what stands there before what it is asked for
     try:
-        ray.init(address=address, **_SILENT)
+        with _signals_kept():
+            ray.init(address=address, **_SILENT)
     except Exception as error:
         raise ConfigError("the Ray cluster can't be joined", found=_line(error), expected=address) from error
 
@@ -355,14 +355,15 @@ def _start(ray: Any, workers: int | None, stack: contextlib.ExitStack) -> None:
     # Else 127.0.0.1 would become the host's own address, and Ray would listen on all.
     stack.enter_context(_held("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False))
     try:
-        ray.init(
-            address="local",
-            num_cpus=workers or len(os.sched_getaffinity(0)),
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            **_SILENT,
-        )
+        with _signals_kept():
+            ray.init(
+                address="local",
+                num_cpus=workers or len(os.sched_getaffinity(0)),
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+                **_SILENT,
+            )
     except Exception as error:
         raise ConfigError("Ray can't be started on this machine", found=_line(error)) from error
 

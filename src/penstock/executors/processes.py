@@ -359,6 +359,8 @@ class _Run:
             worker.hears(word, data)
             return
         held = worker.held.popleft()
+        for one in self.workers:
+            one.bad_starts = 0  # workers can start: who did not was killed
         if held is None:
             return
         try:

@@ -340,7 +340,7 @@ class TestRefusals:
             ({"special_tokens": "all"}, ConfigError, "--special-tokens"),
             ({"on_error": "ignore"}, ConfigError, "--on-error"),
             ({"engine": "magic"}, ConfigError, "--engine"),
-            ({"executor": "ray"}, ConfigError, "no such executor"),
+            ({"executor": "rays"}, ConfigError, "no such executor"),
             ({"workers": 0, "executor": "processes"}, ConfigError, "needs a worker"),
             ({"task_bytes": 0}, ConfigError, "a task needs bytes"),
             ({"inputs": "missing.jsonl"}, NotFound, "no such file"),
