@@ -19,6 +19,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,8 +79,8 @@ def kept(derived: Derived, names: Sequence[tuple[str, str]], make: Callable[[], 
 
     fed: Any = getattr(derived, "fed", None)
     if fed is None:
-        return [derived.array(key, dtype, lambda at=at: array_of(at)) for at, (key, dtype) in enumerate(names)]
-    return [fed(key, dtype, lambda put, at=at: feed(at, put)) for at, (key, dtype) in enumerate(names)]
+        return [derived.array(key, dtype, partial(array_of, at)) for at, (key, dtype) in enumerate(names)]
+    return [fed(key, dtype, partial(feed, at)) for at, (key, dtype) in enumerate(names)]
 
 
 def place(runs: Runs, capacity: int, new: New = in_memory) -> Placed:
