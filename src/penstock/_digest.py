@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+_RUN = 1 << 16
+
 
 def digest(*parts: Any) -> str:
     """32 hex digits over plain JSON values; equal for equal values on every machine and version."""
@@ -26,4 +28,8 @@ def array_digest(values: Any) -> str:
     import numpy as np  # here, since `penstock --help` does without numpy
     import xxhash
 
-    return xxhash.xxh3_64_hexdigest(np.asarray(values, np.int64).tobytes())
+    found = xxhash.xxh3_64()
+    array = np.asarray(values).reshape(-1)
+    for start in range(0, len(array), _RUN):  # a copy of all of them may be more than memory holds
+        found.update(array[start : start + _RUN].astype(np.int64).tobytes())
+    return found.hexdigest()

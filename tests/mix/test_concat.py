@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from penstock.mix import Blend, Concat, concat
 from penstock.mix.concat import ConcatSource
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
+from penstock.store import held
 from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws, same
 from penstock.types import Extent, Field, Place, Sample, Schema
@@ -396,3 +399,20 @@ def test_doc_starts_take_the_memory_of_the_result_once(monkeypatch: pytest.Monke
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 2_000_000
+
+
+def test_many_files_need_few_descriptors_and_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "MOST_HELD", 8)
+    with ps.create(tmp_path / "0.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        writer.write({"tokens": np.array([1, 2, 3, 0], np.uint16)})
+    for number in range(1, 300):
+        shutil.copy(tmp_path / "0.pbin", tmp_path / f"{number}.pbin")
+    maps: list[int] = []
+    files = len(os.listdir("/proc/self/fd"))
+    for count in (30, 300):
+        joined: Any = Concat([ps.open(tmp_path / f"{number}.pbin") for number in range(count)])
+        assert Chunk(3)(joined).get_batch(np.arange(count))["tokens"][:2].tolist() == [[1, 2, 3], [0, 1, 2]]
+        mapped = Path("/proc/self/maps").read_text()
+        maps.append(mapped.count(f"{tmp_path}/"))
+        assert len(os.listdir("/proc/self/fd")) <= files + 1
+    assert max(maps) <= 8

@@ -132,6 +132,21 @@ def test_the_memory_of_an_order_does_not_grow_with_its_source(name: str) -> None
     assert peaks[1] <= 1.2 * peaks[0] < 5_000_000
 
 
+class WithEmptyBlocks(Huge):
+    @property
+    def block_starts(self) -> IntArray:
+        return np.array([0, 0, 3, 3, self.size])
+
+
+def test_empty_blocks_stay_in_a_pass() -> None:
+    joined_source: Any = Concat([Huge(4096 * 40), WithEmptyBlocks(10)])
+    assert isinstance(blocks_of(joined_source), EvenBlocks)
+    size = len(joined_source)
+    expected = [*range(0, 4096 * 40 + 1, 4096), 4096 * 40, 4096 * 40 + 3, 4096 * 40 + 3, size]
+    assert joined_source.block_starts.tolist() == expected
+    assert Epochs({"a": (joined_source, 1)}).block_starts.tolist() == expected
+
+
 def test_the_digest_of_borders_is_made_in_runs() -> None:
     even_blocks(10**6).digest()
     peaks: list[int] = []

@@ -33,7 +33,7 @@ class Balance(Generic[T]):
     the end of one epoch and the start of the next. Every `world` consecutive positions have about one cost; which costs
     come first is by (seed, block). Any world size can run and resume it; `world` and its divisors are balanced.
 
-    Memory: 8 bytes a position of 16 blocks, and the costs.
+    Memory: 8 bytes a position of 16 blocks, and the costs; those that the source knows may be mapped.
 
     Args:
         stream: an order over one source: `Shuffle` or `Sequential`.
@@ -75,13 +75,14 @@ class Balance(Generic[T]):
         self.steps = steps
         self.seed = seed
         self._costs = known
+        self._given = costs
         self._digest: str | None = None
         self._fingerprint: str | None = None
         self._blocks: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_again, (self.stream, self.world, self._costs, self.steps, self.seed))
+        return (_again, (self.stream, self.world, self._given, self.steps, self.seed))
 
     @property
     def lanes(self) -> int:
@@ -191,5 +192,5 @@ class Balance(Generic[T]):
         return rows[permute(np.arange(self.steps, dtype=np.int64), self.steps, key)].reshape(-1)
 
 
-def _again(stream: OrderedStream[Any], world: int, costs: IntArray, steps: int, seed: int) -> Balance[Any]:
+def _again(stream: OrderedStream[Any], world: int, costs: IntArray | None, steps: int, seed: int) -> Balance[Any]:
     return Balance(stream, world, costs, steps=steps, seed=seed)

@@ -28,6 +28,7 @@ from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, Token
 _STARTS_VERSION = "concat-starts-1"
 _DERIVED_DOCS = 1 << 22
 _RUN_DOCS = 1 << 20
+_KEPT_DOCS = 1 << 16  # of fewer, plans are made in less time than a lock and a new file take
 
 T = TypeVar("T")
 V = TypeVar("V", bound=np.generic)
@@ -252,6 +253,11 @@ class ConcatTokens:
     def storage_blocks(self) -> Blocks:
         """The same; see `penstock.order.borders`."""
         return self._rows.storage_blocks()
+
+    @property
+    def derived(self) -> DerivedCache | None:
+        """Where what is computed from these documents is kept; None for few."""
+        return DerivedCache() if len(self) >= _KEPT_DOCS else None
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -215,7 +215,7 @@ def _blocks(child: Any, begin: int, count: int) -> Blocks:
     first, last = begin // size, (begin + count - 1) // size
     whole = joined([own] * (last + 1 - first))
     begin -= first * size
-    if isinstance(whole, EvenBlocks):
+    if isinstance(whole, EvenBlocks) and whole.sizes.all():  # empty blocks stay, which a cut would drop
         return whole.cut(begin, begin + count)
     starts = whole.starts() - begin
     return StoredBlocks(np.concatenate([[0], starts[(starts > 0) & (starts < count)], [count]]).astype(np.int64))

@@ -1,16 +1,15 @@
 """Packs whole documents into windows: best-fit decreasing, planned once from lengths alone.
 
 A document longer than the window is cut into whole windows and a rest; every other one stays whole. Pieces are placed
-from the longest on, each into the window with the least space left that still holds it. Pieces of one length are placed
-together, so the plan takes one step for each pair of length and space left that occurs, not for each document.
+from the longest on, each into the window with the least space left that still holds it: see `penstock.pack.placing`.
 
-The plan is three arrays: 12 bytes a piece and 8 bytes a window. No token is copied.
+The plan is three arrays: 12 bytes a piece and 8 bytes a window, mapped where the source keeps such things. No token is
+copied.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +24,7 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
+from penstock.pack.placing import RUN_PIECES, New, in_memory, kept, new_of, place
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
 VERSION = "best-fit-1"
@@ -82,40 +82,44 @@ class BestFit:
         return PackedWindows(source, self)
 
 
-def plan_windows(doc_starts: IntArray, length: int) -> Plan:
+def plan_windows(doc_starts: IntArray, length: int, new: New = in_memory) -> Plan:
     """The plan for documents that lie at `doc_starts` (int64[n_docs + 1]) and windows of `length` tokens.
 
-    Memory: about 60 bytes a document while it is made.
+    Memory: that of `penstock.pack.placing`, and of `new`: 32 bytes a piece and 12 bytes a window while it is made.
     """
-    starts, lengths = _pieces(doc_starts, length)
-    order, window_of, n_windows = _by_falling_length(lengths, length)
-    by_window = np.argsort(window_of, kind="stable")
-    order = order[by_window]
-    window_starts = np.zeros(n_windows + 1, np.int64)
-    np.cumsum(np.bincount(window_of, minlength=n_windows), out=window_starts[1:])
-    return Plan(window_starts, starts[order], lengths[order].astype(np.int32))
+    placed = place(lambda: _pieces_in_runs(doc_starts, length), length, new)
+    return Plan(placed.starts, placed.values, placed.lengths)
 
 
-def place_by_length(lengths: IntArray, capacity: int) -> tuple[IntArray, int]:
-    """int64[k]: the window of each of `lengths` (int64[k], 1 to `capacity`), and the number of windows."""
-    order, window_of, n_windows = _by_falling_length(lengths, capacity)
-    placed = np.empty(len(lengths), np.int64)
-    placed[order] = window_of
-    return placed, n_windows
+def _pieces_in_runs(doc_starts: IntArray, length: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """First token and length of every piece, in the order of the data."""
+    for first in range(0, len(doc_starts) - 1, RUN_PIECES):
+        borders = np.asarray(doc_starts[first : first + RUN_PIECES + 1], np.int64)
+        if borders[-1] - borders[0] <= RUN_PIECES * length:
+            yield _pieces(borders, length)
+        else:  # few documents may be many pieces
+            yield from _cut_pieces(borders, length)
 
 
-def _by_falling_length(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray, int]:
-    """The order from the longest on, the window of each in that order, and the number of windows."""
-    # In the order of the data among equals.
-    key = (capacity - lengths).astype(np.uint16 if capacity < 1 << 16 else np.uint32)
-    order = np.argsort(key, kind="stable")
-    present, counts = np.unique(lengths, return_counts=True)
-    return order, *_place(present[::-1].tolist(), counts[::-1].tolist(), capacity)
+def _cut_pieces(borders: IntArray, length: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """The same for documents that together hold more tokens than a run of windows."""
+    counts = np.cumsum(-(-np.diff(borders) // length))
+    start = 0
+    while start < len(counts):
+        done = int(counts[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(counts, done + RUN_PIECES, side="right")))
+        begin, end = int(borders[start]), int(borders[stop])
+        if stop > start + 1:
+            yield _pieces(borders[start : stop + 1], length)
+        else:
+            for at in range(begin, end, RUN_PIECES * length):
+                yield _pieces(np.array([at, min(end, at + RUN_PIECES * length)]), length)
+        start = stop
 
 
 def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
-    """First token and length of every piece, in the order of the data."""
-    starts, lengths = doc_starts[:-1].astype(np.int64), np.diff(doc_starts).astype(np.int64)
+    """First token and length of every piece of some documents."""
+    starts, lengths = doc_starts[:-1], np.diff(doc_starts)
     filled = lengths > 0
     if not filled.all():
         starts, lengths = starts[filled], lengths[filled]
@@ -125,55 +129,6 @@ def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
     number = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     cut_starts = np.repeat(starts, counts) + number * length
     return cut_starts, np.minimum(np.repeat(starts + lengths, counts) - cut_starts, length)
-
-
-def _place(lengths: list[int], counts: list[int], capacity: int) -> tuple[IntArray, int]:
-    """Window of each piece, by its rank from the longest on, and the number of windows.
-
-    Args:
-        lengths: the lengths that occur, falling.
-        counts: pieces of each.
-        capacity: size of an empty window.
-    """
-    window_of = np.empty(sum(counts), np.int64)
-    rooms: dict[int, deque[tuple[int, int]]] = {}  # room left → runs of windows with that room
-    occupied = 0  # bit r: some window has room r
-    n_windows = rank = 0
-    for length, count in zip(lengths, counts, strict=True):
-        left = count
-        while left:
-            fitting = occupied >> length
-            if fitting:
-                room = length + (fitting & -fitting).bit_length() - 1
-                runs = rooms[room]
-                first, stop = runs.popleft()
-                taken = min(stop - first, left)
-                window_of[rank : rank + taken] = np.arange(first, first + taken)
-                if first + taken < stop:
-                    runs.appendleft((first + taken, stop))
-                elif not runs:
-                    occupied ^= 1 << room
-                occupied = _keep(rooms, occupied, room - length, (first, first + taken))
-                rank, left = rank + taken, left - taken
-                continue
-            each = capacity // length
-            opened = -(-left // each)
-            window_of[rank : rank + left] = n_windows + np.arange(left) // each
-            full = left // each
-            occupied = _keep(rooms, occupied, capacity - each * length, (n_windows, n_windows + full))
-            if full < opened:
-                room = capacity - (left - full * each) * length
-                occupied = _keep(rooms, occupied, room, (n_windows + full, n_windows + opened))
-            n_windows, rank, left = n_windows + opened, rank + left, 0
-    return window_of, n_windows
-
-
-def _keep(rooms: dict[int, deque[tuple[int, int]]], occupied: int, room: int, run: tuple[int, int]) -> int:
-    """Add a run of windows with `room` left; returns the new `occupied`."""
-    if room == 0 or run[0] == run[1]:
-        return occupied
-    rooms.setdefault(room, deque()).append(run)
-    return occupied | 1 << room
 
 
 class PackedWindows:
@@ -286,19 +241,14 @@ class PackedWindows:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)
         if derived is None:
             return plan_windows(self.source.doc_starts, self.packing.length)
-        made: list[Plan] = []
+        key = f"{VERSION}-{digest(self.packing.length, self.source.fingerprint)}"
+        names = [(f"{key}-window_starts", "int64"), (f"{key}-piece_starts", "int64"), (f"{key}-piece_lengths", "int32")]
 
-        def part(name: str, dtype: str) -> NDArray[Any]:
-            def build() -> NDArray[Any]:
-                if not made:
-                    made.append(plan_windows(self.source.doc_starts, self.packing.length))
-                return getattr(made[0], name)
+        def make() -> tuple[NDArray[Any], ...]:
+            plan = plan_windows(self.source.doc_starts, self.packing.length, new_of(derived))
+            return plan.window_starts, plan.piece_starts, plan.piece_lengths
 
-            return derived.array(
-                f"{VERSION}-{digest(self.packing.length, self.source.fingerprint)}-{name}", dtype, build
-            )
-
-        return Plan(part("window_starts", "int64"), part("piece_starts", "int64"), part("piece_lengths", "int32"))
+        return Plan(*kept(derived, names, make))
 
     def _pieces_of(self, indices: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray, NDArray[np.bool_]]:
         """Row, column, first token and length of each piece in windows, and whether its document goes on after it."""

@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from penstock._buffers import byte_view
 from penstock._secrets import logger
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
+from penstock.store._named import named
 from penstock.store._published import DIGEST, open_published, write_record
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
@@ -30,6 +32,7 @@ _log = logger()
 Put = Callable[[NDArray[Any]], None]
 """Takes any[k]: the next run of an array."""
 
+_SMALL_SCRATCH_BYTES = 1 << 24
 _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
 
 
@@ -68,6 +71,31 @@ class DerivedCache:
     def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The 1-d array under `key`, mapped read-only; built under a lock by one process where it is missing."""
         return self.fed(key, dtype, lambda put: put(build()))
+
+    def scratch(self, count: int, dtype: str) -> NDArray[Any]:
+        """any[count] of zeros to work in: in a file without a name, mapped, so that its pages need no memory to stay.
+
+        In memory where it is small, or the folder can't be written.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        size_bytes = count * np.dtype(dtype).itemsize
+        if size_bytes < _SMALL_SCRATCH_BYTES:
+            return np.zeros(count, dtype)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115  (the mapping keeps it)
+        except OSError as error:
+            _log.warning("%s: cannot work in a file here (%s); working in memory", self.folder, error)
+            return np.zeros(count, dtype)
+        with file:
+            try:
+                # Reserved now: a page for which there is no room later would end the process.
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
+            except OSError as error:
+                raise named(error, self.folder, size_bytes) from None
+            return np.memmap(file, dtype, "r+", shape=(count,)).view(np.ndarray)
 
     def fed(self, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any]:
         """The same for an array that comes in runs, which are never all in memory: `feed(put)` puts one after another.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import threading
 from collections.abc import Callable
 
@@ -12,7 +11,8 @@ from penstock.formats.shards.files import OpenShard
 BUDGET_BYTES = 1 << 30
 """Memory for decompressed shards and tables of offsets: 16 shards of the default size limit."""
 
-_MOST_SHARDS = 4096
+MOST_SHARDS = 4096
+"""Shards that are open at once."""
 
 
 class ShardCache:
@@ -24,7 +24,7 @@ class ShardCache:
     Args:
         load: opens a shard; called by one thread at a time for each shard.
         budget_bytes: bytes that shards may hold in memory.
-        most_shards: shards that may be open; a map keeps a file descriptor, so by default a quarter of those allowed.
+        most_shards: shards that may be open. A map keeps no file open, and a process has few maps of other things.
 
     Attributes:
         shards: what is open, for readers that look here first and call `open` for what is missing.
@@ -33,12 +33,12 @@ class ShardCache:
     __slots__ = ("_budget_bytes", "_held_bytes", "_load", "_loading", "_lock", "_most_shards", "_process", "shards")
 
     def __init__(
-        self, load: Callable[[int], OpenShard], budget_bytes: int = BUDGET_BYTES, most_shards: int | None = None
+        self, load: Callable[[int], OpenShard], budget_bytes: int = BUDGET_BYTES, most_shards: int = MOST_SHARDS
     ) -> None:
         self.shards: dict[int, OpenShard] = {}
         self._load = load
         self._budget_bytes = budget_bytes
-        self._most_shards = _shards_allowed() if most_shards is None else most_shards
+        self._most_shards = most_shards
         self._held_bytes = 0
         self._begin()
 
@@ -76,8 +76,3 @@ class ShardCache:
                 break
             if old != number:
                 self._held_bytes -= self.shards.pop(old).cost_bytes
-
-
-def _shards_allowed() -> int:
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST_SHARDS if files == resource.RLIM_INFINITY else max(16, min(_MOST_SHARDS, files // 4))
