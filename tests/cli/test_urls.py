@@ -39,6 +39,8 @@ LINES = (
     "prepare @ --non-interactive --split-ratio 1,0,0 --sample-type CrudeWebdataset",
     "prepare-media @",
     "plan @.yaml --global-batch 1",
+    "stage @ --hosts 1 --host 0",
+    "stage @.yaml --hosts 1 --host 0",
     "explain @.yaml --step 0 --global-batch 1",
     "explain DATA/a.yaml --step 0 --global-batch 1 --state @.json",
     "merge @.pbin DATA/a.pbin -o OUT/a.pbin",

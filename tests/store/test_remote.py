@@ -127,7 +127,7 @@ def test_size_and_past_the_end(web: RemoteStore, server: FileServer) -> None:
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["503", "429", "drop", "truncate"])
+@pytest.mark.parametrize("fault", ["500", "503", "429", "drop", "truncate"])
 def test_a_passing_fault_is_tried_again(web: RemoteStore, server: FileServer, fault: str) -> None:
     server.fail([fault, fault, ""])
     assert web.get_ranges(f"{server.url}/d/a.bin", [(10, 5000)]) == [DATA[10:5000]]
@@ -137,7 +137,7 @@ def test_a_passing_fault_is_tried_again(web: RemoteStore, server: FileServer, fa
         assert web.get(f"{server.url}/d/a.bin") == DATA
 
 
-@pytest.mark.parametrize("fault", ["503", "drop", "truncate"])
+@pytest.mark.parametrize("fault", ["500", "503", "drop", "truncate"])
 def test_a_fault_that_stays_is_an_error(web: RemoteStore, server: FileServer, fault: str) -> None:
     server.always = fault
     path = f"{server.url}/d/a.bin"

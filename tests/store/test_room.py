@@ -233,3 +233,15 @@ def test_two_processes_keep_one_total(tmp_path: Path) -> None:
     copies = Copies(10 * SIZE, str(tmp_path))
     assert used(copies) <= 10 * SIZE
     assert total(copies)["used_bytes"] >= used(copies)
+
+
+def test_old_notes_of_versions_go_with_a_look(tmp_path: Path) -> None:
+    copies = Copies(10 * SIZE, str(tmp_path))
+    os.makedirs(copies.folder)
+    old, young, other = (Path(copies.folder) / name for name in ("0" * 32 + ".seen", "1" * 32 + ".seen", "a.seen"))
+    for path in (old, young, other):
+        path.write_bytes(b"x")
+    for path in (old, other):
+        os.utime(path, (1000, 1000))
+    make(copies, 0)
+    assert [path.exists() for path in (old, young, other)] == [False, True, True]

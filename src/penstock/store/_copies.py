@@ -22,6 +22,10 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
 from penstock._digest import digest
 from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
@@ -286,6 +290,19 @@ def share_run(folder: str | None) -> str:
     """The name of this run for a worker of it; what that leaves in the cache `folder` is removed with our own."""
     _drop_at_exit(os.path.join(folder or cache_folder(), _REMOTE))
     return RUN
+
+
+def in_memory(
+    url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
+) -> NDArray[np.uint8]:
+    """uint8[size_bytes]: a file that no folder takes; arguments and errors as of `Copies.make`."""
+    problem: FormatError | None = None
+    for _ in range(2):
+        data = b"".join(map(byte_view, fetch()))
+        problem = wrong_size(url, len(data), size_bytes) if len(data) != size_bytes else wrong_bytes(url, data, hashes)
+        if problem is None:
+            return np.frombuffer(data, np.uint8)
+    raise problem or Corrupt("the file could not be read", path=url)
 
 
 def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:

@@ -26,6 +26,8 @@ from penstock.store._sweep import remove_if_dead
 from penstock.store.lock import locked_file
 
 COPY_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
+_NOTE = re.compile(r"^[0-9a-f]{32}\.seen$")
+_NOTE_S = 30 * 86400.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_BYTES = 1 << 10
 _FEW_COPIES = 256
@@ -166,6 +168,8 @@ def _scan(folder: str) -> list[Found]:
     used: dict[str, float] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
+            if _NOTE.match(entry.name):
+                _drop_old(entry)
             if not COPY_NAME.match(entry.name):
                 continue
             with contextlib.suppress(FileNotFoundError):
@@ -179,6 +183,13 @@ def _scan(folder: str) -> list[Found]:
         (_when(used.get(name[:32], when) if name.endswith("copy") else when, latest_s), size_bytes, path)
         for name, (when, size_bytes, path) in found.items()
     ]
+
+
+def _drop_old(entry: os.DirEntry[str]) -> None:
+    """Remove a note of a version that is a month old: it spares a request at most."""
+    with contextlib.suppress(OSError):
+        if entry.stat(follow_symlinks=False).st_mtime < time.time() - _NOTE_S:
+            os.unlink(entry.path)
 
 
 def _when(used_s: float, latest_s: float) -> float:

@@ -15,6 +15,7 @@ Where the cache folder takes no copy, ranges go on being read by ranges, and wha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -27,24 +28,25 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock._secrets import logger
 from penstock.abc import Staged, Store
-from penstock.errors import Corrupt, FormatError, Truncated
-from penstock.store._copies import RUN, Copies, NoCopy, copy_name, share_run, wrong_bytes, wrong_size
+from penstock.errors import Truncated
+from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run
 from penstock.store._forgetting import Forgetting
+from penstock.store._heads import Heads
+from penstock.store._noted import deciding_path, drop_lock
 from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Counters, Traffic
+from penstock.store.lock import hold_lock
 from penstock.store.powers import PeekingStore
 from penstock.types import Buffer
 
 _MOST_MAPPED = 128
-_MOST_HEADS = 1 << 17
 _AT_ONCE_BYTES = 1 << 26
 _TOUCH_S = 30.0
 _AGAIN_S = 60.0
@@ -87,25 +89,26 @@ class CachedStore:
     """
 
     __slots__ = (
-        *("_args", "_asked", "_checking", "_coming", "_copies", "_heads", "_looked", "_mapped", "_no_copies"),
-        *("_ranges_ignored", "_run", "_spent", "_stated", "remote"),
+        *("_args", "_checking", "_coming", "_copies", "_heads", "_looked", "_mapped", "_no_copies"),
+        *("_first", "_ranges_ignored", "_run", "_spent", "_stated", "_versionless", "remote"),
     )
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
         self._args = (remote, folder, budget_bytes)
         self._copies: Copies | None = None
-        self._heads: dict[str, Head] = {}
+        self._heads = Heads(remote.head, lambda: self._folder.folder, self._forget_all)
         self._spent: dict[str, int] = {}
         self._coming: dict[str, int] = {}
         self._stated: dict[str, Mapping[str, str]] = {}
-        self._asked: set[str] = set()
         self._checking = False
         self._no_copies = 0.0
         self._looked: set[str] = set()
         self._mapped: OrderedDict[str, _Known] = OrderedDict()
         self._ranges_ignored = False
         self._run = RUN
+        self._first: dict[str, bytes] = {}
+        self._versionless = False
 
     def __reduce__(self) -> tuple[object, ...]:
         run = share_run(self._args[1]) if self._run == RUN else self._run
@@ -122,7 +125,7 @@ class CachedStore:
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
-        size_bytes = self.head(path).size_bytes
+        size_bytes = self.size(path)
         stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
 
@@ -130,8 +133,12 @@ class CachedStore:
         """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
-        if path not in self._heads and path not in self._coming and 0 < asked_bytes <= REQUEST_BYTES:
-            first = self._first_look(path, ranges)
+        if path not in self._heads and asked_bytes > 0:
+            if path in self._heads.sizes and not self._ranges_ignored:
+                first = self._unseen_ranges(path, ranges, self._heads.sizes[path])
+            else:
+                small = path not in self._coming and asked_bytes <= REQUEST_BYTES
+                first = self._first_look(path, ranges) if small else None
             if first is not None:
                 return first
         head = self.head(path)
@@ -148,7 +155,7 @@ class CachedStore:
                 self._ranges_ignored = True
                 copy = self._copy(path, head, whole=False).data
             else:
-                self._require_same(path, head, now)
+                self._heads.require_same(path, head, now)
                 return found
         view = copy.data
         return [bytes(view[start:stop]) for start, stop in ranges]
@@ -167,20 +174,24 @@ class CachedStore:
         """
         if hashes:
             self.expect_hashes(path, hashes)
-        head = self._head_of_size(path, size_bytes)
         try:
-            return self._copy(path, head, whole=True).data
+            return self._copy_of_size(path, size_bytes).data
         except NoCopy as error:
+            head = self._heads.of_size(path, size_bytes)
             if head.size_bytes > _IN_MEMORY_BYTES:
                 raise
             self._note_no_copies(error)
-            return self._in_memory(path, head)
+            return in_memory(path, head.size_bytes, self._stated.get(path, {}), lambda: self._parts(path, head))
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
         """Local path of the copy; see `penstock.store.powers.CopyingStore`. Raises as `mapped_copy`."""
         if hashes:
             self.expect_hashes(path, hashes)
-        return self._copy_on_disk(path, self._head_of_size(path, size_bytes), whole=True).path
+        return self._copy_of_size(path, size_bytes, again=True).path
+
+    def expect_size(self, path: str, size_bytes: int) -> None:
+        """What an index states of a file, so that its size is not asked for; see `store.powers.CopyingStore`."""
+        self._heads.sizes[path] = size_bytes
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
         """What an index states of a file, by which every copy of it is checked; see `store.powers.CopyingStore`."""
@@ -198,11 +209,7 @@ class CachedStore:
 
     def head(self, path: str) -> Head:
         """Size and version of a file, requested once; raises `NotFound`."""
-        found = self._heads.get(path)
-        if found is None:
-            found = self.remote.head(path)
-            self._remember(path, found)
-        return found
+        return self._heads.head(path)
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
         """Hint what `get_ranges` will read: path → number of requests, and bytes of all of them."""
@@ -224,17 +231,12 @@ class CachedStore:
             self._ranges_ignored = True
             return self.get_ranges(path, ranges)
         for _, now in answers:
-            if path in self._heads:
-                self._require_same(path, self._heads[path], now)
-            else:
-                self._remember(path, now)
+            self._heads.answered(path, now)
         return [data for found, _ in answers for data in found]
 
     def version(self, path: str) -> str:
         """Names the version of a file that is known already; `""` where it is not."""
-        head = self._heads.get(path)
-        # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
-        return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
+        return self._heads.version(path)
 
     def capacity_bytes(self) -> int:
         """What all copies together may take; see `penstock.store.powers.CopyingStore`."""
@@ -247,7 +249,7 @@ class CachedStore:
 
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`."""
-        return self.head(path).size_bytes
+        return self._heads.size(path)
 
     def exists(self, path: str) -> bool:
         """Whether a file or a folder of this name is there."""
@@ -292,10 +294,16 @@ class CachedStore:
 
     def forget(self, path: str) -> None:
         """Forget what is known of a file."""
-        for known in (self._heads, self._spent, self._coming, self._mapped, self._stated):
+        self._heads.forget(path)
+        for known in (self._spent, self._coming, self._mapped, self._stated, self._first):
             known.pop(path, None)
-        for marked in (self._looked, self._asked):
-            marked.discard(path)
+        self._looked.discard(path)
+
+    def _forget_all(self) -> None:
+        """Forget what is cheap to find out again."""
+        self._spent.clear()
+        self._coming.clear()
+        self._looked.clear()
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -318,22 +326,63 @@ class CachedStore:
         except RangesIgnored:
             self._ranges_ignored = True
             return None
-        self._remember(path, head)
+        self._heads.remember(path, head)
         self._spend(path, ranges)
         return found
 
-    def _head_of_size(self, path: str, size_bytes: int | None) -> Head:
-        head = self.head(path)
-        if size_bytes is not None and head.size_bytes != size_bytes:
-            kind = Truncated if head.size_bytes < size_bytes else Corrupt
-            raise kind(
-                "the file does not have the size that its index states",
-                path=path,
-                offset_bytes=min(head.size_bytes, size_bytes),
-                found=f"{head.size_bytes} bytes",
-                expected=f"{size_bytes} bytes",
-            )
-        return head
+    def _unseen_ranges(self, path: str, ranges: Sequence[Range], size_bytes: int) -> list[bytes] | None:
+        """Ranges of a file of which only the size is known; None where its version is known after all."""
+        if self._heads.seen(path, size_bytes) is not None:
+            return None
+        require_inside(path, ranges, size_bytes)
+        if self._is_whole_cheaper(path, Head(size_bytes, ""), ranges):
+            try:
+                view = self._copy_of_size(path, size_bytes, whole=False).data
+                return [bytes(view[start:stop]) for start, stop in ranges]
+            except NoCopy as error:
+                self._note_no_copies(error)
+        try:
+            found, head = self.remote.fetch(path, ranges)
+        except RangesIgnored:
+            self._ranges_ignored = True
+            return None
+        self._heads.remember(path, head)
+        self._heads.of_size(path, size_bytes)
+        return found
+
+    def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
+        """The copy of a file whose size an index may state. Where nobody here has seen it, its version comes with it.
+
+        With `again` it is looked for on the disk in any case; `whole` as of `_copy`.
+        """
+        with contextlib.ExitStack() as stack:
+            unseen = size_bytes and path not in self._heads and not self._versionless
+            if size_bytes and unseen and self._heads.seen(path, size_bytes) is None:
+                try:
+                    stack.enter_context(hold_lock(deciding_path(self._folder.folder, path, size_bytes)))
+                except OSError:
+                    self.head(path)  # the folder takes nothing: that is said below
+                else:
+                    stack.callback(drop_lock, self._folder.folder, path, size_bytes)
+                    stack.callback(self._first.pop, path, None)
+                    self._first_bytes(path, size_bytes)
+            head = self._heads.of_size(path, size_bytes)
+            return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
+
+    def _first_bytes(self, path: str, size_bytes: int) -> None:
+        """Fetch the beginning of a file, and what the server says of all of it."""
+        if self._heads.seen(path, size_bytes) is not None:  # another process did meanwhile
+            return
+        try:
+            found, head = self.remote.fetch(path, [(0, min(size_bytes, _AT_ONCE_BYTES))])
+        except RangesIgnored:
+            self._ranges_ignored = True
+        except Truncated:
+            self._heads.remember(path, self.remote.head(path))
+        else:
+            self._heads.remember(path, head)
+            self._first[path] = found[0]
+            self._versionless = not head.identity  # then its copies are those of this run, and have to be looked for
 
     def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
         """The copy that is mapped here, or that some process made."""
@@ -347,7 +396,7 @@ class CachedStore:
         if path in self._looked:  # looked for on the disk once a file
             return None
         self._looked.add(path)
-        found = self._find(path, self._identified(path, head), whole=False)
+        found = self._find(path, self._heads.identified(path, head), whole=False)
         return None if found is None else found.data
 
     def _keep(self, path: str, copy: Published, whole: bool) -> Published:
@@ -374,14 +423,6 @@ class CachedStore:
             self._coming[path] = max(0, self._coming[path] - cost_bytes)
         return self._spent[path]
 
-    def _remember(self, path: str, head: Head) -> None:
-        if len(self._heads) >= _MOST_HEADS:
-            for known in (self._heads, self._spent, self._coming):
-                known.clear()
-            self._looked.clear()
-            self._asked.clear()
-        self._heads[path] = head
-
     def _copy(self, path: str, head: Head, *, whole: bool) -> Published:
         """The copy of a file, made where there is none; raises `NoCopy` where it can't be."""
         known = self._mapped.get(path)
@@ -390,13 +431,14 @@ class CachedStore:
         return self._copy_on_disk(path, head, whole=whole)
 
     def _copy_on_disk(self, path: str, head: Head, *, whole: bool) -> Published:
-        head = self._identified(path, head)
+        head = self._heads.identified(path, head)
         found = self._find(path, head, whole=whole)
-        if found is not None:
-            return found
-        name, hashes = self._name(path, head), self._stated.get(path, {})
-        made = self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
-        return self._keep(path, made, whole=True)
+        if found is None:
+            name, hashes = self._name(path, head), self._stated.get(path, {})
+            made = self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
+            found = self._keep(path, made, whole=True)
+        self._heads.note_seen(path, head)
+        return found
 
     def _find(self, path: str, head: Head, *, whole: bool) -> Published | None:
         whole = whole or self._checking
@@ -409,13 +451,6 @@ class CachedStore:
         stated = self._stated.get(path)
         version = head.identity or ("" if stated is None else json.dumps(sorted(stated.items())))
         return copy_name(path, version, head.size_bytes, self._run)
-
-    def _identified(self, path: str, head: Head) -> Head:
-        """`head`, asked for once more where an answer to ranges named no version."""
-        if not head.identity and path not in self._asked:
-            self._asked.add(path)
-            return self._require_same(path, head, self.remote.head(path))
-        return head
 
     def _copy_if_any(self, path: str, head: Head) -> NDArray[np.uint8] | None:
         """The copy; None where the cache folder takes none, which it isn't asked for again for a while."""
@@ -430,46 +465,23 @@ class CachedStore:
             _log.warning("%s; reading without copies", error)
         self._no_copies = time.monotonic() + _AGAIN_S
 
-    def _in_memory(self, path: str, head: Head) -> NDArray[np.uint8]:
-        hashes = self._stated.get(path, {})
-        problem: FormatError | None = None
-        for _ in range(2):
-            data = b"".join(byte_view(part) for part in self._parts(path, head))
-            problem = wrong_size(path, len(data), head.size_bytes) if len(data) != head.size_bytes else None
-            problem = problem or wrong_bytes(path, data, hashes)
-            if problem is None:
-                return np.frombuffer(data, np.uint8)
-        raise problem or Corrupt("the file could not be read", path=path)
-
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
         """The bytes of a file in order, some parts at once."""
         self.remote.counters.mine.copies += 1
         self._spent.pop(path, None)
         self._coming.pop(path, None)
-        for start in range(0, head.size_bytes, _AT_ONCE_BYTES):
+        first = self._first.pop(path, None)
+        if first is not None:
+            yield first
+        for start in range(0 if first is None else len(first), head.size_bytes, _AT_ONCE_BYTES):
             try:
                 found, now = self.remote.fetch(path, [(start, min(start + _AT_ONCE_BYTES, head.size_bytes))])
             except RangesIgnored:
                 self._ranges_ignored = True
                 yield self.remote.get(path)
                 return
-            self._require_same(path, head, now)
+            self._heads.require_same(path, head, now)
             yield found[0]
-
-    def _require_same(self, path: str, head: Head, now: Head) -> Head:
-        """What is known of a file with what an answer says of it; raises `Corrupt` where that is another version."""
-        if head.contradicts(now):
-            raise Corrupt(
-                "the file changed while it was being read",
-                path=path,
-                found=f"{now.size_bytes} bytes, version {now.identity or 'unknown'}",
-                expected=f"{head.size_bytes} bytes, version {head.identity or 'unknown'}",
-                hint="Don't replace a dataset that is being read; open it again",
-            )
-        if now.identity and not head.identity:
-            self._heads[path] = now
-            return now
-        return head
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ class CopyingStore(Protocol):
         """Set the hashes that an index states for a file: every copy of it, present or later, is checked by them."""
         ...
 
+    def expect_size(self, path: str, size_bytes: int) -> None:
+        """Set the size that an index states for a file: it is not asked for, and held against the first answer."""
+        ...
+
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
         """Local path of the copy, for libraries that open files by name; it may be evicted after that."""
         ...

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import unquote
 
-Fault = Literal["503", "429", "403", "drop", "truncate", "hang", "slow", "whole", "corrupt", ""]
+Fault = Literal["500", "503", "429", "403", "drop", "truncate", "hang", "slow", "whole", "corrupt", ""]
 """What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
 for `hang_s`; a body that takes `hang_s`, in ten pieces; the whole file for a range; one byte changed; nothing."""
 
@@ -20,7 +20,7 @@ Etags = Literal["all", "none", "whole", "weak"]
 """Which answers name a version (ETag): all; none; those of whole files and of HEAD; all, a weak one to HEAD."""
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
-_STATUSES = ("503", "429", "403")
+_STATUSES = ("500", "503", "429", "403")
 
 
 class FileServer:

@@ -247,11 +247,13 @@ def is_ranged(folder: Folder, shard: Shard) -> bool:
     return not folder.mapped and shard.zip_data is None and not checked_whole
 
 
-def expect_hashes(folder: Folder, file: ShardFile, path: str) -> None:
-    """Tell a store with copies what the index states of a file, so that no whole copy of it goes unchecked."""
+def expect_stated(folder: Folder, file: ShardFile, path: str) -> None:
+    """Tell a store with copies what the index states of a file: no whole copy goes unchecked, no size is asked for."""
     hashes = checkable(file)
-    if hashes and isinstance(folder.store, CopyingStore):
-        folder.store.expect_hashes(path, hashes)
+    if isinstance(folder.store, CopyingStore):
+        folder.store.expect_size(path, file.size_bytes)
+        if hashes:
+            folder.store.expect_hashes(path, hashes)
 
 
 def checkable(file: ShardFile) -> dict[str, str]:
@@ -263,7 +265,7 @@ def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> Range
     path, size_bytes = folder.place(shard.raw_data), shard.raw_data.size_bytes
     if isinstance(folder.store, SupportsMmap):  # a cheap question there
         _require_size(folder.store.size(path), shard.raw_data, path)
-    expect_hashes(folder, shard.raw_data, path)
+    expect_stated(folder, shard.raw_data, path)
     if folder.validate_hash is not None:
         pieces = range(0, size_bytes, _PIECE_BYTES)
         _require_hash(folder, shard.raw_data, path, (folder.store.get(path, at, _PIECE_BYTES) for at in pieces))

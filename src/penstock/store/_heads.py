@@ -1,0 +1,133 @@
+"""What is known of remote files without their bytes: sizes and versions, each asked for once, or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock.errors import Corrupt, Truncated
+from penstock.store._noted import note, noted
+from penstock.store._objects import Head
+
+_MOST_HEADS = 1 << 17
+
+
+class Heads:
+    """Sizes and versions of the files of a store, as they were when it was opened or later.
+
+    Attributes:
+        sizes: path → size that an index states.
+
+    Args:
+        ask: requests size and version of a file.
+        folder: gives the folder of the copies, where processes of a host note what they saw.
+        forget: called when so much is known that all of it is forgotten.
+    """
+
+    __slots__ = ("_ask", "_asked", "_folder", "_forget", "_known", "_noted", "_opened_s", "sizes")
+
+    def __init__(self, ask: Callable[[str], Head], folder: Callable[[], str], forget: Callable[[], object]) -> None:
+        self._ask = ask
+        self._folder = folder
+        self._forget = forget
+        self._opened_s = time.time()
+        self._known: dict[str, Head] = {}
+        self._asked: set[str] = set()
+        self._noted: set[str] = set()
+        self.sizes: dict[str, int] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._known
+
+    def head(self, path: str) -> Head:
+        """Size and version of a file, requested once; raises `NotFound`."""
+        found = self._known.get(path)
+        if found is None:
+            found = self._ask(path)
+            self.remember(path, found)
+        return found
+
+    def size(self, path: str) -> int:
+        """Size in bytes, as an index states it where it does; raises `NotFound`."""
+        known = None if path in self._known else self.sizes.get(path)
+        return self.head(path).size_bytes if known is None else known
+
+    def version(self, path: str) -> str:
+        """Names the version of a file that is known already; `""` where it is not."""
+        head = self._known.get(path)
+        # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
+        return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
+
+    def remember(self, path: str, head: Head) -> None:
+        """Keep what a server said."""
+        if len(self._known) >= _MOST_HEADS:
+            for known in (self._known, self._asked, self._noted, self.sizes):
+                known.clear()
+            self._forget()
+        self._known[path] = head
+
+    def answered(self, path: str, now: Head) -> None:
+        """Keep what an answer says, or hold it against what is known; raises `Corrupt`."""
+        if path in self._known:
+            self.require_same(path, self._known[path], now)
+        else:
+            self.remember(path, now)
+
+    def forget(self, path: str) -> None:
+        """Forget what is known of a file."""
+        self._known.pop(path, None)
+        self.sizes.pop(path, None)
+        self._asked.discard(path)
+        self._noted.discard(path)
+
+    def seen(self, path: str, size_bytes: int) -> Head | None:
+        """Size and version of a file as some process of this host saw them, if one did."""
+        found, is_young = noted(self._folder(), path, size_bytes, self._opened_s)
+        if found is not None and not is_young:
+            found = self._ask(path)
+            note(self._folder(), path, found)
+        if found is not None:
+            self.remember(path, found)
+        return found
+
+    def note_seen(self, path: str, head: Head) -> None:
+        """Say to other processes what was seen, once: only when the copy is there, lest they fetch it too."""
+        if path not in self._noted:
+            self._noted.add(path)
+            if noted(self._folder(), path, head.size_bytes, self._opened_s)[0] is None:
+                note(self._folder(), path, head)
+
+    def of_size(self, path: str, size_bytes: int | None) -> Head:
+        head = self.head(path)
+        if size_bytes is not None and head.size_bytes != size_bytes:
+            kind = Truncated if head.size_bytes < size_bytes else Corrupt
+            raise kind(
+                "the file does not have the size that its index states",
+                path=path,
+                offset_bytes=min(head.size_bytes, size_bytes),
+                found=f"{head.size_bytes} bytes",
+                expected=f"{size_bytes} bytes",
+            )
+        return head
+
+    def identified(self, path: str, head: Head) -> Head:
+        """`head`, asked for once more where an answer to ranges named no version."""
+        if not head.identity and path not in self._asked:
+            self._asked.add(path)
+            return self.require_same(path, head, self._ask(path))
+        return head
+
+    def require_same(self, path: str, head: Head, now: Head) -> Head:
+        """What is known of a file with what an answer says of it; raises `Corrupt` where that is another version."""
+        if head.contradicts(now):
+            raise Corrupt(
+                "the file changed while it was being read",
+                path=path,
+                found=f"{now.size_bytes} bytes, version {now.identity or 'unknown'}",
+                expected=f"{head.size_bytes} bytes, version {head.identity or 'unknown'}",
+                hint="Don't replace a dataset that is being read; open it again",
+            )
+        if now.identity and not head.identity:
+            self._known[path] = now
+            return now
+        return head

@@ -1,0 +1,87 @@
+"""What versions of remote files were seen on this host, so that each of its processes need not ask for them again.
+
+`<name>.seen` in the folder of the copies says size and version of a file, and when a server named them. It counts for a
+store that was opened before, or at most a minute after; of an older one the version is asked for once more, for all.
+The name is a digest of URL and size. One that is lost or torn costs a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+
+import msgspec
+
+from penstock._digest import digest
+from penstock.store._objects import Head
+
+_MOST_BYTES = 1 << 12
+_BEFORE_S = 60.0
+_CLOCK_S = 5.0
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What a note says.
+
+    Attributes:
+        url: digest of the URL.
+        size_bytes, version, modified: as in `Head`.
+        seen_s: when, by the clock of this host.
+    """
+
+    url: str
+    size_bytes: int
+    version: str
+    modified: str
+    seen_s: float
+
+
+def noted(folder: str, url: str, size_bytes: int, opened_s: float) -> tuple[Head | None, bool]:
+    """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        fd = os.open(_path(folder, url, size_bytes), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            about, around = os.fstat(fd), os.stat(folder)
+            mine = about.st_uid in (0, os.geteuid(), around.st_uid) or not around.st_mode & stat.S_IWOTH
+            if not stat.S_ISREG(about.st_mode) or not mine or about.st_mode & stat.S_IWOTH:
+                return None, False
+            one = msgspec.json.decode(os.read(fd, _MOST_BYTES), type=_Seen)
+        finally:
+            os.close(fd)
+        if one.url == digest(url) and one.size_bytes == size_bytes and (one.version or one.modified):
+            is_young = opened_s - _BEFORE_S <= one.seen_s <= time.time() + _CLOCK_S
+            return Head(one.size_bytes, one.version, one.modified), is_young
+    return None, False
+
+
+def note(folder: str, url: str, head: Head) -> None:
+    """Note what a server said just now, where the folder takes it and a version was named."""
+    if not head.identity:
+        return
+    data = msgspec.json.encode(_Seen(digest(url), head.size_bytes, head.version, head.modified, time.time()))
+    with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(_path(folder, url, head.size_bytes), flags, 0o644)
+        try:
+            if os.fstat(fd).st_nlink == 1:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, data, 0)
+        finally:
+            os.close(fd)
+
+
+def deciding_path(folder: str, url: str, size_bytes: int) -> str:
+    """The file that is locked by the process that asks for the first bytes of a file that nobody has seen."""
+    return _path(folder, url, size_bytes).removesuffix("seen") + "lock"
+
+
+def drop_lock(folder: str, url: str, size_bytes: int) -> None:
+    """Remove that lock, which its process holds still."""
+    with contextlib.suppress(OSError):
+        os.unlink(deciding_path(folder, url, size_bytes))
+
+
+def _path(folder: str, url: str, size_bytes: int) -> str:
+    return os.path.join(folder, f"{digest('seen', url, size_bytes)[:32]}.seen")
