@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from penstock._optional import require
@@ -129,7 +130,7 @@ class _Composition:
             upload = {**where, "UploadId": client.create_multipart_upload(**where)["UploadId"]}
             try:
                 with ThreadPoolExecutor(_THREADS) as pool:
-                    tags = list(pool.map(lambda part: self._put(upload, *part), enumerate(parts, 1)))
+                    tags = list(pool.map(partial(self._put, upload), range(1, len(parts) + 1), parts))
                 done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
                 client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")
             except BaseException:
