@@ -18,7 +18,7 @@ from penstock.types import Manifest
 from penstock.work.convert import remove_work
 
 Advance = Callable[[int, str], None]
-"""Told how many samples are done, and a text."""
+"""Called with the number of samples done so far, and a text to show."""
 
 
 @dataclass(frozen=True, slots=True)

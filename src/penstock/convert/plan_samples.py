@@ -76,7 +76,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
 
     Raises:
         NotFound: no source.
-        Unsupported: the target's format can't hold these samples; the reason is told.
+        Unsupported: the target's format can't hold these samples; the message says why.
         ConfigError: options that make no sense.
     """
     to = asked.to.name

@@ -128,7 +128,7 @@ def _write(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every worker is told.
+    """What every worker gets.
 
     Attributes:
         source: where the rows are; None where they come along.

@@ -23,7 +23,7 @@ from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
 
 Progress = Callable[[int, str], None]
-"""Told the samples done so far, and a text."""
+"""Called with the number of samples done so far, and a text to show."""
 
 _NEWLINE = 0x0A
 _PART_BYTES = 1 << 26

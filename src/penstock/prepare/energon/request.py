@@ -16,7 +16,7 @@ from penstock.store.place import Place
 from penstock.store.unfinished import Once
 
 Progress = Callable[[int, int], None]
-"""Told how many shards are done, and of how many."""
+"""Called with the number of finished shards, and of all."""
 
 
 @redacted_repr

@@ -100,7 +100,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those that are there stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
-        progress: told of finished shards.
+        progress: called with the number of finished shards, and of all.
 
     Raises:
         NotFound: no such folder, or no shards in it.

@@ -52,7 +52,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardDone:
-    """What is told of a finished shard: how much it holds, whether that was known, odd things and bad media in it."""
+    """The report of a finished shard: how much it holds, whether that was known, odd names and bad media in it."""
 
     shard: str
     num_samples: int

@@ -6,8 +6,8 @@
 | `GLOB` | full names that fit one of several patterns, in any case |
 | `HEADER` | the first bytes of every file, and its name where they tell nothing |
 
-A file that can't be read gets no row and is told of; nothing stops for it. One that is evidently cut short keeps its
-row, as its header is whole, and is told of too. With `exact` images and sound are decoded, and damaged ones get no row.
+A file that can't be read gets no row and is reported; nothing stops for it. One that is evidently cut short keeps its
+row, as its header is whole, and is reported too. With `exact` images and sound are decoded; damaged ones get no row.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def load_tokenizer(
     special_tokens: bool = True,
     pretokenizer: str | None = None,
 ) -> tuple[TokenizerSpec, Reference]:
-    """The tokenizer at a path, and its own library's encoder. What a file is, is told by its content.
+    """The tokenizer at a path, and its own library's encoder. The content of a file decides what kind it is.
 
     Args:
         given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file.

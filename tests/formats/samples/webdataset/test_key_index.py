@@ -22,7 +22,7 @@ from penstock.formats.samples.webdataset.key_index import (
     entries_of,
     write_keys,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.testing import FileServer
 
@@ -202,19 +202,20 @@ def test_an_index_of_other_data_does_not_count(tmp_path: Path) -> None:
     assert source.get("k2_3.txt") == b"x" * 700
 
 
-@pytest.mark.parametrize("damage", ["entry", "cut", "header", "stale"])
+@pytest.mark.parametrize("damage", ["entry", "table", "cut", "header", "stale"])
 def test_a_damaged_index_is_found_and_made_again(damage: str, tmp_path: Path) -> None:
     root = prepared(tmp_path / "set", sqlite=damage == "cut")
     path = root / ".nv-meta" / "index.keys"
     whole = path.read_bytes()
     assert ps.verify(root, depth="full") == []
     changed = bytearray(whole)
-    changed[{"entry": HEADER_BYTES + 16, "cut": 0, "header": 1, "stale": 30}[damage]] ^= damage != "cut"
+    changed[{"entry": HEADER_BYTES + 16, "table": len(whole) - 20, "cut": 0, "header": 1, "stale": 30}[damage]] ^= (
+        damage != "cut"
+    )
     path.write_bytes(changed[:-8] if damage == "cut" else changed)
-    found = ps.verify(root, depth="full" if damage == "entry" else "quick")
-    assert [(one.code, one.severity) for one in found] == [
-        ("webdataset.keys", "warning" if damage == "stale" else "error")
-    ]
+    found = ps.verify(root, depth="full" if damage in ("entry", "table") else "quick")
+    severity = "warning" if damage == "stale" else "error"
+    assert {(one.code, one.severity) for one in found} == {("webdataset.keys", severity)}
     assert all(one.done for one in ps.repair(root, write=True))
     assert path.read_bytes() == whole
     for backup in root.rglob("*.bak*"):
@@ -238,6 +239,24 @@ def test_the_first_of_a_part_that_repeats(tmp_path: Path) -> None:
         source: Any = ps.open(tmp_path, raw=True, split="train")
         read.append(source.get("a.txt"))
     assert read == [b"first", b"first"]
+
+
+def test_what_is_left_out_of_a_shard_needs_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = prepared(tmp_path / "set", sqlite=False)
+    (root / ".nv-meta" / "index.keys").unlink()
+    left_out = '["s_1.tar/k1_2", "s_1.tar/k1_0", "s_1.tar/nothing"]'
+    splits = f'exclude: {left_out}\nsplit_parts: {{train: ["s_{{0..2}}.tar"]}}\n'
+    (root / ".nv-meta" / "split.yaml").write_text(splits)
+    scanned: list[str] = []
+
+    def scan(store: Any, path: str) -> ShardTable:
+        scanned.append(Path(path).name)
+        return scan_shard(store, path)
+
+    monkeypatch.setattr("penstock.formats.samples.webdataset.keys.scan_shard", scan)
+    source: Any = ps.open(root, raw=True, split="train")
+    assert [source.key_of(index) for index in range(4, 6)] == ["k1_1", "k1_3"]
+    assert scanned == ["s_1.tar"]
 
 
 def test_a_derived_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

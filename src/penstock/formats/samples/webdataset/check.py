@@ -86,7 +86,7 @@ def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Probl
         whole = False
         yield problem
     yield from _check_sqlite(store, root, info, depth)
-    yield from check_stored_keys(store, root, info.counts)
+    yield from check_stored_keys(store, root, info.counts, depth)
     yield from _check_side_file(store, root, info, depth, run)
     if depth == "quick":
         return
@@ -239,7 +239,7 @@ def _check_samples(store: Store, root: str, info: Info) -> Iterator[Problem]:
 def codes_by_headers(store: Store, root: str, info: Info) -> set[str]:
     """Codes of what `index.sqlite`, the list and the indexes of shards say otherwise than all headers do."""
     found = {one.code for one in _check_sqlite(store, root, info, "full")}
-    found |= {one.code for one in check_stored_keys(store, root, info.counts)}
+    found |= {one.code for one in check_stored_keys(store, root, info.counts, "full")}
     for number, name in enumerate(info.counts):
         found |= {one.code for one in _check_shard(store, root, info, number, name, contents=False)}
     return found

@@ -12,15 +12,16 @@ from penstock.formats._problems import Problem
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.nvmeta import meta_path
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.types import Depth
 
 CODE = "webdataset.keys"
 _FIX = "Make it again: `penstock prepare --tar-index-only`"
-_LOOKED_UP = 64
+_LOOKED_UP = 8
 """Keys of a shard that are looked up."""
 
 
-def check_stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> Iterator[Problem]:
-    """What is wrong with the file as a whole."""
+def check_stored_keys(store: Store, root: str, counts: Mapping[str, int], depth: Depth) -> Iterator[Problem]:
+    """What is wrong with the file as a whole, each byte of it at full depth."""
     path = meta_path(root, KEYS)
     if not store.exists(path):
         return
@@ -30,12 +31,15 @@ def check_stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> Ite
             what = "this index of keys is of other data, and is not used"
             yield Problem(CODE, Corrupt, path, what, _FIX, severity="warning")
             return
-        expected = index.size_bytes
+        size_bytes, expected = store.size(path), index.size_bytes
+        whole = depth != "full" or size_bytes != expected or index.is_whole()
     except PenstockError as error:
         yield Problem(CODE, Corrupt, path, "this is no index of keys", _FIX, found=str(error))
         return
-    if store.size(path) != expected:
-        found, wanted = f"{store.size(path)} bytes", f"{expected} bytes"
+    if not whole:
+        yield Problem(CODE, Corrupt, path, "the index of keys was changed: its digest is another one", _FIX)
+    if size_bytes != expected:
+        found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
         yield Problem(CODE, Corrupt, path, "the index of keys is cut off, or too long", _FIX, None, found, wanted)
 
 

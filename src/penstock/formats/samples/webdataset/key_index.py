@@ -4,7 +4,8 @@
 |---|---|
 | 0 … 64 | `PSKEYS01`, uint64 samples, uint64 bits of a bucket's number, the 36 bytes of `index.uuid`, zeros |
 | 64 … | entries of 40 bytes, sorted: xxh3-128 of the key as two uint64, first byte, bytes, shard · 2^32 + place in it |
-| … end | uint64[2^bits + 1]: the first entry of each bucket; a hash's bucket is its first bits |
+| … | uint64[2^bits + 1]: the first entry of each bucket; a hash's bucket is its first bits |
+| … end | xxh3-128 of all before it, which `verify --depth full` looks at |
 
 All numbers are little-endian. The file lies beside `index.sqlite`, which a reader of a remote dataset would have to
 fetch whole. It is made of sorted runs and is a function of the shards alone. It counts only with the `index.uuid` that
@@ -31,6 +32,7 @@ from penstock.formats.samples.webdataset.shards import ShardTable
 
 KEYS = "index.keys"
 HEADER_BYTES, ENTRY_BYTES = 64, 40
+_DIGEST_BYTES, _STEP_BYTES = 16, 1 << 24
 _MAGIC = b"PSKEYS01"
 _HEADER = struct.Struct("<8sQQ36s4x")
 _WORDS = ENTRY_BYTES // 8
@@ -98,17 +100,24 @@ def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
     repeated = 0
     count = sum(map(len, runs))
     bits = max(0, (count // _BUCKET).bit_length() - 1)
-    put(_HEADER.pack(_MAGIC, count, bits, uuid.encode()))
+    hasher = xxhash.xxh3_128()
+
+    def put_digested(data: bytes) -> None:
+        hasher.update(data)
+        put(data)
+
+    put_digested(_HEADER.pack(_MAGIC, count, bits, uuid.encode()))
     in_bucket = np.zeros(1 << bits, np.int64)
     for block in _merged(runs, count):
-        put(block.tobytes())
+        put_digested(block.tobytes())
         repeated += int((block[1:, :2] == block[:-1, :2]).all(axis=1).sum())
         # A shift by all 64 bits is none.
         numbers = (block[:, 0] >> np.uint64(64 - bits)) if bits else np.zeros(len(block), np.uint64)
         first = int(numbers[0]) if len(numbers) else 0
         here = np.bincount((numbers - np.uint64(first)).astype(np.int64))
         in_bucket[first : first + len(here)] += here
-    put(np.concatenate([[0], np.cumsum(in_bucket)]).astype("<u8").tobytes())
+    put_digested(np.concatenate([[0], np.cumsum(in_bucket)]).astype("<u8").tobytes())
+    put(hasher.digest())
     return repeated
 
 
@@ -201,13 +210,22 @@ class KeyIndex:
             raise self._damaged("it is of another dataset")
         if self._bits > _MOST_BITS:
             raise self._damaged(f"{self._bits} bits")
-        kept = self.size_bytes - self._buckets_at <= _KEPT_BYTES
-        self._buckets = read(self._buckets_at, self.size_bytes) if kept else None
+        self._buckets_bytes = ((1 << self._bits) + 1) * 8
+        kept = self._buckets_bytes <= _KEPT_BYTES
+        self._buckets = read(self._buckets_at, self._buckets_at + self._buckets_bytes) if kept else None
 
     @property
     def size_bytes(self) -> int:
         """Of the whole file, as its header says."""
-        return self._buckets_at + ((1 << self._bits) + 1) * 8
+        return self._buckets_at + self._buckets_bytes + _DIGEST_BYTES
+
+    def is_whole(self) -> bool:
+        """Whether its digest is that of its bytes, all of which are read."""
+        stop = self.size_bytes - _DIGEST_BYTES
+        hasher = xxhash.xxh3_128()
+        for start in range(0, stop, _STEP_BYTES):
+            hasher.update(self._read(start, min(stop, start + _STEP_BYTES)))
+        return self._read(stop, self.size_bytes) == hasher.digest()
 
     def find(self, key: str) -> list[KeyPlace]:
         """Where the samples of a key are; more than one where keys repeat.

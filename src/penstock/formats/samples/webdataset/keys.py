@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Keys:
         self._stored: KeyIndex | None = None
         self._derived: KeyIndex | None = None
         self._looked = False
+        self._of_shard: tuple[int, dict[str, int]] = (-1, {})
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Keys, (self._store, self._root, self._counts))
@@ -66,7 +67,15 @@ class Keys:
 
     def find_in(self, key: str, shard: int) -> int | None:
         """Place of the first sample with this key in one shard, where keys may repeat in others."""
-        return next((one.place for one in self._index().find(key) if one.shard == shard), None)
+        index = self.stored or self._derived
+        if index is not None:
+            return next((one.place for one in index.find(key) if one.shard == shard), None)
+        number, places = self._of_shard
+        if number != shard:  # one shard at a time is asked about, so no other one is scanned for it
+            keys = self._table(list(self._counts)[shard]).keys
+            places = {one: place for place, one in reversed(list(enumerate(keys)))}
+            self._of_shard = shard, places
+        return places.get(key)
 
     def _index(self) -> KeyIndex:
         if self.stored is not None:
@@ -89,20 +98,19 @@ class Keys:
 
     def _feed(self, put: Any) -> None:
         with KeyRuns() as runs:
-            for table in self._tables():
-                runs.add(table)
+            for name in self._counts:
+                runs.add(self._table(name))
             runs.write(lambda data: put(np.frombuffer(data, np.uint8)), "")
 
-    def _tables(self) -> Iterator[ShardTable]:
-        for name, count in self._counts.items():
-            path = f"{self._root}/{name}"
-            table = scan_shard(self._store, path)
-            if table.num_samples != count:
-                raise Corrupt(
-                    "a shard does not fit the list of shards", path=path, found=f"{table.num_samples} samples",
-                    expected=f"{count} samples", hint=_AGAIN,
-                )  # fmt: skip
-            yield table
+    def _table(self, name: str) -> ShardTable:
+        path, count = f"{self._root}/{name}", self._counts[name]
+        table = scan_shard(self._store, path)
+        if table.num_samples != count:
+            raise Corrupt(
+                "a shard does not fit the list of shards", path=path, found=f"{table.num_samples} samples",
+                expected=f"{count} samples", hint=_AGAIN,
+            )  # fmt: skip
+        return table
 
 
 def repeated(key: str, path: str) -> Corrupt:

@@ -90,7 +90,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault of a packed file, whose path is told later; see `penstock.formats._problems.Problem`."""
+    """A fault of a packed file; with its path an error or a finding, as `penstock.formats._problems.Problem`."""
 
     code: str
     kind: type[FormatError] | type[ConfigError]
