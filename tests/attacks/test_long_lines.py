@@ -13,7 +13,9 @@ import pytest
 from penstock.formats import get_format
 from penstock.prepare.tokens import tokenize
 from penstock.prepare.tokens.pipeline import pack
+from penstock.prepare.tokens.tasks import Piece
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
 LINE_BYTES = 24 << 20
@@ -46,7 +48,7 @@ class Sink:
         return len(view)
 
 
-def tally(token_bytes: int, eos_id: int) -> Any:
+def tally(token_bytes: int, eos_id: int, sink: Any) -> Any:
     class Spec:
         pass
 
@@ -57,7 +59,9 @@ def tally(token_bytes: int, eos_id: int) -> Any:
     Spec.token_bytes, Spec.eos_id = token_bytes, eos_id  # type: ignore[attr-defined]
     task: Any = None
     job: Any = Job()
-    return tokenize._Tally(job, task)
+    one = tokenize._Tally(job, task, sink)
+    one.begin(Piece(0, place_of("a.jsonl"), 0, 0, 0))
+    return one
 
 
 def test_packing_takes_at_most_eight_times_a_line(engine: None) -> None:
@@ -67,7 +71,7 @@ def test_packing_takes_at_most_eight_times_a_line(engine: None) -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        tally(4, 0).add(0, block, sink)
+        tally(4, 0, sink).add(0, block)
         taken_bytes = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
@@ -86,9 +90,9 @@ def test_long_documents_give_the_same_bytes(
     for long in (1 << 20, 7):
         monkeypatch.setattr(tokenize, "_LONG_TOKENS", long)
         sink: Any = Sink()
-        one = tally(token_bytes, eos_id)
-        one.add(0, block, sink)
-        found.append((b"".join(sink.pieces), one.lengths().tolist(), one.max_token_id))
+        one = tally(token_bytes, eos_id, sink)
+        one.add(0, block)
+        found.append((b"".join(sink.pieces), np.concatenate(one.runs).tolist(), one.max_token_id))
     assert found[0] == found[1]
 
 

@@ -210,14 +210,11 @@ def test_killed_and_run_again(corpus: bytes) -> None:
     assert Path("docs.pbin").read_bytes() == corpus
 
 
-def test_a_killed_worker_is_an_error(corpus: bytes) -> None:
+def test_a_killed_worker_is_replaced(corpus: bytes) -> None:
     started, workers = start_packing()
     os.kill(workers[0], signal.SIGKILL)
     _, said = started.communicate(timeout=LIMIT_S)
-    assert started.returncode == 14
-    assert b"killed" in said
-    assert not Path("docs.pbin").exists()
-    assert modalities("pack_encoded_data", write_config()).returncode == 0
+    assert started.returncode == 0, said
     assert Path("docs.pbin").read_bytes() == corpus
 
 

@@ -69,6 +69,7 @@ LINES = (
     "convert DATA/mds @ --to mds",
     "convert DATA/mds @ --to csv",
     "convert DATA/mds @ --to webdataset",
+    "status @",
     "mount @ OUT",
     "mount DATA/tars @",
     "demo @ --max-mb 0.1",

@@ -146,6 +146,8 @@ VERBS = [
     verb("convert a out.jsonl", cases.two_mds),
     verb("convert a.pbin b.pbin --overwrite", cases.two_pbin),
     verb("info a.pbin", cases.two_pbin),
+    verb("status a.pbin", cases.two_pbin),
+    verb("stage a.pbin --hosts 1 --host 0", cases.two_pbin),
     verb("info a.jsonl", one_jsonl),
     verb("info set", prepared_tars),
     verb("info a", cases.two_mds),

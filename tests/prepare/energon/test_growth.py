@@ -19,7 +19,7 @@ CALLS = ("open", "stat", "lstat", "fstat", "listdir", "fsync", "unlink", "rename
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls of the system by name."""
+    """Calls of the system by name, and names that were listed."""
     made: Counter[str] = Counter()
 
     def count(name: str) -> None:
@@ -27,7 +27,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         def counting(*given: Any, **more: Any) -> Any:
             made[name] += 1
-            return call(*given, **more)
+            result = call(*given, **more)
+            made["names listed"] += len(result) if name == "listdir" else 0
+            return result
 
         monkeypatch.setattr(os, name, counting)
 

@@ -176,7 +176,7 @@ def create_raw_data_index(
         overwrite=policy == "override",
         progress=None if progress is None else lambda done: progress(done, "bytes"),
     )
-    return Done(report.index_path, f"{report.index_path}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
+    return Done(str(target), f"{target}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
 
 
 # --- merge_packed_data ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.local import LocalStore
+from penstock.store.resolve import absolute
 
 _log = logger()
 _VERSION = "webdataset-keys-1"
@@ -93,7 +94,7 @@ class Keys:
         parts.append(sample_fingerprint(self._store, "webdataset", b"", files))
         if isinstance(self._store, LocalStore):
             shards = [os.stat(path).st_mtime_ns for _, path in files]
-            parts += [os.path.realpath(self._root), shards]
+            parts += [absolute(self._root), shards]
         return digest(*parts)
 
     def _feed(self, put: Any) -> None:
