@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -81,15 +81,32 @@ def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None)
     return "\n".join("  ".join(map(cell, line, widths)).rstrip() for line in lines)
 
 
+class Advance(Protocol):
+    """Tells a progress bar how far the work is."""
+
+    def __call__(self, done: int, extra: str = "", total: int | None = None) -> None:
+        """Show it.
+
+        Args:
+            done: so far, absolute.
+            extra: a short text such as `"3.1 M tokens"`.
+            total: how much there is, where that was not known before.
+        """
+
+
+def _unseen(done: int, extra: str = "", total: int | None = None) -> None:
+    """No progress bar."""
+
+
 @contextlib.contextmanager
-def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Callable[[int, str], None]]:
+def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Advance]:
     """A progress bar on a terminal, after a second; nothing into a pipe.
 
     Yields:
-        `advance(done, extra)`: what is done so far (absolute), and a short text such as `"3.1 M tokens"`.
+        What tells it how far the work is.
     """
     if not sys.stderr.isatty():
-        yield lambda done, extra: None
+        yield _unseen
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -105,14 +122,14 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Ca
     )
     task = bar.add_task(label, total=total, rate="", extra="")
 
-    def advance(done: int, extra: str = "") -> None:
+    def advance(done: int, extra: str = "", total: int | None = None) -> None:
         seconds = time.monotonic() - started
         if seconds < _PATIENCE_SECONDS:
             return
         if not bar.live.is_started:
             bar.start()
         rate = f"{human_bytes(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"
-        bar.update(task, completed=done, rate=rate, extra=extra)
+        bar.update(task, completed=done, total=total, rate=rate, extra=extra)
 
     try:
         yield advance

@@ -95,28 +95,22 @@ def command(
 
     Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
     """
-    import os
     import time
 
     import msgspec
 
     from penstock.errors import PrepareError
     from penstock.prepare import PackProgress, pack
-    from penstock.prepare.tokens.inputs import find_paths
 
     if field:
         options["field"] = field
     if join is not None:
         options["join"] = join.replace("\\n", "\n").replace("\\t", "\t")
     started = time.perf_counter()
-    total_bytes = None
-    if "-" not in inputs:
-        paths = find_paths(inputs, options["input_format"], follow_links=options["follow_links"])
-        total_bytes = sum(map(os.path.getsize, paths))
-    with progress("pack", total=total_bytes) as advance:
+    with progress("pack", total=None) as advance:
 
         def report_progress(now: PackProgress) -> None:
-            advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens")
+            advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens", now.total_bytes)
 
         report = pack(inputs, output, progress=report_progress, **options)
     seconds = time.perf_counter() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +20,13 @@ from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
 import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.cli.main import main
-from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens.assemble import cut_files
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
+from penstock.store.put import put
 from penstock.testing.datasets import files_in
 from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
 from penstock.work.shared import SharedWork
@@ -351,6 +355,42 @@ def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str
     place = place_of(f"{s3_bucket}/out.pbin")
     assert place.store.get(place.path) == (tmp_path / "out.pbin").read_bytes()
     assert sorted(remote_files(s3_bucket)) == ["out.pbin", "out.pbin.penstock"]
+
+
+def test_inputs_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, whole: dict[str, bytes]) -> None:
+    lines = (tmp_path / "corpus.jsonl").read_bytes().splitlines(keepends=True)
+    table = pyarrow.table({"text": [json.loads(line)["text"] for line in lines[100:]]})
+    pyarrow.parquet.write_table(table, tmp_path / "c.parquet", row_group_size=20)
+    for name, data in (
+        ("in/a.jsonl", b"".join(lines[:60])),
+        ("in/b.jsonl.gz", gzip.compress(b"".join(lines[60:]))),
+        ("in/.hidden.jsonl", b"no JSON"),
+        ("t/c.parquet", (tmp_path / "c.parquet").read_bytes()),
+    ):
+        place = place_of(f"{s3_bucket}/{name}")
+        put(place.store, place.path, data)
+    both = [f"{s3_bucket}/in/{name}" for name in ("a.jsonl", "b.jsonl.gz")]
+    for inputs in ([f"{s3_bucket}/in"], [f"{s3_bucket}/in/[!.]*.jsonl*"], both):
+        share(f"{tmp_path}/out/", inputs=inputs, overwrite=True)
+        found = files_in(tmp_path / "out")
+        assert {name for name in found if name.endswith(".pbin")} == {name for name in whole if name.endswith(".pbin")}
+    assert share(f"{tmp_path}/t/", inputs=[f"{s3_bucket}/t"]).documents == 50
+    for wrong in ("none", "in/*.txt", "in/none.jsonl"):
+        with pytest.raises(NotFound):
+            share(f"{tmp_path}/none/", inputs=[f"{s3_bucket}/{wrong}"])
+
+
+def test_an_input_far_away_that_changes_meanwhile(tmp_path: Path, share: Pack, s3_bucket: str) -> None:
+    place = place_of(f"{s3_bucket}/a.jsonl")
+    put(place.store, place.path, (tmp_path / "corpus.jsonl").read_bytes())
+
+    def change(now: Any) -> None:
+        other = place_of(f"{s3_bucket}/a.jsonl")
+        put(other.store, other.path, (tmp_path / "corpus.jsonl").read_bytes().replace(b"document 149", b"document 148"))
+
+    with pytest.raises(PenstockError, match="change"):
+        share(inputs=place.path, progress=change)
+    assert not (tmp_path / "out/index.json").exists()
 
 
 def remote_files(url: str) -> dict[str, bytes]:

@@ -1,0 +1,117 @@
+"""The job arrays of the guide: a runner sets the variables, kills a part, and resubmits exactly what is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.prepare.conftest import EOS, TEXTS, write_lines
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.prepare.tokens import pipeline
+from penstock.testing.datasets import files_in
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "clusters.md"
+SHARES = 4
+Run = Callable[..., tuple[int, str]]
+
+
+def commands() -> dict[str, tuple[str, list[str]]]:
+    """Scheduler → the variable that says which share, and the command of the guide."""
+    text = GUIDE.read_text()
+    [script] = re.findall(r"```bash\n#!/bin/bash\n#SBATCH.*?\n(penstock .*?)\n```", text, re.DOTALL)
+    [job] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    container = yaml.safe_load(job)["spec"]["template"]["spec"]["containers"][0]
+    return {
+        "slurm": ("SLURM_ARRAY_TASK_ID", shlex.split(script)),
+        "kubernetes": ("JOB_COMPLETION_INDEX", container["command"]),
+    }
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(variable: str, index: int | None, command: list[str]) -> tuple[int, str]:
+        with monkeypatch.context() as patched:
+            if index is not None:
+                patched.setenv(variable, str(index))
+            with pytest.raises(SystemExit) as ended:
+                main(command[1:])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return call
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
+def test_an_array(scheduler: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable, command = commands()[scheduler]
+    monkeypatch.setattr(pipeline, "default_task_bytes", lambda total_bytes: 4000)
+    (tmp_path / "corpus").mkdir()
+    write_lines(tmp_path / "corpus/a.jsonl", ({"text": f"{n} {TEXTS[n % 150]}"} for n in range(600)))
+    here = {"auto/64": f"auto/{SHARES}", "<|endoftext|>": EOS, "tokenizer.json": str(bpe2 / "tokenizer.json")}
+    here |= dict.fromkeys(("/data/corpus", "/data/corpus/"), f"{tmp_path}/corpus")
+    here |= dict.fromkeys(("/data/tokens/", "s3://bucket/tokens/"), f"{tmp_path}/out/")
+    mine = [here.get(word, word) for word in command]
+    if "--workers" in mine:
+        del mine[mine.index("--workers") : mine.index("--workers") + 2]
+    mine += ["--executor", "inline", "--file-tokens", "9000", *(() if "--eos" in mine else ("--eos", EOS))]
+    finish = [*mine[: mine.index("--part")], *mine[mine.index("--part") + 2 :], "--finish", "--no-work"]
+
+    killed = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *mine[1:]], env={**os.environ, variable: "2"}, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 60
+    while not list((tmp_path / "out/.work").glob("*/parts/*/*.part")) and time.monotonic() < until:
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    for index in (0, 1, 3, 3):
+        assert run(variable, index, mine)[0] == 0
+    for _ in range(2):  # the parts, then the token files
+        status, said = run(variable, None, finish)
+        assert status == 14
+        for index in shares_of(said):
+            assert run(variable, index, mine)[0] == 0
+    assert run(variable, None, finish)[0] == 0
+
+    whole = [word for word in finish if word not in ("--finish", "--no-work")]
+    whole[whole.index("-o") + 1] = f"{tmp_path}/whole/"
+    assert run(variable, None, whole)[0] == 0
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+    assert len(ps.open(tmp_path / "out")) == 600
+
+
+SLOW = """
+import sys, time
+from penstock.prepare.tokens import pipeline, encode
+pipeline.default_task_bytes = lambda total_bytes: 4000
+make = encode.encode_task
+def slow(job, task):
+    result = make(job, task)
+    time.sleep(0.3)
+    return result
+encode.encode_task = slow
+from penstock.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def shares_of(said: str) -> list[int]:
+    """The indices of `--array=3,17,90-95`."""
+    [found] = re.findall(r"--array=([\d,-]+)", said)
+    shares: list[int] = []
+    for run in found.split(","):
+        first, _, last = run.partition("-")
+        shares += range(int(first), int(last or first) + 1)
+    return shares
