@@ -217,8 +217,9 @@ def _merge_sqlite(request: Request, work: Work, target: Place, groups: Sequence[
 
 def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     """Make the index of keys; what to say of keys that repeat, which `index.sqlite` would have refused."""
-    with open(target.path, "wb") as file:
-        repeated = write_keys(file.write, uuid, [read_run(group.run(KEYS).path) for group in groups])
+    with aborting(local_store(target).stage(target.path, overwrite=True)) as staged:
+        repeated = write_keys(staged.write, uuid, [read_run(group.run(KEYS).path) for group in groups])
+        staged.commit()
     return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
 
 

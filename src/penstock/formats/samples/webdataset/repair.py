@@ -33,11 +33,13 @@ from penstock.formats.samples.webdataset.shards import (
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store.backup import back_up
+from penstock.store.local import LocalStore
 from penstock.store.put import aborting, put
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
 _INFO = "webdataset.info"
+_STEP_BYTES = 1 << 20
 
 
 def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
@@ -76,7 +78,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
         if store.exists(meta_path(root, SQLITE)):
             actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
         if store.exists(meta_path(root, KEYS)):
-            actions += _mend_keys(store, root, runs, digest.uuid(), write=write)
+            actions += _mend_keys(store, root, runs, digest.uuid(), scratch, write=write)
     if found != counts:
         what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
@@ -130,18 +132,34 @@ def _mend_sqlite(
     return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
 
 
-def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, *, write: bool) -> list[Action]:
+def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> list[Action]:
     path, what = meta_path(root, KEYS), "make the index of keys again"
     if not write:
         return [Action(_KEYS, path, what)]
     if not store.exists(meta_path(root, UUID)):
         put(store, meta_path(root, UUID), uuid.encode())
     named = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
-    backup = back_up(store, path)
-    with aborting(store.stage(path, overwrite=True)) as staged:
+    here = LocalStore()
+    made = f"{scratch}/{KEYS}"
+    with aborting(here.stage(made)) as staged:
         runs.write(staged.write, named)
         staged.commit()
+    if _is_same(store, path, here, made):
+        return []  # nothing is wrong with it, or a repair that was killed made it
+    backup = back_up(store, path)
+    with aborting(store.stage(path, overwrite=True)) as staged:
+        staged.append_file(made)
+        staged.commit()
     return [Action(_KEYS, path, f"{what}; the old one is kept as {backup}", done=True)]
+
+
+def _is_same(store: Store, path: str, other: Store, made: str) -> bool:
+    """Whether two files hold the same."""
+    size_bytes = store.size(path)
+    starts = range(0, size_bytes, _STEP_BYTES)
+    return size_bytes == other.size(made) and all(
+        store.get(path, start, _STEP_BYTES) == other.get(made, start, _STEP_BYTES) for start in starts
+    )
 
 
 def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -61,7 +62,7 @@ class SqliteBuilder:
         self.path = path
         pragmas = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{_CACHE_KIB}")
         with system_errors(path):
-            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection = sqlite3.connect(path, isolation_level=None, uri=True)
             for pragma in pragmas:
                 self._connection.execute(f"PRAGMA {pragma}").fetchall()
             self._connection.execute("BEGIN")
@@ -98,7 +99,7 @@ class SqliteBuilder:
         """Add the rows of a run, of the shards that come next; sqlite copies them as they are stored."""
         with system_errors(self.path):
             self._connection.execute("COMMIT")  # another database is attached outside of a transaction
-            self._connection.execute("ATTACH ? AS run", (path,))
+            self._connection.execute("ATTACH ? AS run", (f"file:{quote(os.path.abspath(path))}?mode=ro",))
             self._connection.execute("BEGIN")
             for table in ("samples", "sample_parts"):
                 self._connection.execute(f"INSERT INTO {table} SELECT * FROM run.{table}")
