@@ -53,6 +53,7 @@ USES: dict[str, Use] = {
     "mount": Use("tars/a point"),
     "plan": Use("recipe.yaml", says="2 samples"),
     "stage": Use("recipe.yaml --hosts 1 --host 0", says="nothing is remote"),
+    "status": Use("lines/a.jsonl", says="complete"),
     "explain": Use("recipe.yaml --step 1", says="document 1"),
     "modalities data create_raw_index": Use("inputs/part0.jsonl --index_path new.idx", makes="new.idx"),
     "modalities data pack_encoded_data": Use("configs/pack_part0.yaml", makes="pbin/parts/part0.pbin"),

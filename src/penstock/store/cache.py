@@ -49,10 +49,8 @@ from penstock.types import Buffer
 _MOST_MAPPED = 128
 _AT_ONCE_BYTES = 1 << 26
 _TOUCH_S = 30.0
-_AGAIN_S = 60.0
-"""After so long a cache folder that took no copy is asked again."""
-_IN_MEMORY_BYTES = 1 << 30
-"""A file that is needed whole and does not fit the cache folder is read into memory up to this size."""
+_AGAIN_S = 60.0  # a cache folder that took no copy is asked again then
+_IN_MEMORY_BYTES = 1 << 30  # up to here a file that is needed whole and does not fit the cache folder is in memory
 _log = logger()
 
 

@@ -21,7 +21,7 @@ from tests.prepare.conftest import TEXTS, names_in, write_lines
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs
+from penstock.prepare.tokens import inputs, oracle, pipeline, tasks
 from penstock.store._leftovers import nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
@@ -133,7 +133,7 @@ class TestGoingOn:
         n_parts = made(path, tmp_path / "alone.pbin", task_bytes=TASK_BYTES).tasks
         with pytest.raises(Stop):
             made([path, tmp_path / "z.jsonl"], task_bytes=TASK_BYTES, progress=stop_after(n_parts + 1))
-        monkeypatch.setattr("penstock.prepare.tokens.tasks.cut_stream", None)
+        monkeypatch.setattr(tasks, "cut_stream", None)
         assert made([path, tmp_path / "z.jsonl"]).reused_tasks == n_parts + 1
 
     def test_skipping_may_begin_and_end(self, tmp_path: Path, corpus: Path, made: Pack) -> None:
@@ -278,7 +278,7 @@ class TestRefusals:
     def test_work_of_another_version(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.prepare.tokens.pipeline.Plan", functools.partial(Plan, version=VERSION + 1))
+        monkeypatch.setattr(pipeline, "Plan", functools.partial(Plan, version=VERSION + 1))
         with pytest.raises(ConfigError, match="the version of Penstock"):
             made(corpus)
         monkeypatch.undo()
@@ -294,7 +294,7 @@ class TestRefusals:
     def test_a_difference_that_shows_late(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.prepare.tokens.oracle.try_gigatoken", lambda spec, texts: "it went bad")
+        monkeypatch.setattr(oracle, "try_gigatoken", lambda spec, texts: "it went bad")
         with pytest.raises(PrepareError, match=r"finished tasks were encoded by gigatoken.*it went bad.*--restart"):
             made(corpus)
 
@@ -396,7 +396,7 @@ class TestKills:
     def test_an_interrupt_ends_it_at_once(self, tmp_path: Path, large: Path, bpe2: Path) -> None:
         output = tmp_path / "out.pbin"
         command = [*PACK, str(large), "-o", str(output), "--tokenizer", str(bpe2), "--workers", "2"]
-        script = "import penstock.prepare.tokens.tasks as t; t.default_task_bytes = lambda total: 400_000; "
+        script = "from penstock.prepare.tokens import tasks as t; t.default_task_bytes = lambda total: 400_000; "
         command[2] = script + command[2]
         parent = subprocess.Popen(command, stderr=subprocess.PIPE)
         children = wait_for_parts(Path(work_folder(output)), 2, parent)
