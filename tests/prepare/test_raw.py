@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import penstock.prepare.raw as raw
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.jsonl import build
+from penstock.prepare import raw
 from penstock.prepare.raw import build_index
 from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
@@ -189,7 +189,7 @@ class TestArguments:
 def test_killed_and_run_again(path: Path) -> None:
     """SIGKILL of the whole run: no index, and the next run ends as if nothing had been."""
     code = (
-        "import os, sys, penstock.prepare.raw as raw\n"
+        "import os, sys, importlib; raw = importlib.import_module('penstock.prepare.raw')\n"
         "raw.build_index(sys.argv[1], progress=lambda done: os.kill(os.getpid(), 9))"
     )
     child = subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False)

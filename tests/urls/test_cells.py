@@ -16,8 +16,10 @@ from penstock.formats import BUILT_IN, get_format
 from penstock.testing import FileServer
 
 _ELSEWHERE = {
+    "status": "tests/prepare/tokens/test_shared.py",
+    "stage": "tests/load/test_stage.py",
     "demo": "makes its own data, on this machine",
-    "pack": "tests/prepare, tests/work",
+    "pack": "tests/prepare/tokens/test_shared.py",
     "mount": "needs FUSE",
     "modalities": "takes paths of this machine, as the original",
     "energon": "the verbs of the same names",

@@ -30,6 +30,7 @@ from penstock.store.put import put
 from penstock.testing.datasets import files_in
 from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
 from penstock.work.shared import SharedWork
+from penstock.work.status import status_of
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 1500
@@ -338,6 +339,8 @@ def test_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, bpe2: Path
     share(to=to)
     url = f"{s3_bucket}/{to}/out/"
     share(url, part=(1, 2), to=to)
+    found = status_of(place_of(url.rstrip("/")))
+    assert (found.complete, found.shares, found.missing_shares) == (False, 2, (0,))
     assert share(url, finish=True, no_work=True, to=to).missing == (0,)
     with pytest.raises(PenstockError, match="unfinished"):
         ps.open(url)
