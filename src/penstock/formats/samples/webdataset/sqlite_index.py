@@ -28,6 +28,7 @@ import numpy as np
 from penstock.errors import Corrupt
 from penstock.formats.samples.sqlite import raise_system_error, system_errors
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.store.resolve import absolute
 from penstock.types import IntArray
 
 _SAMPLES = (
@@ -99,7 +100,7 @@ class SqliteBuilder:
         """Add the rows of a run, of the shards that come next; sqlite copies them as they are stored."""
         with system_errors(self.path):
             self._connection.execute("COMMIT")  # another database is attached outside of a transaction
-            self._connection.execute("ATTACH ? AS run", (f"file:{quote(os.path.abspath(path))}?mode=ro",))
+            self._connection.execute("ATTACH ? AS run", (f"file:{quote(absolute(path))}?mode=ro",))
             self._connection.execute("BEGIN")
             for table in ("samples", "sample_parts"):
                 self._connection.execute(f"INSERT INTO {table} SELECT * FROM run.{table}")
