@@ -210,7 +210,7 @@ class Round:
             problems.append(f"ended with {status}: {said}")
         # Uploads are made by threads: how many calls come before the last one differs from run to run; threads that
         # write chunks may both make a folder, or one of them.
-        last = kill.at > len(self.calls) - 2
+        last = "flat-tokens" in self.case.name and kill.at > len(self.calls) - 2
         if not died and not last and not self.case.workers and not self.case.remote:
             problems.append("nobody died")
         state = f"{status == 0} {_digest(self.tree())}"
