@@ -12,7 +12,7 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, open_shared, peek, read_head, work_folder
+from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, open_shared, peek, read_head, refuse_old, work_folder
 
 _TOKEN_FILE = "part-"
 
@@ -53,7 +53,9 @@ def status_of(output: Place) -> WorkStatus:
     Raises:
         NotFound: there is neither the output nor work on it.
         Corrupt: its plan is damaged.
+        ConfigError: another version of Penstock began it.
     """
+    refuse_old(output)
     for folder in _folders(output):
         head = read_head(folder)
         if head is None or _is_published(output, folder):
