@@ -69,19 +69,30 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
     folder = work_folder(place, inside=False)
     with contextlib.ExitStack() as held:
         if not sharing.joins:
-            store = held.enter_context(claimed(place.store, place.path))
-            place = Place(store, place.path)
+            place = Place(held.enter_context(claimed(place.store, place.path)), place.path)
         made = None if sharing.restart else _made(plan, folder)
         if made is not None:
             return _known_again(plan, place, made, folder, verify)
         if not plan.output.overwrite and not _is_free(place):
             raise output_exists(place.path)
-        held.enter_context(plain_errors(place, folder))
-        work = held.enter_context(open_shared(place, folder, restart=sharing.restart, shared=sharing.joins))
-        held.enter_context(_kept_or_not(work, joins=sharing.joins))
+        try:
+            return _write(plan, place, folder, advance, verify)
+        except ConfigError:
+            # Another finisher of the same plan was first.
+            made = _made(plan, folder) if sharing.joins else None
+            if made is None:
+                raise
+            return _known_again(plan, place, made, folder, verify)
+
+
+def _write(
+    plan: SamplePlan, place: Place, folder: WorkFolder, advance: Advance, verify: Callable[[Written], None]
+) -> Written:
+    sharing, rows = plan.sharing, plan.given.rows
+    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
+    with plain_errors(place, folder), opened as work, _kept_or_not(work, joins=sharing.joins):
         if work.head is None:
             _require_no_object(place)
-        rows = plan.given.rows
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
         return _Pass(plan, place, work, advance).run(verify)
 

@@ -116,6 +116,8 @@ def plan_samples(asked: Asked) -> SamplePlan:
 def _shared(what: Mapping[str, Any]) -> Plan:
     """All that decides the bytes, as a plan that others join, or are told in what they differ."""
     options = {f"--{name.replace('_', '-')}": value for name, value in what["options"].items()}
+    if "size_limit" in what["options"]:
+        options["--size-limit"] = parse_size(what["options"]["size_limit"])  # "1kb" and 1024 are one plan
     told = {"--to": what["to"], "the source": what["source"], "--group-rows": what["group_rows"]}
     try:
         plain = msgspec.json.decode(msgspec.json.encode({**options, **told, "--columns": what["columns"]}))

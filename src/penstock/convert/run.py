@@ -87,8 +87,8 @@ def convert(
     """Write the samples of `source` as a new dataset, and read it back.
 
     Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all that
-    which the source was made from, where it is known, else what the largest id needs. Shard formats are written by many
-    processes, of many machines with `part`; the bytes depend on source and options alone.
+    which the source was made from, else what the largest id needs. Shards are written by many processes, of many
+    machines with `part`; the bytes depend on source and options alone.
 
     Args:
         source: dataset to read; a `.csv` or `.tsv` file with a header; a source; or samples, as dicts, once.
@@ -103,8 +103,8 @@ def convert(
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
-        finish: with other workers of the same plan beside it: do what is missing, and commit.
-        no_work: with `finish`: commit where nothing is missing, else report the shares that are.
+        finish: do what is missing of shared work, and commit; with `no_work` only where nothing is, else say what.
+        no_work: see `finish`.
         restart: throw away what an unfinished run has finished.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
