@@ -103,8 +103,7 @@ def convert(
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
         part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
-        finish: do what is missing of shared work, and commit; with `no_work` only where nothing is, else say what.
-        no_work: see `finish`.
+        finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
         restart: throw away what an unfinished run has finished.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
