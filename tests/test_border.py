@@ -155,9 +155,10 @@ ALLOWED: dict[str, str] = {
     "prepare/tokens/inputs:_state_of": "asks when a local input was changed",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
-        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_scratch")),
+        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped")),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
+    "work/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
         (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),

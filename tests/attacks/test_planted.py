@@ -139,7 +139,7 @@ def converting(here: Path) -> None:
     with ps.create(here / "in", format="mds", columns={"n": "int"}, overwrite=True) as writer:
         for number in range(20):
             writer.write({"n": number})
-    convert(here / "in", here / "out", to="csv", group_rows=5, executor="inline", columns={"n": "int"})
+    convert(here / "in", here / "out", to="csv", group_rows=5, executor="inline", columns={"n": "int"}, restart=True)
     assert len(ps.open(here / "out")) == 20
 
 
@@ -148,7 +148,7 @@ def preparing(here: Path) -> None:
         work.clear()
 
 
-WORK = {".out.pbin.work": packing, ".out.convert": converting, ".nv-meta.work": preparing}
+WORK = {".out.pbin.work": packing, ".out.work": converting, ".nv-meta.work": preparing}
 
 
 @pytest.mark.parametrize("name", WORK)

@@ -19,14 +19,14 @@ from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
-from penstock.work import convert, energon, shared
+from penstock.work import energon, shared
 from penstock.work.folder import WorkFolder, is_real_folder
 from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
 from penstock.work.plan import Plan, require_same
+from penstock.work.status import status_of
 
 SHARD = "s_0.tar"
 A = Plan({"--eos": "a"}, (), 1, "gigatoken").digest()
-PLAN = {".out.work": "plan", ".out.convert": "plan.json"}
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,6 @@ def folder_of(output: Place) -> WorkFolder:
 
 
 @contextlib.contextmanager
-def converting(output: Path, plan: str) -> Generator[Run]:
-    target = place_of(output)
-    with convert.open_work(target, {"to": plan}) as work:
-
-        def finish() -> None:
-            os.mkdir(convert.group_at(work, 0).path)
-            Path(convert.group_at(work, 0).path, "index.json").write_text("{}")
-            convert.save_done(work, convert.Done(0, 1, "7", 2))
-
-        yield Run(finish, lambda: convert.find_done(work, 0) is not None, lambda: convert.remove_work(target))
-
-
-@contextlib.contextmanager
 def preparing(dataset: Path, plan: str) -> Generator[Run]:
     dataset.mkdir(parents=True, exist_ok=True)
     shard = dataset / SHARD  # what a shard is now is its plan
@@ -122,14 +109,6 @@ KINDS = {
             "another run is writing this output",
         ),
         Kind(
-            ".out.convert",
-            converting,
-            convert.work_of,
-            {"plan.json", "g0000000/index.json", "g0000000.json"},
-            "g0000001",
-            "another run is writing this output",
-        ),
-        Kind(
             "out/.nv-meta.work",
             preparing,
             energon.work_of,
@@ -139,7 +118,6 @@ KINDS = {
         ),
     )
 }
-PLANNED = [name for name in KINDS if name != "out/.nv-meta.work"]
 
 
 @pytest.fixture(params=KINDS)
@@ -183,10 +161,9 @@ def test_the_names_on_disk(kind: Kind, out: Path) -> None:
     assert set(files_in(folder)) == {*kind.files, "lock"}
 
 
-@pytest.mark.parametrize("name", PLANNED)
-def test_a_long_name_is_cut(name: str, tmp_path: Path) -> None:
-    folder = KINDS[name].folder(place_of(tmp_path / ("é" * 120)))
-    assert os.path.basename(folder.path) == f".{'é' * 100}{name.removeprefix('.out')}"
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    folder = folder_of(place_of(tmp_path / ("é" * 120)))
+    assert os.path.basename(folder.path) == f".{'é' * 100}.work"
 
 
 def test_another_run_is_refused(kind: Kind, out: Path) -> None:
@@ -301,9 +278,8 @@ def test_in_the_place_of_the_lock(what: str, kind: Kind, out: Path, outside: Pat
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":' * 100_000])
 def test_a_damaged_plan(data: bytes, out: Path) -> None:
-    for name in PLANNED:
-        folder = leave_finished(KINDS[name], out)
-        (folder / PLAN[name]).write_bytes(data)
+    folder = leave_finished(KINDS[".out.work"], out)
+    (folder / "plan").write_bytes(data)
     with (
         pytest.raises(Corrupt, match=r"the plan of unfinished work is damaged.*--restart") as caught,
         packing(out, "a"),
@@ -312,23 +288,19 @@ def test_a_damaged_plan(data: bytes, out: Path) -> None:
     assert caught.value.path == str(out.parent / ".out.work/plan")
     with packing(out, "a", restart=True) as run:
         assert not run.is_finished()
-    with converting(out, "a") as run:  # whose plan it was nobody knows: nothing counts
-        assert not run.is_finished()
 
 
 def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
-    for name in PLANNED:
-        folder = leave_finished(KINDS[name], out)
-        (folder / PLAN[name]).unlink()
-        with KINDS[name].open(out, "a") as run:
-            assert not run.is_finished()
+    folder = leave_finished(KINDS[".out.work"], out)
+    (folder / "plan").unlink()
+    with packing(out, "a") as run:
+        assert not run.is_finished()
 
 
 def test_a_note_that_is_damaged_is_none(kind: Kind, out: Path) -> None:
     folder = leave_finished(kind, out)
-    for path in folder.glob("*.json" if kind.name != "out/.nv-meta.work" else "*.shard"):
-        if path.name not in PLAN.values():
-            path.write_bytes(b"{")
+    for path in folder.glob("*.shard"):
+        path.write_bytes(b"{")
     if kind.name == ".out.work":
         return  # parts have their own test
     with kind.open(out, "a") as run:
@@ -339,39 +311,6 @@ def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
     with packing(tmp_path / "a/b/out", "a"):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("error", "stays"),
-    [
-        (OSError("full"), True),
-        (KeyboardInterrupt(), True),
-        (PrepareError("killed"), True),
-        (ConfigError("no"), False),
-        (Corrupt("bad"), False),
-        (ValueError("bug"), False),
-    ],
-)
-def test_what_a_conversion_keeps(error: BaseException, stays: bool, out: Path) -> None:
-    with pytest.raises(type(error)):
-        stop(converting(out, "a"), error)
-    assert (out.parent / ".out.convert").exists() == stays
-
-
-@pytest.mark.parametrize(("plan", "stays"), [("a", False), ("b", True), (None, False)])
-def test_a_conversion_that_was_complete_is_swept(plan: str | None, stays: bool, out: Path) -> None:
-    folder = leave_finished(KINDS[".out.convert"], out)
-    if plan is None:
-        (folder / "plan.json").unlink()
-    convert.sweep_work(place_of(out), {"to": plan or "a"})
-    assert folder.exists() == stays
-
-
-def test_a_conversion_that_somebody_makes_is_not_swept(out: Path) -> None:
-    with converting(out, "a") as run:
-        convert.sweep_work(place_of(out), {"to": "a"})
-        run.finish()
-        assert run.is_finished()
 
 
 def test_a_preparation_that_was_complete_is_forgotten(out: Path) -> None:
@@ -419,7 +358,6 @@ def test_the_plan_is_json(out: Path) -> None:
     assert (head["digest"], head["pieces"]) == (A, 1)
     plan = json.loads((folder / A / "plan-00000").read_bytes())
     assert plan == {"options": {"--eos": "a"}, "task_bytes": 1, "engine": "gigatoken", "version": 2}
-    assert (leave_finished(KINDS[".out.convert"], out) / "plan.json").read_bytes() == b'{"to":"a"}'
 
 
 def test_a_real_folder(tmp_path: Path) -> None:
@@ -427,3 +365,23 @@ def test_a_real_folder(tmp_path: Path) -> None:
     assert is_real_folder(place_of(tmp_path))
     assert not is_real_folder(place_of(tmp_path / "link"))
     assert not is_real_folder(place_of(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("old", "plan"), [(".out.work", "plan.json"), (".out.convert", "plan.json")])
+def test_work_of_an_earlier_version_is_named(old: str, plan: str, out: Path) -> None:
+    folder = out.parent / old
+    (folder / "g0000000").mkdir(parents=True)
+    (folder / "g0000000/index.json").write_text("{}")
+    (folder / "g0000000.json").write_text("{}")
+    (folder / "mine.txt").write_text("precious")
+    (folder / plan).write_text("{}")
+    before = files_in(folder)
+    for use in (lambda: packing(out, "a").__enter__(), lambda: status_of(place_of(out))):
+        with pytest.raises(ConfigError, match=r"an earlier version of Penstock began work.*--restart") as caught:
+            use()
+        assert caught.value.path == str(folder)
+    assert {name: data for name, data in files_in(folder).items() if name != "lock"} == before
+    with packing(out, "a", restart=True) as run:
+        run.end()
+    assert not (folder / plan).exists()
+    assert (folder / "mine.txt").exists()

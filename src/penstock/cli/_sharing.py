@@ -1,4 +1,4 @@
-"""Options of verbs whose work may be shared: `--part I/N`, `--finish`, `--no-work`."""
+"""Options of verbs whose work may be shared: `--part I/N`, `--finish`, `--no-work`; and what they end with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PrepareError
 
 _INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
@@ -26,6 +26,15 @@ def sharing_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+restart_option = click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
+
+
+def end_unfinished(missing: Sequence[int]) -> None:
+    """End the command with 14 where shares are missing."""
+    if missing:
+        raise SystemExit(PrepareError.exit_status)
 
 
 def _part(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, int] | None:
