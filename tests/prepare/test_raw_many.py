@@ -142,7 +142,7 @@ def test_in_an_object_store(root: Path) -> None:
 def test_another_writer_is_named(root: Path) -> None:
     place = place_of(root / "0.idx")
     held = place.store.claim(place.path)  # type: ignore[attr-defined]
-    with pytest.raises(PrepareError, match="0.idx: another run is writing"):
+    with pytest.raises(PrepareError, match=r"0\.idx: another run is writing"):
         ps.index(root)
     held.release()
     assert len(list(root.rglob("*.idx"))) == 6

@@ -112,8 +112,7 @@ def index(
     how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate, "overwrite": overwrite}
     given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
     if len(given) == 1 and part is None and not _is_search(given[0]):
-        workers_of = {"workers": workers, "executor": executor, "progress": progress}
-        return build_index(given[0], index_path, **how, **workers_of)
+        return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
     if index_path is not None:
         what = "index_path (--index-path) names the index of one file"
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")

@@ -23,7 +23,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -158,6 +158,16 @@ class SharedWork:
                         hint="Their inputs, tokenizers or versions differ: mend that, and start over (--restart)",
                     )
         return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
+
+    def missing(self) -> list[int]:
+        """The tasks of which a part is missing; raises as `listed`."""
+        listed, tasks = self.listed(), 0 if self.head is None else self.head.tasks
+        return [task for task in range(tasks) if not is_complete(listed.get(task, []))]
+
+    def shares_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
+        """The shares that these tasks are in; one share where nobody said how many there are."""
+        count = self.shares() or 1
+        return tuple(sorted({task % count for task in tasks}))
 
     def has_parts(self) -> bool:
         """Whether anything is finished by now."""

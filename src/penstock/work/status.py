@@ -12,7 +12,7 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
+from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, open_shared, peek, read_head, work_folder
 
 _TOKEN_FILE = "part-"
 
@@ -59,23 +59,21 @@ def status_of(output: Place) -> WorkStatus:
         if head is None or _is_published(output, folder):
             continue
         work = SharedWork(folder, output, head)
-        parts = work.listed()
-        finished = {task for task, names in parts.items() if is_complete(names)}
-        shares = work.shares()
-        missing = [task for task in range(head.tasks) if task not in finished]
+        missing, shares = work.missing(), work.shares()
+        done = head.tasks - len(missing)
         seconds = max(time.time() - head.began_s, 1e-9)
         return WorkStatus(
             output=output.shown,
             complete=False,
             plan=head.digest,
             tasks=head.tasks,
-            done=len(finished),
+            done=done,
             missing=len(missing),
             files=_count(work.place.child("files")),
             shares=shares,
-            missing_shares=() if shares is None else tuple(sorted({task % shares for task in missing})),
+            missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
-            rate=len(finished) / seconds,
+            rate=done / seconds,
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists():
