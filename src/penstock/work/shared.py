@@ -43,12 +43,15 @@ HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _OLD_PART = re.compile(r"\d+-\d+\.part")
+_OLD_SHARD = re.compile(r"[0-9a-f]{32}\.shard")
 _PROBE = "probe-"
 _MOST_HEAD_BYTES = 1 << 16
 SCRATCH = "tmp"
 """In the folder of a plan: what is being assembled."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
+OF_METADATA = ".nv-meta.work"
+"""Its name in a dataset whose metadata are made."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -190,9 +193,9 @@ def is_complete(parts: Sequence[PartName]) -> bool:
     return bool(parts) and parts[-1].last and parts[-1].piece == len(parts) - 1
 
 
-def work_folder(output: Place, *, inside: bool) -> WorkFolder:
-    """The work folder of an output, which is a folder that holds it (`inside`), or a file beside which it is."""
-    place = output.child(INSIDE) if inside else name_beside(output, "work")
+def work_folder(output: Place, *, inside: bool, name: str = INSIDE) -> WorkFolder:
+    """The work folder of an output, a folder that holds it under a `name` (`inside`), or a file beside which it is."""
+    place = output.child(name) if inside else name_beside(output, "work")
     return WorkFolder(_bare(place), place.path, _is_ours)
 
 
@@ -273,7 +276,9 @@ def read_head(folder: WorkFolder) -> Head | None:
     try:
         data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):
-        if folder.place.exists() and folder.file(_OLD_HEAD).is_file():
+        if folder.place.exists() and (
+            folder.file(_OLD_HEAD).is_file() or any(map(_OLD_SHARD.fullmatch, folder.names()))
+        ):
             raise ConfigError(
                 "an earlier version of Penstock began work for this output, and did not finish it",
                 path=folder.path,
@@ -331,7 +336,7 @@ def _bare(place: Place) -> Store:
 
 
 def _is_ours(name: str) -> bool:
-    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None
+    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None or _OLD_SHARD.fullmatch(name) is not None
     return old or name == HEAD_NAME or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
 
 
