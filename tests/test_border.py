@@ -157,9 +157,10 @@ ALLOWED: dict[str, str] = {
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
-        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_scratch")),
+        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped")),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
+    "work/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
         (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),
@@ -184,7 +185,6 @@ ALLOWED: dict[str, str] = {
     ),
     "work/plan:require_same": "says in errors which output it is",
     "work/shared:_clear_staged": "walks over a local work folder",
-    "work/energon:stamp_of": "asks when a local shard was changed",
     "work/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
     "work/folder:_remove": "links in a local work folder are removed, not followed",
     "work/folder:is_real_folder": "a link in the place of a local work folder is none",

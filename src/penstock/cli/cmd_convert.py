@@ -8,6 +8,7 @@ import click
 
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
 
 
 @click.command()
@@ -42,6 +43,8 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
     "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the target's writer."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
+@restart_option
+@sharing_options
 @follow_links_option
 @json_option
 def command(
@@ -58,6 +61,8 @@ def command(
     """Convert a dataset to another format or layout, and verify the result by its digest.
 
     SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it resumes.
+
+    Many machines share a conversion to shards by --part, with TARGET where all of them see it; --finish commits it.
     """
     import msgspec
 
@@ -78,6 +83,7 @@ def command(
     for what in report.lost:
         note(f"{source}: {report.to} has no place for its {what}")
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
+    end_unfinished(report.missing)
 
 
 def _columns(text: str) -> dict[str, str] | list[str]:
@@ -107,6 +113,16 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _text(source: str, target: str, report: Any) -> str:
+    if report.missing:
+        return f"--array={array_expression(report.missing)}"
+    if report.was_complete:
+        return f"{target}: complete already: {report.samples:,} samples, {human_bytes(report.size_bytes)}"
+    if report.part is not None:
+        index, count = report.part
+        reused = (
+            f", {report.reused_groups} of {report.groups} groups were written before" if report.reused_groups else ""
+        )
+        return f"{target}: part {index} of {count}: {report.samples:,} samples in {report.copy_seconds:.2f} s{reused}"
     tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
     lines = [
         f"{source} → {target} ({report.to})",
@@ -115,7 +131,7 @@ def _text(source: str, target: str, report: Any) -> str:
     if report.kept_bytes:
         lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
     if report.reused_groups:
-        lines.append(f"  {report.reused_groups} of {report.groups} groups were written by an earlier run")
+        lines.append(f"  {report.reused_groups} of {report.groups} groups were written before")
     if report.digest is not None:
         rule = "" if report.tokens is None else f" (EOS: {report.eos})"
         lines.append(f"  digest {report.digest}{rule}, verified in {report.verify_seconds:.2f} s")

@@ -21,6 +21,7 @@ from penstock.work.shared import (
     open_shared,
     peek,
     read_head,
+    refuse_old,
     work_folder,
 )
 
@@ -63,7 +64,9 @@ def status_of(output: Place) -> WorkStatus:
     Raises:
         NotFound: there is neither the output nor work on it.
         Corrupt: its plan is damaged.
+        ConfigError: another version of Penstock began it.
     """
+    refuse_old(output)
     for folder in _folders(output):
         head = read_head(folder)
         if head is None or _is_published(output, folder):

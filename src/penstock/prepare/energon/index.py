@@ -33,12 +33,11 @@ from penstock.formats.samples.webdataset.sqlite_index import (
 )
 from penstock.prepare.energon.request import Request
 from penstock.prepare.energon.scan import read_shard
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
 from penstock.store.put import aborting, put, put_local_file, put_new
 from penstock.work.parts import PartName
-from penstock.work.scratch import local_copy, scratch_folder
-from penstock.work.shared import SCRATCH, SharedWork
+from penstock.work.scratch import local_copy
+from penstock.work.shared import SCRATCH, SharedWork, scratch
 
 _log = logger()
 _GROUP_SAMPLES, _GROUP_SHARDS = 1 << 17, 256
@@ -112,14 +111,13 @@ def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], 
     Raises:
         Corrupt: a key comes in two shards.
     """
-    scratch = work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}")
-    groups = list(_groups(request, work.parts, scratch, names))
+    groups = list(_groups(request, work.parts, work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}"), names))
     runs = list(pool.map(run_task, groups))
     digest = IndexDigest()
     for run in runs:
         for shard, one in zip(run.group.shards, run.digests, strict=True):
             digest.add(shard, one)
-    folder = Place(LocalStore(), here)
+    folder = place_of(here)
     files: dict[str, Place] = {}
     warnings = _oddities(runs)
     if request.how.sqlite:
@@ -141,7 +139,7 @@ def run_task(group: Group) -> GroupRun:
     digests: list[bytes] = []
     problems: list[str] = []
     size_bytes, unsafe = 0, None
-    with scratch_folder(group.scratch.folder()) as here, ExitStack() as stack:
+    with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"
         builder = stack.enter_context(SqliteBuilder(path)) if group.sqlite else None
         for number, (shard, name) in enumerate(zip(group.shards, group.names, strict=True), group.first):
@@ -157,7 +155,7 @@ def run_task(group: Group) -> GroupRun:
         put_new(group.scratch.store, group.run(KEYS).path, sorted_entries(np.concatenate(keys)).tobytes())
         if builder is not None:
             builder.end_run()
-            size_bytes = os.stat(path).st_size
+            size_bytes = place_of(path).store.size(path)
             put_local_file(group.scratch.store, path, group.run(SQLITE).path)
     return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems))
 
@@ -196,17 +194,17 @@ def _put(file: Place, content: bytes) -> bool:
 # --- what one process does ---------------------------------------------------------------------------------------
 
 
-def _groups(request: Request, parts: Place, scratch: Place, names: Sequence[PartName]) -> Iterator[Group]:
+def _groups(request: Request, parts: Place, above: Place, names: Sequence[PartName]) -> Iterator[Group]:
     dataset, shards, sqlite = request.plan.dataset, request.plan.shards, request.how.sqlite
     first = number = samples = 0
     for stop, name in enumerate(names):
         full = samples + name.documents > _GROUP_SAMPLES or stop - first == _GROUP_SHARDS
         if full and stop > first:
             some = slice(first, stop)
-            yield Group(dataset, parts, scratch, number, first, shards[some], tuple(names[some]), sqlite)
+            yield Group(dataset, parts, above, number, first, shards[some], tuple(names[some]), sqlite)
             first, number, samples = stop, number + 1, 0
         samples += name.documents
-    yield Group(dataset, parts, scratch, number, first, shards[first:], tuple(names[first:]), sqlite)
+    yield Group(dataset, parts, above, number, first, shards[first:], tuple(names[first:]), sqlite)
 
 
 def _oddities(runs: Sequence[GroupRun]) -> list[str]:
@@ -244,8 +242,8 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> N
     with SqliteBuilder(target.path) as builder:
         for group in groups:
             run = group.run(SQLITE)
-            with scratch_folder(target.folder()) as here:
-                builder.merge(local_copy(run, here))
+            with scratch(target.folder()) as here:
+                builder.merge(local_copy(run, place_of(here)).path)
             run.store.delete(run.path)
         if media is None:
             _keep_media(request, builder)
@@ -260,9 +258,9 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> N
 
 def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     """Make the index of keys; what to say of keys that repeat, which `index.sqlite` would have refused."""
-    folder = target.folder().path
+    runs = (local_copy(group.run(KEYS), target.folder()).path for group in groups)
     with aborting(target.store.stage(target.path)) as staged:
-        repeated = write_keys(staged.write, uuid, [read_run(local_copy(group.run(KEYS), folder)) for group in groups])
+        repeated = write_keys(staged.write, uuid, list(map(read_run, runs)))
         staged.commit()
     return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
 

@@ -83,7 +83,7 @@ class Asked:
     split_ratio: Mapping[str, float] | Sequence[float] | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
-    dataset: DatasetOptions
+    dataset: DatasetOptions | None
     shuffle_tars: bool
     overwrite: bool
 

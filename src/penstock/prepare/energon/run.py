@@ -59,8 +59,7 @@ from penstock.store.state import states_of
 from penstock.store.unfinished import Once
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan
-from penstock.work.scratch import scratch_folder
-from penstock.work.shared import SCRATCH, SharedWork, open_shared
+from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch
 from penstock.work.sharing import Sharing, join, plain_errors
 
 _INLINE_BYTES = 256 << 20
@@ -110,28 +109,25 @@ def prepare_webdataset(
         media: reads metadata of media; without it those that are there stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
-        part: `(i, n)`: scan the i-th (from 0) of n shares of the shards, and commit nothing.
-        finish: with other workers of the same plan beside it: do what is missing, and commit.
-        no_work: with `finish`: commit where nothing is missing, else report the shares that are.
-        restart: throw away what an unfinished run has finished.
+        part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of the shards.
         progress: called with the number of finished shards, and of all.
 
     Raises:
         NotFound: no such folder, or no shards in it.
-        ConfigError: it is prepared already, an option can't be, a user's file is in the way, or other workers were
-            asked for something else.
+        ConfigError: it is prepared already, an option can't be, or a user's file is in the way.
         FormatError: a shard is damaged, empty, or compressed, or has a key that comes twice.
         PrepareError: another run is at work, or a process was killed.
     """
-    sharing = Sharing(part, finish, no_work, restart)
-    sharing.require_sense()
+    how = How(sqlite, media, workers, executor, progress, Sharing(part, finish, no_work, restart))
+    how.sharing.require_sense()
+    asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
-    how = How(sqlite, media, workers, executor, progress, sharing)
-    if not tar_index_only:
-        options = dataset or DatasetOptions()
-        asked = Asked(split_ratio, split_parts, exclude, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
-        return _prepare_anew(folder, asked, how)
-    if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
+    return _prepare_again(folder, asked, how) if tar_index_only else _prepare_anew(folder, asked, how)
+
+
+def _prepare_again(folder: Place, asked: Asked, how: How) -> PrepareSummary:
+    """Make the indexes of the shards in the list."""
+    if (asked.exclude, asked.split_ratio, asked.split_parts, asked.dataset) != (None, None, None, None):
         raise ConfigError(
             "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
         )
@@ -157,7 +153,7 @@ def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
 
 
 def _request(plan: EnergonPlan, asked: Asked, how: How) -> Request:
-    given = (asked.split_ratio, asked.split_parts, asked.dataset)
+    given = (asked.split_ratio, asked.split_parts, asked.dataset or DatasetOptions())
     meta = plan_meta(plan, *given, shuffle_tars=asked.shuffle_tars, overwrite=asked.overwrite)
     recorded = asked.recorded(how)
     return Request(plan, meta, None, how, {**recorded, "--overwrite": asked.overwrite}, _once(plan, recorded))
@@ -271,7 +267,7 @@ def _run(request: Request, work: SharedWork) -> PrepareSummary:
         names = _scan(request, work, plan, known, pool)
         if sharing.part is not None:
             return _unfinished(request, names, (), sum(number in known for number in names))
-        with scratch_folder(work.place.child(SCRATCH)) as here:
+        with scratch(work.place.child(SCRATCH)) as here:
             indexes = make_indexes(request, work, [names[number] for number in range(len(names))], here, pool)
             return _commit(request, work, names, indexes, len(known))
 

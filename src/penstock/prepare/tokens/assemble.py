@@ -25,7 +25,7 @@ from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
 from penstock.types import IntArray
 from penstock.work.parts import BadLine, PartMeta, PartName, Probe, read_part
-from penstock.work.scratch import scratch_folder
+from penstock.work.shared import scratch
 
 _STEM = "part"
 
@@ -124,7 +124,7 @@ def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tup
         yield part.path, start_bytes
         _drop_cache(part.path)
         return
-    with scratch_folder() as folder:
+    with scratch() as folder:
         path = os.path.join(folder, "part")
         with aborting(LocalStore().stage(path)) as staged:
             staged.write(part.store.get(part.path, start_bytes, length_bytes))
@@ -193,7 +193,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
     """
     probes: list[Probe] = []
     digest = JoinedDigest()
-    with scratch_folder(job.scratch) as folder:
+    with scratch(job.scratch) as folder:
         suffix = SUFFIXES[job.to]
         with create_writer(job.to, Place(LocalStore(), f"{folder}/{_STEM}.{suffix}"), job.spec, job.options) as writer:
             for one in task.ranges:
