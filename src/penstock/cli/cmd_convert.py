@@ -10,6 +10,11 @@ from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
 
+_WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
+"""Options of writers that have a flag of their own."""
+
+_NO_WRITERS = ("source", "target", "to", "format", "progress", "raw", "trust", "read")
+
 
 @click.command()
 @click.argument("source")
@@ -39,9 +44,7 @@ from penstock.cli._sharing import array_expression, end_unfinished, restart_opti
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
 @click.option("--dtype", help="Dtype of the target's tokens, for megatron.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
-@click.option(
-    "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the target's writer."
-)
+@click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
 @restart_option
 @sharing_options
@@ -53,8 +56,6 @@ def command(
     to: str | None,
     format_name: str | None,
     more: tuple[str, ...],
-    columns: str | None,
-    hashes: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -69,17 +70,8 @@ def command(
     from penstock.convert import convert
 
     with progress("convert", total=None, unit="samples") as advance:
-        report = convert(
-            source,
-            target,
-            to=to,
-            format=format_name,
-            columns=None if columns is None else _columns(columns),
-            hashes=None if hashes is None else [name.strip() for name in hashes.split(",")],
-            progress=advance,
-            **options,
-            **_parsed(more),
-        )
+        asked = _of_writer(options, _parsed(more))
+        report = convert(source, target, to=to, format=format_name, progress=advance, **asked)
     for what in report.lost:
         note(f"{source}: {report.to} has no place for its {what}")
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
@@ -96,6 +88,23 @@ def _columns(text: str) -> dict[str, str] | list[str]:
     return {name.strip(): encoding.strip() for name, _, encoding in (pair.partition("=") for pair in pairs)}
 
 
+def _of_writer(flags: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Flags and `-O` as one: an option of the writer may be said by either, what is none by its flag alone."""
+    for name in more:
+        if name in _NO_WRITERS or (name in flags and name not in _WRITERS):
+            raise click.BadParameter(f"{name!r} is no option of a writer", param_hint="--option")
+        if more[name] is None:
+            raise click.BadParameter(f"{name!r}: null says nothing; leave it out", param_hint="--option")
+        if flags.get(name) is not None:
+            raise click.BadParameter(f"{name!r} is said twice, here and by its own flag", param_hint="--option")
+    asked = flags | more
+    if isinstance(asked["columns"], str):
+        asked["columns"] = _columns(asked["columns"])
+    if isinstance(asked["hashes"], str):
+        asked["hashes"] = [name.strip() for name in asked["hashes"].split(",")]
+    return asked
+
+
 def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
     """`NAME=VALUE` pairs; a value that is JSON is taken as such, anything else as text."""
     import json
@@ -107,7 +116,7 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
         try:
             found[name.replace("-", "_")] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name.replace("-", "_")] = value
     return found
 

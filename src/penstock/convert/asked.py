@@ -88,12 +88,16 @@ def understand(
         ConfigError: a target that can't be, or arguments that make no sense.
     """
     chosen, rule = _target_format(target, to), EosRule.of(eos)
+    _require_columns(columns)
+    _require_values(options)
     count = 1 if chosen.traits.tokens else _count_workers(workers)
     if chosen.traits.tokens and not (isinstance(executor, str) and executor in HERE):
         what, hint = "documents of tokens are written in this process alone", "Leave executor= out"
         raise ConfigError(what, path=target.path, found=f"executor={executor!r}", hint=hint)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
+    if chosen.name == "jsonl" != source_format and "flavor" in of_source:
+        of_target["flavor"] = of_source.pop("flavor")
     target = replace(target, path=output_path(target.store, target.path))
     if isinstance(source, Place):
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
@@ -145,6 +149,23 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
     if "source_split" in of_target:
         of_source["split"] = of_target.pop("source_split")
     return of_source, of_target
+
+
+def _require_columns(columns: Any) -> None:
+    """That columns are names, or names and what they are written as; raises `ConfigError`."""
+    texts: Any = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
+    if columns is not None and not (isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)):
+        raise ConfigError("columns are names, or names and encodings", found=repr(columns))
+
+
+def _require_values(options: Mapping[str, Any]) -> None:
+    """That texts are UTF-8 and an EOS is an id; a writer looks at the others. Raises `ConfigError`."""
+    for name, value in options.items():
+        if isinstance(value, str) and value != value.encode(errors="ignore").decode():
+            raise ConfigError(f"the option {name} is no UTF-8", found=repr(value))
+    eos_id = options.get("eos_id")
+    if eos_id is not None and (isinstance(eos_id, bool) or not hasattr(eos_id, "__index__")):
+        raise ConfigError("the option eos_id has no such value", found=repr(eos_id), expected="an integer")
 
 
 def _count_workers(workers: int | None) -> int | None:

@@ -330,11 +330,12 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
         return known
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(local_store(job.work), f"{folder}/group")
-        with get_format(format).create(place.store, place.path, job.options, overwrite=False) as writer:
-            count, total = write_rows(samples, job.maker, writer, format)
-            manifest = writer.commit()
-        if job.read_back:
-            _require_same(job, group, place, total)
+        with _named(place, job.target):
+            with get_format(format).create(place.store, place.path, job.options, overwrite=False) as writer:
+                count, total = write_rows(samples, job.maker, writer, format)
+                manifest = writer.commit()
+            if job.read_back:
+                _require_same(job, group, place, total)
         index = place.store.get(place.child(INDEX_NAME).path)
         data = msgspec.json.encode(GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests)))
         shards = len(kept_shards(index, group.number, place))
@@ -343,6 +344,17 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
         put_local_file(files.store, place.path, files.path)
     put_new(job.work.store, job.work.child(f"parts/{name.path}").path, data)
     return name
+
+
+@contextlib.contextmanager
+def _named(group: Place, target: Place) -> Generator[None]:
+    """Errors name the output, not the folder in which a group of it is made."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.path is not None and error.path.startswith(group.path):
+            error.path = target.path
+        raise
 
 
 def place_group(job: Job, copy: Copy) -> int:

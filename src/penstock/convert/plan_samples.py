@@ -90,7 +90,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
     to = asked.to.name
     _require_sense(asked)
     given, first = _input(asked)
-    recorded, dataset = _recorded(given.rows), _target(asked)
+    recorded, dataset = {"eos_id": asked.of_source.get("eos_id"), **_recorded(given.rows)}, _target(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
@@ -121,7 +121,7 @@ def _shared(what: Mapping[str, Any]) -> Plan:
     told = {"--to": what["to"], "the source": what["source"], "--group-rows": what["group_rows"]}
     try:
         plain = msgspec.json.decode(msgspec.json.encode({**options, **told, "--columns": what["columns"]}))
-    except UnicodeEncodeError:  # a name that is no UTF-8, which JSON holds as escapes alone
+    except (UnicodeEncodeError, OverflowError):  # no UTF-8, or more than 64 bits: what JSON holds all the same
         plain = {"what is asked for": json.dumps(what, sort_keys=True)}
     return Plan(options=plain, inputs=(), task_bytes=0, engine="convert")
 
