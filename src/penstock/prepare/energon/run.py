@@ -334,7 +334,8 @@ def _commit(
 
         def commit() -> PrepareSummary:
             request.store.commit(staged)
-            work.clear()
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()  # what can't be removed now is removed by the next run
             return summary
 
         if request.once is None:

@@ -7,6 +7,7 @@ import dataclasses
 from penstock._printable import recordable
 from penstock.prepare.energon.request import Request
 from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed_data
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import file_binding
@@ -30,7 +31,9 @@ def forget(dataset: Place) -> None:
         PrepareError: another run is at work there.
     """
     folder = folder_of(dataset)
-    if folder.is_there():
+    with claimed_data(dataset.store, dataset.path):  # whose lock a killed run may have left
+        if not folder.is_there():
+            return
         with open_shared(dataset, folder, restart=False, shared=False) as work:
             # In an object store nothing tells whether others are still at it, who replace what is there.
             is_live = not dataset.is_local and work.plan is not None and work.plan.options.get("--overwrite")
