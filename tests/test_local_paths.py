@@ -84,7 +84,6 @@ KNOWN: dict[str, str] = {
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
     "reshape/reorder.py": _SCRATCH,
     "view/mount.py": "the folder to mount at: `local_path` refuses another",
-    "work/energon.py": "the work folder of a remote dataset is in the cache folder",
     "work/folder.py": "a work folder is local where `is_local` was asked",
     "work/shared.py": "walks over a work folder of a local store",
 }

@@ -7,12 +7,23 @@ import time
 from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, open_shared, peek, read_head, refuse_old, work_folder
+from penstock.work.shared import (
+    HEAD_NAME,
+    INSIDE,
+    OF_METADATA,
+    SharedWork,
+    open_shared,
+    peek,
+    read_head,
+    refuse_old,
+    work_folder,
+)
 
 _TOKEN_FILE = "part-"
 
@@ -114,14 +125,17 @@ def sweep(output: Place) -> list[str]:
 def _is_published(output: Place, folder: WorkFolder) -> bool:
     """Whether a run was killed between its commit and its end: new work, and the output is there."""
     plan = peek(folder)
-    commit = output.child(INDEX_NAME) if folder.path == output.child(INSIDE).path else output
+    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
+    commit = next(
+        (output.child(file) for name, file in commits.items() if folder.path == output.child(name).path), output
+    )
     return plan is not None and not plan.options.get("--overwrite") and commit.exists()
 
 
 def _folders(output: Place) -> list[WorkFolder]:
     """The work folders of an output that are there."""
-    both = (work_folder(output, inside=inside) for inside in (True, False))
-    return [folder for folder in both if folder.is_there()]
+    every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
+    return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 
 def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:

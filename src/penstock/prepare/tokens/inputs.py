@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -23,12 +22,11 @@ import xxhash
 from penstock._printable import recordable
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store._named import named
-from penstock.store.cache import CachedStore
 from penstock.store.find import find_files
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Place
-from penstock.store.remote import RemoteStore
 from penstock.store.resolve import absolute, is_url
+from penstock.store.state import FileState, state_of, states_of
 from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -38,6 +36,7 @@ Kind = Literal["lines", "whole", "parquet"]
 
 STDIN = "-"
 
+COMPRESSED = (".gz", ".zst")
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """What is taken from a folder. A path or a glob may name anything."""
 
@@ -55,7 +54,6 @@ _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
-_AT_ONCE = 16
 _VERSION = "version:"
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
@@ -161,8 +159,7 @@ def describe_inputs(
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
-        stats = list(pool.map(_state_of, files))
+    stats = states_of(files)
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     names = _names_below(files)
@@ -173,7 +170,7 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     """The first input that was touched, or is gone, since it was found."""
     for one in inputs:
         try:
-            state = _state_of(one.place)
+            state = state_of(one.place)
         except (NotFound, FileNotFoundError):
             return one
         if (state.size_bytes, state.mtime_ns) != (one.size_bytes, one.mtime_ns):
@@ -181,26 +178,6 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
         if state.version and one.digest.startswith(_VERSION) and one.digest != _VERSION + state.version:
             return one
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a file is now: its size, and its time of change here, or its version where it is far away."""
-
-    size_bytes: int
-    mtime_ns: int
-    version: str
-
-
-def _state_of(file: Place) -> _State:
-    if file.is_local:
-        status = os.stat(file.path)
-        return _State(status.st_size, status.st_mtime_ns, "")
-    store = file.store.remote if isinstance(file.store, CachedStore) else file.store
-    if isinstance(store, RemoteStore):
-        head = store.head(file.path)
-        return _State(head.size_bytes, 0, head.identity)
-    return _State(store.size(file.path), 0, "")
 
 
 def _names_below(files: Sequence[Place]) -> list[str]:
@@ -220,7 +197,7 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, state: _State, how: _How) -> InputFile:
+def _describe(file: Place, name: str, state: FileState, how: _How) -> InputFile:
     """One file: opened once, unless only a sample of a large one is digested."""
     size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
     same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
