@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._executors import alone_options
+from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
 
@@ -20,7 +20,7 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
     "--memory-mb", type=click.IntRange(min=1), help="For documents held at once; more is faster beyond memory's size."
 )
 @tar_options
-@alone_options("shuffle")
+@optional_executor_options
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
     """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory."""
