@@ -77,8 +77,7 @@ def filter(
     Memory: some 50 MB, 64 MiB, and 8 bytes a document, or 9 where indices are given.
 
     Args:
-        source: dataset of documents, or a JSONL file.
-        target: dataset to make.
+        source, target: dataset of documents, JSONL file or shards; and the dataset to make.
         min_tokens, max_tokens: bounds of a document's length, its EOS token counted; token sources only.
         match: regular expression that is searched in `field`; what has no text there does not fit. Lines and samples.
         field: key, or keys joined by dots.
