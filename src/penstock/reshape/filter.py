@@ -79,13 +79,12 @@ def filter(
     Args:
         source, target: dataset of documents, JSONL file or shards; and the dataset to make.
         min_tokens, max_tokens: bounds of a document's length, its EOS token counted; token sources only.
-        match: regular expression that is searched in `field`; what has no text there does not fit. Lines and samples.
-        field: key, or keys joined by dots.
+        match, field: regular expression that is searched in this field, a key or keys joined by dots; what has no text
+            there does not fit. Lines and samples.
         where: expression on the fields; see `penstock.reshape.expression`. Lines and samples.
         indices: those to keep, from 0, in any order; or a file with one a line, or `.npy`.
         invert: keep what does not fit instead.
-        to: format of the target; by default that of its suffix, else that of the source.
-        format: format of the source; found by sniffing where it is None.
+        to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
         store: where all files are.
