@@ -11,6 +11,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
+from penstock.reshape.cost import Announce, cost_of_rows
 from penstock.reshape.pieces import Range, Workers, pieces_for, ranges_of
 from penstock.reshape.reorder import Bucketed, Gathered, RowOrder, SeededOrder, Window, passes_of, reordered
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
@@ -34,6 +35,7 @@ def shuffle(
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
     workers: int | None = None,
+    announce: Announce | None = None,
     **options: Any,
 ) -> Written:
     """Write the documents, or the lines, of a dataset in another order.
@@ -46,8 +48,7 @@ def shuffle(
         source: dataset of documents, or a JSONL file.
         target: dataset to make.
         seed: any integer.
-        to: format of the target; by default that of its suffix, else that of the source.
-        format: format of the source; found by sniffing where it is None.
+        to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         memory_bytes: for the rows held at once, by default 48 to 112 MB; more is faster for data larger than memory. No
             influence on the output.
@@ -55,8 +56,9 @@ def shuffle(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        options: what `penstock.open` takes for the source; for tars, of which each split is shuffled for itself, see
-            `penstock.reshape.tars.merge_tars`.
+        announce: told before anything is written what will be read.
+        options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
+            each split is shuffled for itself.
 
     Raises:
         ConfigError: the output exists, or an option can't be.
@@ -71,24 +73,24 @@ def shuffle(
         from penstock.reshape.tars import merge_tars  # slow
 
         hands = Workers(executor, workers)
-        return merge_tars([dataset], place, hands, to=to, overwrite=overwrite, progress=progress, seed=seed, **options)[
-            0
-        ]
+        options |= {"overwrite": overwrite, "progress": progress, "announce": announce}
+        return merge_tars([dataset], place, hands, to=to, seed=seed, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes)
     order = SeededOrder(len(rows), seed) if len(rows) else None
-    hands = Hands(Workers(executor, workers), rows_at(rows, options), token_bytes or rows.dtype.itemsize)
+    hands = Hands(Workers(executor, workers), rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
     made_by = {"command": "shuffle", "seed": seed}
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """Who reads rows, what these are called, and the width that they are written in."""
+    """Who reads rows, what these are called, the width that they are written in, and who is told what it costs."""
 
     workers: Workers
     rows_at: RowsAt
     unit_bytes: int
+    announce: Announce | None = None
 
 
 def write_in_order(
@@ -114,11 +116,14 @@ def write_in_order(
         hands: who reads the rows; None: this process.
     """
     counter = Counter(len(rows), progress)
+    passes = None if order is None else passes_of(rows, order, memory_bytes)
+    if passes is not None and hands is not None and hands.announce is not None:
+        hands.announce(cost_of_rows(rows, passes, is_remote=not rows.place.is_local))
 
     def fill(writer: Writer) -> None:
-        if order is None:
+        if order is None or passes is None:
             return
-        passes, dealt = passes_of(rows, order, memory_bytes), None
+        dealt = None
         with contextlib.ExitStack() as stack:
             if hands is not None and not hands.workers.are_alone:
                 pieces = stack.enter_context(pieces_for(hands.workers, output.place))

@@ -32,6 +32,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
+from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
 from penstock.reshape.pieces import ALONE, Pieces, Workers, leave, pieces_for, sweep_pieces, whole
 from penstock.reshape.reorder import SeededOrder
@@ -155,20 +156,19 @@ def merge_tars(
     overwrite: bool = False,
     progress: Progress | None = None,
     seed: int | None = None,
+    announce: Announce | None = None,
     **options: Any,
 ) -> tuple[Written, tuple[tuple[str, int], ...]]:
-    """Write the samples of all sources into new shards, split by split; see `merge` and `shuffle`.
-
-    Memory: about 300 bytes a part, and 256 samples.
+    """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
 
     Args:
-        sources: folders of tars.
-        target: folder to make.
+        sources, target: folders of tars, and the one to make.
         workers: who reads the samples.
         to: None or `"webdataset"`.
         overwrite: replace the target.
         progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
+        announce: told before anything is written what will be read.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
     Returns:
@@ -194,6 +194,8 @@ def merge_tars(
     made = None if overwrite else once.made()
     if made is not None:
         return Written.of(target, made), inputs
+    if announce is not None:
+        announce(_cost([samples for _, splits in opened for samples in splits.values()]))
     counter = Counter(sum(counts), progress)
     names = list(dict.fromkeys(name for _, splits in opened for name in splits))
     with _writer(target, given | typing[0], overwrite) as writer:
@@ -205,6 +207,13 @@ def merge_tars(
                 _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
     return Written.of(target, manifest), inputs
+
+
+def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
+    shards = [shard for one in samples for shard in one.shards]
+    total_bytes = sum(int(table.sizes.sum()) for _, table, _ in shards)
+    is_remote = any(not place.is_local for place, *_ in shards)
+    return cost_of_samples(sum(map(len, samples)), total_bytes, is_remote=is_remote)
 
 
 def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]]) -> None:
