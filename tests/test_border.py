@@ -20,6 +20,7 @@ BORDERS: dict[str, set[str]] = {
         "check/repair:repair",
         "check/summary:summarise",
         "check/verify:verify",
+        "check/verify:verify_shared",
         "check/verify:write_side_file",
     },
     "convert": {

@@ -8,7 +8,7 @@ written once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -221,6 +221,30 @@ class LineRows:
 
 AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
 """What a dataset may be for the verbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAt:
+    """Rows by name; picklable, so that each process opens them by itself.
+
+    Attributes:
+        place: where they are.
+        format: their format.
+        options: what `penstock.open` takes.
+    """
+
+    place: Place
+    format: str
+    options: dict[str, Any]
+
+    def rows(self) -> AnyRows:
+        """The rows; raises as `open_rows`."""
+        return open_rows(self.place, format=self.format, **self.options)
+
+
+def rows_at(rows: AnyRows, options: dict[str, Any]) -> RowsAt:
+    """What rows are called that were opened with `options`."""
+    return RowsAt(rows.place, rows.format, options)
 
 
 class JoinedRows:
