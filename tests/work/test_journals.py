@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.prepare.energon import share as energon
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
-from penstock.work import energon, shared
+from penstock.work import shared
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import PartMeta, PartName, encode_end, finish_part, put_part
 from penstock.work.plan import Plan, require_same
 from penstock.work.status import status_of
 
-SHARD = "s_0.tar"
+NAME = f"00000000-000000z-0-0-0-{'0' * 16}.part"
 A = Plan({"--eos": "a"}, (), 1, "gigatoken").digest()
 
 
@@ -48,74 +47,48 @@ class Kind:
         folder: of an output.
         files: what a finished piece is in the folder, the plan included.
         ours: a name that it would make.
-        busy: what it says of another run.
     """
 
     name: str
     open: Callable[[Path, str], contextlib.AbstractContextManager[Run]]
     folder: Callable[[Place], WorkFolder]
-    files: set[str]
-    ours: str
-    busy: str
+    files: frozenset[str] = frozenset(("plan", f"{A}/plan-00000", f"{A}/parts/00/{NAME}"))
+    ours: str = "0123456789abcdef"
 
 
-@contextlib.contextmanager
-def packing(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]:
-    place = place_of(output)
-    asked = Plan({"--eos": plan}, (), 1, "gigatoken")
-    name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
-    with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
-        require_same(work.plan, asked, place.path)
-        work.begin(asked, 1)
+def working(folder_of: Callable[[Place], WorkFolder]) -> Callable[..., contextlib.AbstractContextManager[Run]]:
+    """Runs whose work lies in this folder."""
 
-        def finish() -> None:
-            path = work.parts.child(name.path).path
-            finish_part(work.folder.store.stage(path), encode_end(np.empty(0, np.int64), PartMeta((), 0, 0, -1, ())))
+    @contextlib.contextmanager
+    def run(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]:
+        place = place_of(output)
+        asked = Plan({"--eos": plan}, (), 1, "gigatoken")
+        name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
+        with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
+            require_same(work.plan, asked, place.path)
+            work.begin(asked, 1)
 
-        yield Run(finish, lambda: work.listed() == {0: [name]}, work.clear)
+            def finish() -> None:
+                end = encode_end(np.empty(0, np.int64), PartMeta((), 0, 0, -1, ()))
+                finish_part(work.folder.store.stage(work.parts.child(name.path).path), end)
+
+            yield Run(finish, lambda: work.listed() == {0: [name]}, work.clear)
+
+    return run
 
 
 def folder_of(output: Place) -> WorkFolder:
     return shared.work_folder(output, inside=False)
 
 
-@contextlib.contextmanager
-def preparing(dataset: Path, plan: str) -> Generator[Run]:
-    dataset.mkdir(parents=True, exist_ok=True)
-    shard = dataset / SHARD  # what a shard is now is its plan
-    if not shard.exists() or shard.read_text() != plan:
-        shard.write_text(plan)
-    stamp = energon.stamp_of(place_of(shard))
-    with energon.open_work(place_of(dataset)) as work:
-
-        def finish() -> None:
-            energon.save_done(work.folder, energon.Done(energon.VERSION, SHARD, *stamp, b"", None, []))
-
-        def is_finished() -> bool:
-            return energon.find_done(work.folder, SHARD, stamp) is not None
-
-        yield Run(finish, is_finished, work.clear)
+packing = working(folder_of)
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
-            ".out.work",
-            packing,
-            folder_of,
-            {"plan", f"{A}/plan-00000", f"{A}/parts/00/00000000-000000z-0-0-0-{'0' * 16}.part"},
-            "0123456789abcdef",
-            "another run is writing this output",
-        ),
-        Kind(
-            "out/.nv-meta.work",
-            preparing,
-            energon.work_of,
-            {"ed968af3b4ae830e0840938efdc5126a.shard"},
-            f"{'0' * 32}.shard",
-            "another run is preparing this dataset",
-        ),
+        Kind(".out.work", packing, folder_of),
+        Kind("out/.nv-meta.work", working(energon.folder_of), energon.folder_of),
     )
 }
 
@@ -169,7 +142,7 @@ def test_a_long_name_is_cut(tmp_path: Path) -> None:
 def test_another_run_is_refused(kind: Kind, out: Path) -> None:
     with kind.open(out, "a") as run:
         run.finish()
-        with pytest.raises(PrepareError, match=kind.busy) as caught, kind.open(out, "a"):
+        with pytest.raises(PrepareError, match="another run is writing this output") as caught, kind.open(out, "a"):
             pass
         assert caught.value.path == str(out)
         assert {*kind.files, "lock"} == set(files_in(out.parent / kind.name))
@@ -196,20 +169,16 @@ def test_a_run_that_finished_nothing(error: type[BaseException], kind: Kind, out
     with kind.open(out, "a") as run:
         assert not run.is_finished()
         run.end()
-    assert set(files_in(out.parent)) <= {f"out/{SHARD}"}
+    assert set(files_in(out.parent)) == set()
 
 
 def test_another_plan(kind: Kind, out: Path) -> None:
     folder = leave_finished(kind, out)
-    if kind.name == ".out.work":
-        before = files_in(folder)
-        with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"), kind.open(out, "b"):
-            pass
-        assert files_in(folder) == before
-        with packing(out, "b", restart=True) as run:
-            assert not run.is_finished()
-        return
-    with kind.open(out, "longer") as run:
+    before = files_in(folder)
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"), kind.open(out, "b"):
+        pass
+    assert files_in(folder) == before
+    with working(kind.folder)(out, "b", restart=True) as run:
         assert not run.is_finished()
 
 
@@ -297,16 +266,6 @@ def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
         assert not run.is_finished()
 
 
-def test_a_note_that_is_damaged_is_none(kind: Kind, out: Path) -> None:
-    folder = leave_finished(kind, out)
-    for path in folder.glob("*.shard"):
-        path.write_bytes(b"{")
-    if kind.name == ".out.work":
-        return  # parts have their own test
-    with kind.open(out, "a") as run:
-        assert not run.is_finished()
-
-
 def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
     with packing(tmp_path / "a/b/out", "a"):
         pass
@@ -314,36 +273,25 @@ def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
 
 
 def test_a_preparation_that_was_complete_is_forgotten(out: Path) -> None:
-    folder = leave_finished(KINDS["out/.nv-meta.work"], out)
-    energon.forget_work(place_of(out))
-    assert not folder.exists()
-    energon.forget_work(place_of(out))
+    place = place_of(out)
+    with shared.open_shared(place, energon.folder_of(place), restart=False, shared=False) as work:
+        work.begin(Plan({"verb": "prepare"}, (), 1, ""), 1)
+        put_part(work.parts, 0, b"", documents=0, tokens=0, num_dropped=0)
+    assert (out / ".nv-meta.work").is_dir()
+    for _ in range(2):
+        energon.forget(place)
+        assert not (out / ".nv-meta.work").exists()
 
 
-def test_a_finished_shard_that_changed(out: Path) -> None:
-    dataset = place_of(out)
-    out.mkdir(parents=True)
-    (out / SHARD).write_text("one")
-    with energon.open_work(dataset) as work:
-        shard = place_of(out / SHARD)
-        energon.save_done(
-            work.folder, energon.Done(energon.VERSION, SHARD, *energon.stamp_of(shard), b"table", None, [])
-        )
-        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is not None
-        assert work.read(SHARD) == (b"table", [])
-        os.utime(out / SHARD, (5, 5))
-        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is None
-        with pytest.raises(Corrupt, match="the table of a finished shard is damaged"):
-            work.read("s_1.tar")
-        work.clear()
-
-
-def test_work_on_what_is_not_local_lies_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    far = Place(MemoryStore(), "s3://bucket/data")
-    with energon.open_work(far) as work:
-        assert os.path.dirname(work.folder.path) == str(tmp_path / "prepare")
-        assert type(work.folder.store) is LocalStore
+def test_shards_of_an_older_version_are_named(out: Path) -> None:
+    folder = energon.folder_of(place_of(out))
+    Path(folder.path).mkdir(parents=True)
+    (Path(folder.path) / f"{'0' * 32}.shard").write_bytes(b"old")
+    opened = working(energon.folder_of)
+    with pytest.raises(ConfigError, match="an earlier version of Penstock began work"), opened(out, "a"):
+        pass
+    with opened(out, "a", restart=True):
+        assert files_in(Path(folder.path)).keys() == {"lock", "plan", f"{A}/plan-00000"}
 
 
 def test_a_folder_goes_to_workers(kind: Kind, out: Path) -> None:

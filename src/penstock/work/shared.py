@@ -44,6 +44,7 @@ HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _OLD_PART = re.compile(r"\d+-\d+\.part")
+_OLD_SHARD = re.compile(r"[0-9a-f]{32}\.shard")
 _OLD_GROUP = re.compile(r"\.?g\d{7}")
 _PROBE = "probe-"
 _MOST_HEAD_BYTES = 1 << 16
@@ -51,6 +52,8 @@ SCRATCH = "tmp"
 """In the folder of a plan: what is being assembled."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
+OF_METADATA = ".nv-meta.work"
+"""Its name in a dataset whose metadata are made."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -204,9 +207,9 @@ def scratch(place: Place | None = None) -> Generator[str]:
         LocalStore().remove_tree(folder)
 
 
-def work_folder(output: Place, *, inside: bool) -> WorkFolder:
-    """The work folder of an output, which is a folder that holds it (`inside`), or a file beside which it is."""
-    place = output.child(INSIDE) if inside else name_beside(output, "work")
+def work_folder(output: Place, *, inside: bool, name: str = INSIDE) -> WorkFolder:
+    """The work folder of an output, a folder that holds it under a `name` (`inside`), or a file beside which it is."""
+    place = output.child(name) if inside else name_beside(output, "work")
     return WorkFolder(_bare(place), place.path, _is_ours)
 
 
@@ -319,7 +322,8 @@ def read_head(folder: WorkFolder) -> Head | None:
     try:
         data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):
-        if folder.place.exists() and folder.file(_OLD_HEAD).is_file():
+        names = folder.names() if folder.place.exists() else []
+        if any(name == _OLD_HEAD or _OLD_SHARD.fullmatch(name) for name in names):
             raise _begun_before(folder) from None
         return None
     try:
@@ -373,7 +377,7 @@ def _bare(place: Place) -> Store:
 
 
 def _is_ours(name: str) -> bool:
-    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None
+    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None or _OLD_SHARD.fullmatch(name) is not None
     return old or name == HEAD_NAME or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
 
 

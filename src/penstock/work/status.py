@@ -7,12 +7,23 @@ import time
 from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, open_shared, peek, read_head, refuse_old, work_folder
+from penstock.work.shared import (
+    HEAD_NAME,
+    INSIDE,
+    OF_METADATA,
+    SharedWork,
+    open_shared,
+    peek,
+    read_head,
+    refuse_old,
+    work_folder,
+)
 
 _TOKEN_FILE = "part-"
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json")
@@ -118,8 +129,10 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
     plan = peek(folder)
     if plan is None or plan.options.get("--overwrite"):
         return False
-    if folder.path == output.child(INSIDE).path:
-        return output.child(INDEX_NAME).exists()
+    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
+    for name, file in commits.items():
+        if folder.path == output.child(name).path:
+            return output.child(file).exists()
     if output.is_local or not output.is_folder():
         return output.exists()
     return any(output.child(name).exists() for name in _COMMITS)  # other files of a folder come before it
@@ -127,8 +140,8 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
 
 def _folders(output: Place) -> list[WorkFolder]:
     """The work folders of an output that are there."""
-    both = (work_folder(output, inside=inside) for inside in (True, False))
-    return [folder for folder in both if folder.is_there()]
+    every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
+    return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 
 def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:
