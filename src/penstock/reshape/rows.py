@@ -93,6 +93,11 @@ class _Lines(Protocol):
         """int64[n, 2]: start and length in bytes of each line, without its line end."""
         ...
 
+    @property
+    def text(self) -> tuple[Store, str]:
+        """Store and path of the bytes in which they lie: a file, or the joined content of several."""
+        ...
+
 
 class TokenRows:
     """The documents of a token source.
@@ -324,7 +329,7 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)
     if isinstance(source, _Lines):
-        return LineRows(source.line_ranges(), place, chosen.name)
+        return LineRows(source.line_ranges(), Place(*source.text), "jsonl")
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS)
     raise Unsupported(
