@@ -268,13 +268,13 @@ def test_what_stands_in_the_folder(tmp_path: Path, share: Pack, corpus: Path) ->
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.tex").write_text("precious")
     for options in ({}, {"overwrite": True}, {"part": (0, 2)}, {"restart": True}):
-        with pytest.raises(ConfigError, match=r"other files than token files.*thesis\.tex"):
+        with pytest.raises(ConfigError, match=r"more than its dataset.*thesis\.tex"):
             share(**options)
     assert files_in(tmp_path / "out") == {"thesis.tex": b"precious"}
     with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}) as writer:
         writer.write({"n": 1})
     before = files_in(tmp_path / "mds")
-    with pytest.raises(ConfigError, match="other files than token files"):
+    with pytest.raises(ConfigError, match="no dataset of this format"):
         share(f"{tmp_path}/mds/", overwrite=True)
     assert files_in(tmp_path / "mds") == before
     with pytest.raises(ConfigError, match="holds an input"):

@@ -19,7 +19,7 @@ from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._side_checks import RESTORE, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     TOKEN_FILE_NAME,
@@ -28,7 +28,7 @@ from penstock.formats.tokens.folder.index import (
     decode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_facts
-from penstock.formats.tokens.folder.unfinished import WORK, find_unfinished
+from penstock.formats.tokens.folder.unfinished import find_unfinished
 from penstock.types import Depth, Finding, OpenOptions
 
 _RUN_TOKENS = 1 << 22

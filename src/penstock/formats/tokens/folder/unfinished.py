@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import PrepareError
+from penstock.formats.tokens.folder.files import WORK
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.store.local import LocalStore
 
-WORK = ".work"
 _COMMIT_FILES = (
     *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
     *("state.json", "dataset_dict.json"),
