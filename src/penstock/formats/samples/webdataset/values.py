@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.codec.parts import NO_PART
 from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.types import Sample
