@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from penstock.errors import NotFound, PenstockError
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store.outputs import claimed, drop_listed
+from penstock.store.outputs import claimed_data, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
 from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
@@ -93,7 +93,7 @@ def sweep(output: Place) -> list[str]:
     """
     status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
-        held.enter_context(claimed(output.store, output.path))
+        held.enter_context(claimed_data(output.store, output.path))
         found = status_of(output)
         folder = next(iter(_folders(output)), None)
         if folder is not None:
@@ -101,17 +101,16 @@ def sweep(output: Place) -> list[str]:
             if found.plan is None:
                 work.clear()
         for path in found.left_over:
-            _remove(output, folder, path)
+            _remove(output, folder, Place(output.store, path))
     return [path for path in found.left_over if not output.store.exists(path)]
 
 
-def _remove(output: Place, folder: WorkFolder | None, path: str) -> None:
+def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
     """Remove what work left; of a group in it only what groups are made of."""
-    name = path[len(output.path.rstrip("/")) + 1 :]
-    if is_token_file_name(name):
-        drop_listed(output.store, output.path, unlisted_names(output.store, output.path, name))
+    if is_token_file_name(left.name):
+        drop_listed(output.store, output.path, unlisted_names(output.store, output.path, left.name))
     elif folder is not None:
-        folder.remove(path[len(folder.path) + 1 :])
+        folder.remove(left.name)
 
 
 def _is_published(output: Place, folder: WorkFolder) -> bool:

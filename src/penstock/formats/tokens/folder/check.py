@@ -47,7 +47,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     try:
         data = read_finished_index(store, root)
     except PrepareError as error:
-        yield Finding(f"{NAME}.unfinished", "error", where, None, error.found, error.expected, error.hint)
+        yield Finding(f"{NAME}.unfinished", "error", where, None, str(error.found), INDEX_NAME, error.hint)
         return
     try:
         index = decode_index(data, where)
