@@ -38,6 +38,8 @@ SAVE_EVERY = 64
 """Files between two looks of the mark at what is up."""
 
 _BLOCK_BYTES = 1 << 22
+_SHARED_PLAN = ".work/plan"
+"""In a folder that many workers fill; see `penstock.work.shared`."""
 
 T = TypeVar("T")
 
@@ -147,10 +149,11 @@ class ObjectFolder:
                 raise
             except ConfigError:  # the mark was not there a moment ago
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
-            if known is None and any(clashes is None or clashes(name) for name in self._names()):
-                # Of one who looked for our mark before it was there.
-                self._store.delete(self._mark_path)
-                raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
+            if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # who puts it looks for our mark then
+                if known is None:
+                    self._store.delete(self._mark_path)
+                hint = "Wait for it; if it was killed, the command that began it finishes it"
+                raise PrepareError("another run is writing this output", path=path, hint=hint)
             self._held = stack.pop_all()
 
     def stage(self, name: str) -> Staged:

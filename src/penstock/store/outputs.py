@@ -292,7 +292,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
         PrepareError: a writer of the folder as a whole is at work there.
     """
     last = f"{path}/{kind.last}"
-    if store.exists(path) and not store.is_folder(path):
+    if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isdir(path):
         raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
     require_no_writer(store, last)
     there = store.exists(last)
