@@ -112,12 +112,13 @@ def claimed(store: StoreT, path: str) -> Generator[StoreT]:
 
 
 @contextlib.contextmanager
-def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
+def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
     """Hold a dataset while a verb changes what stands beside its data, or its metadata; yields the store for that.
 
     Args:
         store: where it is.
         paths: its files, or its folder; see `penstock.formats.files_at`.
+        shared: with other workers of the same plan.
 
     Raises:
         PrepareError: another writer has it.
@@ -125,7 +126,7 @@ def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
         for path in paths:
-            held = _claim_data(store, path)
+            held = _claim_data(store, path, shared=shared)
             stack.callback(held.release)
             first = first or held
         if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
