@@ -31,7 +31,7 @@ from scenarios import (
 )
 
 import penstock
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.types import Severity
 
 Work = Callable[[Path, bool], object]
@@ -40,6 +40,7 @@ Setup = Callable[[Path], object]
 TEXTS = ["a", "é" * 2000, "", "the end"]
 OLD_TEXTS = ["old", "older"]
 BUCKET = "bucket"
+FILE_TOKENS = 1500
 ERRORS: tuple[Severity, ...] = ("error",)
 
 
@@ -188,13 +189,15 @@ def converted(source: str, target: str, **options: Any) -> Work:
     )
 
 
-def packed(target: str, *, executor: str = "inline", **options: Any) -> Work:
+def packed(
+    target: str, *, given: Sequence[str] = ("a.jsonl.gz", "b.jsonl"), executor: str = "inline", **options: Any
+) -> Work:
     """The work of `pack`."""
 
     def work(folder: Path, overwrite: bool) -> None:
         importlib.import_module("penstock.prepare").pack(
-            [folder / "a.jsonl.gz", folder / "b.jsonl"],
-            folder / target,
+            [folder / one for one in given],
+            target if "://" in target else folder / target,
             tokenizer=folder / "tokenizer.json",
             eos=inputs.EOS,
             executor=executor,
@@ -205,6 +208,38 @@ def packed(target: str, *, executor: str = "inline", **options: Any) -> Work:
         )
 
     return work
+
+
+def packed_files(target: str, to: str, **options: Any) -> Work:
+    """The work of `pack` into a folder of token files."""
+    return packed(target, to=to, file_tokens=FILE_TOKENS, **options)
+
+
+def packed_by_an_array(target: str, to: str) -> Work:
+    """The same by an array of two, and the one that finishes it."""
+    shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
+
+    def work(folder: Path, overwrite: bool) -> None:
+        for share in shares:
+            packed_files(target, to, **share)(folder, overwrite)
+
+    return work
+
+
+def finished(name: str) -> Callable[[Path], Any]:
+    """As `clean`, of a folder that is nothing yet while its index is missing."""
+
+    def view(folder: Path) -> Any:
+        if "://" not in name and (folder / name).is_dir() and not os.listdir(folder / name):
+            raise NotFound("an empty folder", path=name)
+        try:
+            return clean(name)(folder)
+        except PrepareError as error:
+            if "unfinished" not in error.what:
+                raise
+            raise NotFound(error.what, path=name) from error
+
+    return view
 
 
 def indexed(flavor: str, workers: int = 1) -> Work:
@@ -519,6 +554,23 @@ VERBS = [
     ),
 ]
 
+VERBS += [
+    Case(
+        f"pack to {name}",
+        write_pack_inputs,
+        work("out", to),
+        finished("out"),
+        once(packed_files("out", to, given=["b.jsonl"])),
+    )
+    for name, work, to in (
+        ("files of pbin", packed_files, "pbin"),
+        ("files of megatron", packed_files, "megatron"),
+        ("files of flat-tokens", packed_files, "flat-tokens"),
+        ("files of pbin, by an array", packed_by_an_array, "pbin"),
+        ("files of flat-tokens, by an array", packed_by_an_array, "flat-tokens"),
+    )
+]
+
 VERBS = [replace(one, finishes=True) for one in VERBS]
 
 REMOTE = [
@@ -549,6 +601,23 @@ REMOTE += [
         ("jsonl", "out.jsonl", lines, TEXTS, {}),
         ("pbin", "out.pbin", tokens, DOCUMENTS, {"format": "pbin"}),
         ("mds", "out", rows, 9, {"format": "mds"}),
+    )
+]
+
+REMOTE += [
+    Case(
+        f"pack to {name} in s3",
+        write_pack_inputs,
+        work(f"s3://{BUCKET}/out", to),
+        finished(f"s3://{BUCKET}/out"),
+        once(packed_files(f"s3://{BUCKET}/out", to, given=["b.jsonl"])),
+        remote=True,
+        finishes=True,
+    )
+    for name, work, to in (
+        ("files of pbin", packed_files, "pbin"),
+        ("files of flat-tokens", packed_files, "flat-tokens"),
+        ("files of pbin, by an array", packed_by_an_array, "pbin"),
     )
 ]
 

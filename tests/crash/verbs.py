@@ -105,6 +105,13 @@ def pair(folder: Path) -> None:
     cases.tokens("in", format="megatron")(folder, False)
 
 
+def left_over(folder: Path) -> None:
+    """A folder of token files, and what a straggler put there."""
+    cases.write_pack_inputs(folder)
+    cases.packed_files("out", "pbin")(folder, False)
+    (folder / "out/part-00099-01234567.pbin").write_bytes(b"of another plan")
+
+
 def table(folder: Path) -> None:
     """A Parquet file."""
     arrow: Any = importlib.import_module("pyarrow")
@@ -136,7 +143,7 @@ VERBS = [
     verb("index a.jsonl --flavor energon", cases.many_lines("a.jsonl", 40)),
     *(
         verb(f"{PACK} -o {output}", cases.write_pack_inputs)
-        for output in ("out.pbin", "out.zarr", "out --to megatron", "out --to mds")
+        for output in ("out.pbin", "out.zarr", "out --to megatron", "out --to mds", "out/ --file-tokens 1500")
     ),
     verb(PACK.replace("a.jsonl.gz b.jsonl", "in.parquet") + " -o out.pbin", cases.both(table, cases.write_pack_inputs)),
     verb("convert a.pbin out.pbin", cases.two_pbin),
@@ -147,6 +154,7 @@ VERBS = [
     verb("convert a.pbin b.pbin --overwrite", cases.two_pbin),
     verb("info a.pbin", cases.two_pbin),
     verb("status a.pbin", cases.two_pbin),
+    verb("status out --sweep", left_over),
     verb("stage a.pbin --hosts 1 --host 0", cases.two_pbin),
     verb("info a.jsonl", one_jsonl),
     verb("info set", prepared_tars),

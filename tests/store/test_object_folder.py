@@ -16,7 +16,8 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
-from penstock.store.object_folder import ObjectFolder
+from penstock.store.object_folder import ObjectFolder, require_no_writer
+from penstock.store.put import put
 from penstock.store.resolve import resolve
 
 FORMATS = ("webdataset", "folder", "flat-tokens", "mds")
@@ -271,3 +272,16 @@ def test_names_that_urls_escape(url: str, tmp_path: Path) -> None:
         "shard_000000.tar": 2,
         "shard_000001.tar": 1,
     }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_shared_work_in_the_same_folder(format: str, url: str) -> None:
+    """It puts its plan, then looks for marks of writers; a writer puts its mark, then looks for a plan."""
+    store, path = resolve(url)
+    put(store, f"{path}/.work/plan", b"{}")
+    with pytest.raises((PrepareError, ConfigError), match=r"another run is|files of these names|exists"):
+        begin(url, format, 1)
+    assert list(objects(url)) == [".work/plan"]
+    store.delete(f"{path}/.work/plan")
+    with begin(url, "mds", 3), pytest.raises(PrepareError, match="another run is writing"):
+        require_no_writer(store, f"{path}/index.json")

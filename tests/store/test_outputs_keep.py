@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from tests.store.rivals import FOLDERS, FORMATS, OPTIONS, output_of, samples_of,
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.formats import files_at, get_format
+from penstock.prepare import pack
 from penstock.reshape.merge import merge
 from penstock.store import LocalStore
 from penstock.testing.faults import FaultStore
@@ -32,6 +34,9 @@ from penstock.testing.strategies import for_all
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 FOLDERS_IN = ("", "set", "set/sub", "set/sub/deep", "other", "in")
 SHARDS = ("csv", "json-shards", "mds", "tsv", "xsv")
+FILES = {f"files of {format}": format for format in ("flat-tokens", "megatron", "pbin")}
+"""Folders of token files, which `pack` makes and no writer."""
+TOKENIZER = Path(__file__).parent.parent / "golden/modalities/tokenizers/bpe2"
 NAMES = ("set", "notes.txt", "shard.00000.mds", "set.idx", "set.bin", "0", "index.json", "old.txt")
 
 
@@ -58,7 +63,28 @@ def snapshot(root: Path) -> dict[str, bytes | str]:
 
 def kind_of(format: str) -> str:
     """What tells a dataset: shards of every kind are listed by the same index, so each replaces the others."""
-    return "shards" if format in SHARDS else format
+    return "shards" if format in SHARDS else "token files" if format in FILES else format
+
+
+def make(path: Path, format: str, name: str, *, overwrite: bool = False) -> None:
+    """Write a dataset."""
+    if format not in FILES:
+        write(path, format, name, overwrite=overwrite)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        pack_files(make_input(Path(folder) / "a.jsonl", name), path, format, overwrite=overwrite)
+
+
+def make_input(path: Path, name: str) -> Path:
+    """Texts that tell by whom they were written."""
+    path.write_text("".join(json.dumps({"text": f"{name} {n} " * (n + 1)}) + "\n" for n in range(8)))
+    return path
+
+
+def pack_files(given: Path, path: Path, format: str, **options: Any) -> None:
+    """Make a folder of a few token files."""
+    how = {"executor": "inline", "engine": "tokenizers", "task_bytes": 200, "file_tokens": 60, "to": FILES[format]}
+    pack(given, f"{path}/", tokenizer=TOKENIZER, **how, **options)
 
 
 def make_tree(root: Path, plan: list[tuple[str, str, str, str]]) -> dict[str, set[str]]:
@@ -70,7 +96,7 @@ def make_tree(root: Path, plan: list[tuple[str, str, str, str]]) -> dict[str, se
             place.mkdir(parents=True, exist_ok=True)
             if kind == "dataset":
                 before = set(snapshot(root))
-                write(output_of(place, format), format, name)
+                make(output_of(place, format), format, name)
                 own[f"{kind_of(format)}:{output_of(place, format)}"] = set(snapshot(root)) - before
             elif kind == "file" and not os.path.lexists(place / name):
                 (place / name).write_bytes(f"{folder}/{name}".encode())
@@ -92,13 +118,18 @@ def replaceable(root: Path, format: str, path: Path, own: dict[str, set[str]]) -
 def rival(path: Path, format: str, rounds: int) -> None:
     for _ in range(rounds):
         with contextlib.suppress(PenstockError):
-            write(path, format, "rival", overwrite=True)
+            make(path, format, "rival", overwrite=True)
 
 
 def act(root: Path, action: str, format: str, path: Path, fault: int = 0, *, overwrite: bool = True) -> None:
     """Something that writes an output, and may well be refused or fail."""
     with contextlib.suppress(PenstockError, OSError):
-        if action == "merge":
+        if format in FILES:
+            store = FaultStore(fault) if action == "fault" else LocalStore()
+            shares = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}] if action == "merge" else [{}]
+            for share in shares:
+                pack_files(inputs_of(root, format)[0], path, format, overwrite=overwrite, store=store, **share)
+        elif action == "merge":
             merge(inputs_of(root, format), path, to=format, overwrite=overwrite)
         elif action == "convert":
             more = {"separator": ";"} if format == "xsv" else {}
@@ -125,16 +156,20 @@ def entries(format: str) -> st.SearchStrategy[list[tuple[str, str, str, str]]]:
 
 
 def inputs_of(root: Path, format: str) -> list[Path]:
-    return [output_of(root / "in" / name, format) for name in ("one", "two")]
+    suffix = "/a.jsonl" if format in FILES else ""
+    return [Path(f"{output_of(root / 'in' / name, format)}{suffix}") for name in ("one", "two")]
 
 
 def make_inputs(root: Path, format: str) -> None:
     for path in inputs_of(root, format):
         path.parent.mkdir(parents=True)
-        write(path, format, path.parent.name)
+        if format in FILES:
+            make_input(path, path.parent.parent.name)
+        else:
+            write(path, format, path.parent.name)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [*FORMATS, *FILES])
 def test_only_what_the_old_dataset_lists_goes(memory: Path, format: str) -> None:
     numbers = itertools.count()
     action = st.sampled_from(["create", "merge", "convert", "fault", "fault", "race"])
@@ -207,18 +242,19 @@ def calls_of(base: Path, action: str, format: str) -> list[str]:
     shutil.rmtree(base, ignore_errors=True)
     notes.mkdir(parents=True)
     make_inputs(root, format)
-    write(output_of(root, format), format, "old")
+    make(output_of(root, format), format, "old")
     plan = Plan(str(root), str(notes), noted=True)
     disturbed([plan], lambda: act(root, action, format, output_of(root, format)), lambda: None)
     return [call.name for call in calls_in(str(notes))]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [*FORMATS, *FILES])
 def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, format: str) -> None:
     numbers = itertools.count()
     actions = ("create", "convert") if format == "folder" else ("create", "convert", "merge")
     calls = {action: len(calls_of(memory / "calls", action, format)) for action in actions}
     assert min(calls.values()) > 10
+    examples = EXAMPLES // (8 if format in FILES and EXAMPLES < 100 else 2)  # each takes several runs
     stops: list[bool] = []
 
     @for_all(
@@ -230,8 +266,8 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
         st.sampled_from(["nobody", "rival", "strays", "file"]),
         st.one_of(st.none(), st.integers(0, 12)),
         st.sampled_from([True, True, False]),
-        st.sampled_from([format, format, "mds", "flat-tokens"]),
-        examples=EXAMPLES // 2,
+        st.sampled_from([format, format, "mds", "flat-tokens", *FILES][: 4 + 3 * (format in FILES)]),
+        examples=examples,
     )
     def law(
         plan: list[Any],
@@ -279,7 +315,7 @@ def test_nor_where_writers_are_killed_or_others_act_at_any_call(memory: Path, fo
         assert {name for name, data in strays.items() if data not in kept} == set()
         shutil.rmtree(root)
 
-    assert sum(stops) > EXAMPLES // 8
+    assert sum(stops) > examples // 4
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -63,6 +63,9 @@ IMAGE_KINDS = {
 }
 """`image=` → library (none is numpy), Pillow's mode, and `8` for uint8; else float32 in [0, 1]."""
 
+NO_PART = 'None stands for a part that is not there; the null of JSON is given as b"null"'
+"""The hint of writers for a sample without a part."""
+
 _CODE_SUFFIXES = frozenset(("pkl", "pickle", "pyd", "pth"))
 _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"

@@ -44,23 +44,38 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def unlisted_files(folder: str, names: Collection[str]) -> Iterator[str]:
+def unlisted_files(
+    folder: str, names: Collection[str], unfinished: Callable[[str], bool] | None = None
+) -> Iterator[str]:
     """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them.
+
+    Args:
+        folder: which.
+        names: of the files.
+        unfinished: whether a name in it is of unfinished work, which is not looked into.
 
     Raises:
         OSError: a folder in it can't be read.
     """
     known = set(names)
-    above = {name[: place + 1] for name in known for place, letter in enumerate(name) if letter == "/"}
+    above = folders_of(known)
     for root, folders, files in os.walk(folder, onerror=raised):
         folders[:] = sorted(name for name in folders if not is_staged_name(name))
         inner = "" if root == folder else os.path.relpath(root, folder) + "/"
+        if not inner and unfinished is not None:
+            folders[:] = [name for name in folders if f"{name}/" in above or not unfinished(name)]
+            files = [name for name in files if not unfinished(name)]
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
         for name in sorted(files + links):
             if inner + name not in known and not is_staged_name(name):
                 yield inner + name
         if inner and not files and not folders and inner not in above:
             yield inner
+
+
+def folders_of(names: Collection[str]) -> set[str]:
+    """The folders that files lie in, by their paths inside, with a slash at the end."""
+    return {name[: place + 1] for name in names for place, letter in enumerate(name) if letter == "/"}
 
 
 def require_replaceable(folder: str, own: Owned | None) -> list[str]:

@@ -38,6 +38,8 @@ SAVE_EVERY = 64
 """Files between two looks of the mark at what is up."""
 
 _BLOCK_BYTES = 1 << 22
+_SHARED_PLAN = ".work/plan"
+"""In a folder that many workers fill; see `penstock.work.shared`."""
 
 T = TypeVar("T")
 
@@ -147,6 +149,11 @@ class ObjectFolder:
                 raise
             except ConfigError:  # the mark was not there a moment ago
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
+            if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # who puts it looks for our mark then
+                if known is None:
+                    self._store.delete(self._mark_path)
+                hint = "Wait for it; if it was killed, the command that began it finishes it"
+                raise PrepareError("another run is writing this output", path=path, hint=hint)
             self._held = stack.pop_all()
 
     def stage(self, name: str) -> Staged:
@@ -303,6 +310,21 @@ def require_finished(store: Store, last: str) -> None:
     """Raise `NotFound` where a writer is at work on a dataset, or was killed; see `is_unfinished`."""
     if is_unfinished(store, last):
         raise NotFound(f"no dataset yet: {UNFINISHED}", path=last.rpartition("/")[0], hint=GO_ON)
+
+
+def require_no_writer(store: Store, last: str) -> None:
+    """Raise `PrepareError` where a writer is at work, or may be, on a dataset whose last file would be `last`."""
+    if isinstance(store, LocalStore):
+        return
+    path, mark = last.rpartition("/")[0], mark_path(last)
+    known = _read_mark(store.remote if isinstance(store, CachedStore) else store, mark)
+    if known is None:
+        return
+    with in_cache_folder(path), hold_lock(upload_lock(cache_folder(), path), wait=False) as had:
+        if had and is_dead(known.host, known.cache, path):
+            return
+    hint = f"Wait for it, or name another output; if it was killed, delete {mark}"
+    raise PrepareError("another run is writing this output", path=path, found=known.host or None, hint=hint)
 
 
 def take_back(store: Store, last: str) -> None:

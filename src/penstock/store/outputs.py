@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
-from penstock.store._replaced import Owned
+from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._sweep import sweep_folder, sweep_output
-from penstock.store.local import LocalStore
-from penstock.store.object_folder import open_objects
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import absolute, is_url
 
@@ -126,7 +126,7 @@ def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
         for path in paths:
-            held = _claim_data(store, path, shared)
+            held = _claim_data(store, path, shared=shared)
             stack.callback(held.release)
             first = first or held
         if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
@@ -135,7 +135,7 @@ def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[
             yield store
 
 
-def _claim_data(store: Store, path: str, shared: bool) -> Claim:
+def _claim_data(store: Store, path: str, *, shared: bool = False) -> Claim:
     if not isinstance(store, LocalStore):
         return claim(store, path, shared=shared)
     real = os.path.realpath(path)
@@ -245,6 +245,92 @@ def open_folder(
         target, beside = (f"{path}/{split}", path) if inside else (path, None)
         folder = store.stage_folder(target, overwrite=overwrite, beside=beside, own=own)
         return _Folder(folder, stack.pop_all().close)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a folder holds that is filled file by file, under names that tell their content; see `filled_folder`.
+
+    Attributes:
+        own: gives the files that the dataset in it lists, the one that makes it visible last.
+        last: the name of that file.
+        unfinished: whether a name in it is one that unfinished work gives; such files stay, whatever lists them.
+    """
+
+    own: Owned
+    last: str
+    unfinished: Callable[[str], bool]
+
+
+@contextlib.contextmanager
+def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, shared: bool) -> Generator[None]:
+    """Hold a folder as an output that is not made visible at once, but by its last file.
+
+    Args:
+        store: where it is.
+        path: its path, no link.
+        kind: what may be in it.
+        overwrite: replace the dataset that is there; see `drop_listed`.
+        shared: let others in that share the work.
+
+    Raises:
+        ConfigError: something stands there that may not be replaced.
+        PrepareError: another writer has it.
+    """
+    held = _claim_data(store, path, shared=shared)
+    try:
+        require_fillable(store, path, kind, overwrite=overwrite)
+        yield
+    finally:
+        held.release()
+
+
+def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) -> None:
+    """That a folder holds nothing but a dataset that may be replaced, and unfinished work of its kind.
+
+    Raises:
+        ConfigError: something else is there; three are named.
+        PrepareError: a writer of the folder as a whole is at work there.
+    """
+    last = f"{path}/{kind.last}"
+    if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isdir(path):
+        raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
+    require_no_writer(store, last)
+    there = store.exists(last)
+    if there and not overwrite:
+        raise output_exists(path)
+    names = listed(kind.own, path) if there else []
+    refuse_unlisted(path, list(_unlisted(store, path, names or (), kind.unfinished)), names=names is not None)
+
+
+def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
+    """Remove files that a dataset listed which was replaced where it stands, and the folders that are empty then.
+
+    What can't be removed stays, and nothing is removed through a link.
+    """
+    names = list(names)
+    inside = store.within(folder) if isinstance(store, LocalStore) else store
+    for name in names:
+        with contextlib.suppress(PenstockError, OSError):
+            inside.delete(f"{folder}/{name}")
+    if isinstance(inside, LocalStore):
+        for one in sorted(folders_of(names), reverse=True):  # those inside others first
+            with contextlib.suppress(OSError):
+                inside.remove_folder(f"{folder}/{one}")
+
+
+def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Callable[[str], bool]) -> Iterator[str]:
+    """What a folder holds besides these files and unfinished work, by paths inside."""
+    if isinstance(store, LocalStore):
+        yield from unlisted_files(path, names, unfinished)
+        return
+    known, above, start = set(names), folders_of(names), len(path.rstrip("/")) + 1
+    with contextlib.suppress(NotFound):
+        for one in store.list(path):
+            name = one[start:]
+            top, slash, _ = name.partition("/")
+            if name not in known and (top + slash in above or not unfinished(top)):
+                yield name
 
 
 @dataclass(frozen=True, slots=True)

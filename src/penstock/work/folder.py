@@ -114,6 +114,11 @@ class WorkFolder:
         except (NotFound, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
+    def remove(self, name: str) -> None:
+        """Remove a file or folder of work in it, where it is there still."""
+        with contextlib.suppress(NotFound):
+            _remove(self.store, self.file(name))
+
     def clear(self, first: str = "") -> None:
         """Remove what work left in it, but the lock; raises the first error after the last name.
 

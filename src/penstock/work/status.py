@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
-from penstock.formats.tokens.folder.files import own_files
+from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store.local import LocalStore
+from penstock.store.outputs import claimed_data, drop_listed
 from penstock.store.place import Place
-from penstock.work.folder import WorkFolder, is_real_folder
+from penstock.work.folder import WorkFolder
 from penstock.work.shared import (
     HEAD_NAME,
     INSIDE,
@@ -25,7 +25,6 @@ from penstock.work.shared import (
     work_folder,
 )
 
-_TOKEN_FILE = "part-"
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json")
 """Files that make a folder a dataset in an object store."""
 
@@ -96,7 +95,7 @@ def status_of(output: Place) -> WorkStatus:
     folder = next(iter(_folders(output)), None)
     left = tuple(_left_over(output, folder, None))
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
-    unfinished = not indexed and any(map(_is_token_file, output.names()))
+    unfinished = not indexed and any(map(is_token_file_name, output.names()))
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
 
 
@@ -106,22 +105,26 @@ def sweep(output: Place) -> list[str]:
     Raises:
         PrepareError: a run is at work there.
     """
-    found = status_of(output)
-    left, folder = found.left_over, next(iter(_folders(output)), None)
+    status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
+        held.enter_context(claimed_data(output.store, output.path))
+        found = status_of(output)
+        folder = next(iter(_folders(output)), None)
         if folder is not None:
             work = held.enter_context(open_shared(output, folder, restart=False, shared=False))
             if found.plan is None:
                 work.clear()
-        for path in left:
-            place = Place(output.store, path)
-            names = list(output.store.list(path)) if place.is_folder() else [path]
-            for name in names:
-                with contextlib.suppress(NotFound):
-                    output.store.delete(name)
-            if isinstance(output.store, LocalStore) and is_real_folder(place):
-                output.store.remove_tree(path)
-    return list(left)
+        for path in found.left_over:
+            _remove(output, folder, Place(output.store, path))
+    return [path for path in found.left_over if not output.store.exists(path)]
+
+
+def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
+    """Remove what work left; of a group in it only what groups are made of."""
+    if is_token_file_name(left.name):
+        drop_listed(output.store, output.path, unlisted_names(output.store, output.path, left.name))
+    elif folder is not None:
+        folder.remove(left.name)
 
 
 def _is_published(output: Place, folder: WorkFolder) -> bool:
@@ -153,12 +156,10 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
     if digest is None and output.is_folder() and output.child(INDEX_NAME).exists():
         with contextlib.suppress(PenstockError):
             own = {name.partition("/")[0] for name in own_files(output.store, output.path)}
-            found += [output.child(name).path for name in output.names() if _is_token_file(name) and name not in own]
+            found += [
+                output.child(name).path for name in output.names() if is_token_file_name(name) and name not in own
+            ]
     return found
-
-
-def _is_token_file(name: str) -> bool:
-    return name.startswith(_TOKEN_FILE)
 
 
 def _count(folder: Place) -> int:

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
+import penstock as ps
+from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
 from penstock.testing import FormatSuite
 from penstock.testing.counting import CountingStore
@@ -18,7 +21,7 @@ from penstock.types import Sample
 _NAMES = st.text("ab.é -", min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "txt": st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
-    "json": json_values(),
+    "json": json_values().filter(lambda value: value is not None),  # that is a part which is not there
     "cls": st.integers(-(10**12), 10**12),
     "bin": st.binary(max_size=40),
 }
@@ -66,3 +69,12 @@ class TestFolder(FormatSuite):
         source: Any = self.open(tmp_path / "set")
         assert [one["__key__"] for one in source] == ["d/k.json", "d/k.txt"]
         assert list(itertools.chain.from_iterable(source)) == ["__key__", "json", "__key__", "txt"]
+
+    @pytest.mark.parametrize("format", ["folder", "webdataset"])
+    def test_none_is_no_part(self, tmp_path: Path, format: str) -> None:
+        with pytest.raises(ConfigError, match='b"null"'), ps.create(tmp_path / "set", format=format) as writer:
+            writer.write({"__key__": "a0.json", "json": None})
+        assert not (tmp_path / "set").exists()
+        with ps.create(tmp_path / "set", format=format) as writer:
+            writer.write({"__key__": "a0", "json": b"null"})
+        assert [one["json"] for one in ps.open(tmp_path / "set")] == [None]

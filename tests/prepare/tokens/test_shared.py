@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -23,8 +25,10 @@ from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens.assemble import cut_files
+from penstock.store._replaced import mark_path
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
+from penstock.store.object_folder import Mark
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
@@ -268,17 +272,100 @@ def test_what_stands_in_the_folder(tmp_path: Path, share: Pack, corpus: Path) ->
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.tex").write_text("precious")
     for options in ({}, {"overwrite": True}, {"part": (0, 2)}, {"restart": True}):
-        with pytest.raises(ConfigError, match=r"other files than token files.*thesis\.tex"):
+        with pytest.raises(ConfigError, match=r"more than its dataset.*thesis\.tex"):
             share(**options)
     assert files_in(tmp_path / "out") == {"thesis.tex": b"precious"}
     with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}) as writer:
         writer.write({"n": 1})
     before = files_in(tmp_path / "mds")
-    with pytest.raises(ConfigError, match="other files than token files"):
+    with pytest.raises(ConfigError, match="no dataset of this format"):
         share(f"{tmp_path}/mds/", overwrite=True)
     assert files_in(tmp_path / "mds") == before
     with pytest.raises(ConfigError, match="holds an input"):
         share(f"{tmp_path}/", inputs=corpus)
+
+
+def other_writer(path: Any, **options: Any) -> None:
+    """Write another dataset, or be refused."""
+    with ps.create(path, format="mds", columns={"n": "int"}, **options) as writer:
+        writer.write({"n": 1})
+
+
+def test_one_writer_an_output(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:
+    """While a run is at work in it, or a share, no other is begun; shares of the same plan are."""
+    refused: list[str] = []
+
+    def rivals(_: Any) -> None:
+        if not refused:
+            for rival in (share, lambda: other_writer(tmp_path / "out", overwrite=True)):
+                with pytest.raises(PrepareError, match="another run is writing this output") as caught:
+                    rival()
+                refused.append(caught.value.what)
+
+    share(progress=rivals)
+    assert len(refused) == 2
+    assert files_in(tmp_path / "out") == whole
+    other_writer(tmp_path / "mds")  # and where another writer is at work, none of token files
+    with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}, overwrite=True) as writer:
+        with pytest.raises(PrepareError, match="another run is writing this output"):
+            share(f"{tmp_path}/mds/", overwrite=True)
+        writer.write({"n": 2})
+    joined: list[PackReport] = []
+    share(f"{tmp_path}/two/", part=(0, 2), progress=lambda _: joined or joined.append(joined_share(share, tmp_path)))
+    assert [one.part for one in joined] == [(1, 2)]
+    assert not list(tmp_path.glob(".*"))
+
+
+def joined_share(share: Pack, tmp_path: Path) -> PackReport:
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        share(f"{tmp_path}/two/")
+    return share(f"{tmp_path}/two/", part=(1, 2))
+
+
+def test_one_writer_of_an_output_in_a_store(share: Pack) -> None:
+    """A writer of the whole folder leaves a mark there before its first file."""
+    store = MemoryStore()
+    mark = Mark("w", "another host", "/cache", {})
+    put(store, mark_path("/out/index.json"), msgspec.json.encode(mark))
+    with pytest.raises(PrepareError, match=r"another run is writing this output.*another host"):
+        share(Place(store, "/out"))
+    assert list(store.files) == [mark_path("/out/index.json")]
+
+
+@pytest.mark.parametrize("to", ["pbin", "megatron", "flat-tokens"])
+def test_only_what_the_old_index_lists_is_removed(tmp_path: Path, share: Pack, corpus: Path, to: str) -> None:
+    out, old = tmp_path / "out", write_lines(tmp_path / "old.jsonl", [{"text": "an older text"}])
+    share(inputs=old, to=to)
+    before = files_in(out)
+    share(to=to, overwrite=True)
+    assert not [name for name in before.keys() & files_in(out) if name.startswith("part-")]
+    new = files_in(out)
+    [group] = out.glob("part-00000-*.zarr") if to == "flat-tokens" else [out]
+    for make in (
+        lambda path: path.write_text("mine"),
+        lambda path: path.symlink_to(tmp_path, target_is_directory=True),
+        lambda path: path.mkdir(),
+    ):
+        make(group / "notes")
+        with pytest.raises(ConfigError, match=r"more than its dataset.*notes"):
+            share(inputs=old, to=to, overwrite=True)
+        (group / "notes").rename(tmp_path / f"notes{len(list(tmp_path.iterdir()))}")
+    assert files_in(out) == new
+    (out / "index.json").write_bytes(new["index.json"][:-9])
+    with pytest.raises(ConfigError, match="no dataset of this format"):
+        share(inputs=old, to=to, overwrite=True)
+
+
+def test_a_group_that_is_a_link_is_not_emptied(tmp_path: Path, share: Pack, corpus: Path) -> None:
+    share(to="flat-tokens")
+    [group, *_] = (tmp_path / "out").glob("part-00000-*.zarr")
+    group.rename(tmp_path / "elsewhere")
+    group.symlink_to(tmp_path / "elsewhere")
+    before = files_in(tmp_path / "elsewhere")
+    old = write_lines(tmp_path / "old.jsonl", [{"text": "another text"}])
+    with pytest.raises(ConfigError, match="more than its dataset"):
+        share(inputs=old, to="flat-tokens", overwrite=True)
+    assert files_in(tmp_path / "elsewhere") == before
 
 
 @pytest.mark.parametrize(
@@ -472,6 +559,26 @@ def test_what_a_straggler_left_is_swept(tmp_path: Path, share: Pack, whole: dict
     assert "left over" in said
     assert cli("status", str(tmp_path / "out"), "--sweep")[0] == 0
     assert files_in(tmp_path / "out") == whole
+
+
+def test_a_sweep_takes_nothing_else(tmp_path: Path, share: Pack, cli: Any) -> None:
+    share(to="flat-tokens")
+    out, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    (other / "0").write_bytes(b"precious")
+    [group, *_] = out.glob("part-00000-*.zarr")
+    shutil.copytree(group, out / "part-00099-01234567.zarr")
+    (out / "part-00099-01234567.zarr/notes.txt").write_bytes(b"mine")
+    (out / "part-00098-01234567.zarr").symlink_to(other)
+    (out / "part-notes.txt").write_bytes(b"mine")
+    assert cli("status", str(out), "--sweep")[0] == 0
+    assert files_in(other) == {"0": b"precious"}
+    assert (out / "part-notes.txt").read_bytes() == b"mine"
+    assert files_in(out / "part-00099-01234567.zarr") == {"notes.txt": b"mine"}
+    assert not (out / "part-00098-01234567.zarr").is_symlink()
+    held = LocalStore().claim(str(out))
+    assert cli("status", str(out), "--sweep")[0] == PrepareError.exit_status
+    held.release()
 
 
 def test_status_of_what_was_killed_after_its_commit(

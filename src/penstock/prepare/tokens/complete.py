@@ -10,6 +10,7 @@ from penstock.formats import get_format
 from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
+from penstock.prepare.tokens.files import sweep_killed_folder
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of
 from penstock.store.local import output_exists
@@ -53,7 +54,9 @@ def _published(request: Request) -> Manifest | None:
 def _known_again(request: Request, manifest: Manifest) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
     output = request.output
-    if not request.is_folder:
+    if request.is_folder:
+        sweep_killed_folder(output)
+    else:
         sweep_killed(output.store, request.outputs)
     material = material_of(request, named_inputs(request))
     recorded = recorded_of(request, material)

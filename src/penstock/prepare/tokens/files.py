@@ -4,38 +4,55 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import NotFound, PrepareError
 from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.folder.files import SIDE_NAME, own_files
-from penstock.formats.tokens.folder.index import (
-    INDEX_NAME,
-    decode_index,
-    encode_index,
-    is_token_file_index,
+from penstock.formats.tokens.folder.files import (
+    SIDE_NAME,
+    is_token_file_name,
+    is_unfinished_name,
+    listed_files,
+    own_files,
 )
+from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import folder_manifest
 from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.understand import Material, Request, recorded_of
-from penstock.store._replaced import is_staged_name
-from penstock.store.local import LocalStore, output_exists
+from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.side_file import publish_beside, stage_side_file
 from penstock.types import Manifest
 from penstock.work.parts import PartName
-from penstock.work.shared import INSIDE, SCRATCH, SharedWork
+from penstock.work.shared import SCRATCH, SharedWork
 
-_OURS = re.compile(r"part-\d{5,}-[0-9a-f]{8}\.[\w.]+")
-_SHOWN = 3
+_REPLACED = "replaced.json"
+"""In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
+
+
+@contextlib.contextmanager
+def held_folder(request: Request, *, shared: bool) -> Generator[None]:
+    """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
+    output = request.output
+    with filled_folder(output.store, output.path, _kind(output), overwrite=request.overwrite, shared=shared):
+        yield
+
+
+def sweep_killed_folder(output: Place) -> None:
+    """Remove what a run left beside the files of a folder that was killed when it was complete already."""
+    with contextlib.suppress(PrepareError):  # others may be at work on their shares still
+        sweep_killed(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+
+
+def _kind(output: Place) -> Filled:
+    return Filled(functools.partial(own_files, output.store), INDEX_NAME, is_unfinished_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +70,6 @@ class TokenFiles:
     work: SharedWork
     executor: Executor
     reference: Reference | None
-
-    def require_output(self) -> None:
-        """That the folder holds nothing but a folder of token files, which may be replaced; raises `ConfigError`."""
-        output = self.request.output
-        names = output.names()
-        known = (INDEX_NAME, f"{INDEX_NAME}.next", SIDE_NAME, f"{SIDE_NAME}.next", INSIDE)
-        others = [
-            name for name in names if name not in known and not _OURS.fullmatch(name) and not is_staged_name(name)
-        ]
-        if others:
-            more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-            raise ConfigError(
-                "the folder holds other files than token files",
-                path=output.path,
-                found=", ".join(others[:_SHOWN]) + more,
-                hint="Name a folder of its own",
-            )
-        if INDEX_NAME not in names:
-            return
-        if not self.request.overwrite:
-            raise output_exists(output.path)
-        if not is_token_file_index(output.store.get(output.child(INDEX_NAME).path)):
-            what = "what stands here is another dataset than a folder of token files"
-            raise ConfigError(what, path=output.path, hint="Name another output, or remove it")
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
@@ -103,14 +96,14 @@ class TokenFiles:
         marks = self._marks()
         entries = [marks[number].entry for number in range(len(marks))]
         data = encode_index(self.request.to, entries)
+        replaced = self._note_replaced(data)
         manifest = self._manifest(sum(mark.size_bytes for mark in marks.values()), data)
         index = output.child(INDEX_NAME)
-        before = self._own_files()
         staged = output.store.stage(index.path, overwrite=self.request.overwrite)
         try:
             staged.write(data)
             staged.sync()
-            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=bool(before))
+            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=replaced is not None)
 
             def landed() -> bool:
                 return output.store.get(index.path) == data
@@ -119,31 +112,31 @@ class TokenFiles:
         except BaseException:
             staged.abort()
             raise
-        self._drop_replaced(before, self._own_files())
+        drop_listed(output.store, output.path, replaced or ())
         return manifest
 
-    def _own_files(self) -> list[str]:
-        """What the index that is there lists; nothing where there is none, or it is damaged."""
-        output = self.request.output
-        with contextlib.suppress(PenstockError):
-            return own_files(output.store, output.path)
-        return []
+    def _note_replaced(self, data: bytes) -> list[str] | None:
+        """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
+
+        None where no other index was there.
+        """
+        output, note = self.request.output, self.work.place.child(_REPLACED)
+        index = output.child(INDEX_NAME)
+        if output.store.exists(index.path) and output.store.get(index.path) != data:
+            new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
+            old = [name for name in own_files(output.store, output.path) if name not in new]
+            put(note.store, note.path, msgspec.json.encode(old))
+        try:
+            names = msgspec.json.decode(note.store.get(note.path), type=list[str])
+        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
 
     def _manifest(self, size_bytes: int, data: bytes) -> Manifest:
         spec, recorded = self.material.spec, recorded_of(self.request, self.material)
         options = {**recorded["options"], "file_tokens": self.request.file_tokens, "to": self.request.to}
         given = Provenance(spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], options)
         return folder_manifest(data, decode_index(data, self.request.output.path), size_bytes, given)
-
-    def _drop_replaced(self, before: Sequence[str], after: Sequence[str]) -> None:
-        output = self.request.output
-        for name in sorted(set(before) - set(after)):
-            with contextlib.suppress(PenstockError, OSError):
-                output.store.delete(output.child(name).path)
-        if isinstance(output.store, LocalStore):
-            for group in {name.partition("/")[0] for name in before if "/" in name}:
-                if not any(True for _ in output.store.list(output.child(group).path)):
-                    output.store.remove_tree(output.child(group).path)
 
     def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
         file_tokens = self.request.file_tokens or 1

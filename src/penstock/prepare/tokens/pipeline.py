@@ -20,11 +20,12 @@ from typing import Literal
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
+from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import PartRange, append_range, as_parts, create_writer
 from penstock.prepare.tokens.complete import find_complete
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
-from penstock.prepare.tokens.files import TokenFiles
+from penstock.prepare.tokens.files import TokenFiles, held_folder
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
@@ -34,6 +35,7 @@ from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.understand import Material, Request, find_inputs, recorded_of, understand
 from penstock.store.local import LocalStore
+from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Given, Place
 from penstock.types import Manifest
 from penstock.work.parts import PartName
@@ -193,9 +195,10 @@ def _run(request: Request) -> PackReport:
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, files))
         material = understand(request, files, None if sharing.restart else peek(folder))
+        held = held_folder(request, shared=sharing.joins) if request.is_folder else contextlib.nullcontext()
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
-        with opened as work, workers.pop_all():
+        with held, opened as work, workers.pop_all():
             planned = _plan(request, material, work, executor)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
@@ -311,7 +314,7 @@ def _into_files(run: _Pass) -> PackReport:
     request, work = run.request, run.work
     books, times = Books(request, run.material, work), [time.perf_counter()]
     files = TokenFiles(request, run.material, work, run.executor, run.encoding().reference)
-    files.require_output()
+    require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
         if missing:

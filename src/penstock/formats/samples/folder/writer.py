@@ -11,7 +11,7 @@ import penstock
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
-from penstock.codec.parts import encode_part
+from penstock.codec.parts import NO_PART, encode_part
 from penstock.errors import ConfigError
 from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
@@ -70,7 +70,7 @@ class FolderWriter:
         parts = {name: value for name, value in sample.items() if name not in _META and value is not None}
         if not isinstance(key, str) or not parts:
             found = ", ".join(sample) or "nothing"
-            raise ConfigError("a sample needs __key__ and a part", path=self._path, found=found)
+            raise ConfigError("a sample needs __key__ and a part", path=self._path, found=found, hint=NO_PART)
         for part, value in parts.items():
             name = key if len(parts) == 1 and part_of(key) == part else f"{key}.{part}"
             self._add(require_name(name, self._path), encode_part(part, value))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.codec.parts import NO_PART
 from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.types import Sample
@@ -31,7 +32,8 @@ def encode_sample(sample: Sample, path: str) -> tuple[str, list[tuple[str, bytes
         if not part.startswith("__") and value is not None
     ]
     if not parts:
-        raise ConfigError(f"the sample {key!r} has no part", path=path, expected="a field such as txt, json, jpg")
+        expected = "a field such as txt, json, jpg"
+        raise ConfigError(f"the sample {key!r} has no part", path=path, expected=expected, hint=NO_PART)
     return key, parts
 
 

@@ -16,11 +16,11 @@ from penstock._secrets import redact
 from penstock.abc import Store, TokenSource
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
-from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
+from penstock.errors import FormatError, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     TOKEN_FILE_NAME,
@@ -29,7 +29,7 @@ from penstock.formats.tokens.folder.index import (
     decode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_facts
-from penstock.formats.tokens.folder.unfinished import WORK, find_unfinished
+from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.types import Depth, Finding, OpenOptions
 
 _RUN_TOKENS = 1 << 22
@@ -46,13 +46,9 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     root = folder_of(path)
     where = f"{root}/{INDEX_NAME}"
     try:
-        data = read_index_bytes(store, root)
-    except NotFound:
-        found = find_unfinished(store, root)
-        if found is None:
-            raise
-        fix = f"`penstock status {root}` says what is missing; the command that began it finishes it"
-        yield Finding(f"{NAME}.unfinished", "error", where, None, found, INDEX_NAME, fix)
+        data = read_finished_index(store, root)
+    except PrepareError as error:
+        yield Finding(f"{NAME}.unfinished", "error", where, None, str(error.found), INDEX_NAME, error.hint)
         return
     try:
         index = decode_index(data, where)

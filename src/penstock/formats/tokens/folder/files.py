@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,18 +15,28 @@ from penstock.formats import get_format
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     MOST_INDEX_BYTES,
+    SUFFIXES,
+    TOKEN_FILE_NAME,
     TokenFileEntry,
     TokenFileIndex,
     decode_index,
 )
+from penstock.store.local import LocalStore
+from penstock.store.side_file import NEXT
 from penstock.types import Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
+WORK = ".work"
+"""The folder of unfinished work in one of token files."""
 MOST_OPEN = 128
 """Token files that one source holds open; a Megatron pair counts as one."""
 
 COPY_AGAIN = "Copy it again; `penstock verify` finds all that differ"
 _DIFFERENT = "Its files are not of one run: `penstock verify` names those that differ"
+
+
+_IN_GROUP = re.compile(r"(?:\w+/)?(?:(?:c/)?\d+|zarr\.json|\.z(?:array|attrs|group|metadata))", re.A)
+"""What the files of a zarr group with one split, or none, are called in it."""
 
 
 @runtime_checkable
@@ -46,6 +57,17 @@ def folder_of(path: str) -> str:
 def stem_of(name: str) -> str:
     """The name of a token file without its suffix."""
     return name.rpartition(".")[0]
+
+
+def is_unfinished_name(name: str) -> bool:
+    """Whether a name in a folder is one that unfinished work gives: to its own folder, or to what it makes."""
+    return name in (WORK, SIDE_NAME, SIDE_NAME + NEXT) or is_token_file_name(name)
+
+
+def is_token_file_name(name: str) -> bool:
+    """Whether a name is that of a token file of ours, of its index or of its side file."""
+    found = TOKEN_FILE_NAME.fullmatch(name.removesuffix(SIDE_NAME))
+    return found is not None and found["suffix"] in (*SUFFIXES.values(), "idx")
 
 
 def side_name(format: str, name: str) -> str:
@@ -73,7 +95,11 @@ def own_files(store: Store, folder: str) -> list[str]:
 
     What `--overwrite` replaces, and nothing else. Raises as `read_index`.
     """
-    index = read_index(store, folder)
+    return listed_files(store, folder, read_index(store, folder))
+
+
+def listed_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
+    """What an index lists, as `own_files` does."""
     sides = (side_name(index.format, one.path) for one in index.files)
     return [*data_files(store, folder, index), *sides, SIDE_NAME, INDEX_NAME]
 
@@ -89,6 +115,14 @@ def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
     if not isinstance(kind, _OwnsFolder):
         return [name]
     return [f"{name}/{inner}" for inner in kind.own_files(store, f"{folder}/{name}") or ()]
+
+
+def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
+    """The files of a token file that no index lists, by their names in the folder: it may not be whole."""
+    path = f"{folder}/{name}"
+    if not store.is_folder(path) or (isinstance(store, LocalStore) and os.path.islink(path)):
+        return [name]
+    return [f"{name}/{one}" for file in store.list(path) if _IN_GROUP.fullmatch(one := file[len(path) + 1 :])]
 
 
 def manifest_of(source: object) -> Manifest | None:

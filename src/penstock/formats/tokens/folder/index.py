@@ -168,15 +168,6 @@ def decode_index(data: bytes, path: str) -> TokenFileIndex:
     return TokenFileIndex(found.format, tuple(map(_public, found.files)))
 
 
-def is_token_file_index(data: bytes) -> bool:
-    """Whether the text of an `index.json` is one of token files, sound or damaged, and not one of shards."""
-    try:
-        head = _head_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return data.lstrip()[:64].replace(b" ", b"").startswith(b'{"version":%d,"format":' % VERSION)
-    return bool(bytes(head.files)) and not bytes(head.shards)
-
-
 def _check_files(files: Iterable[_Entry], suffix: str, path: str) -> None:
     taken: set[str] = set()
     num_tokens = num_documents = 0

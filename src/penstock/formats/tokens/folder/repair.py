@@ -15,7 +15,7 @@ from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     SUFFIXES,
@@ -27,7 +27,6 @@ from penstock.formats.tokens.folder.index import (
     encode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
-from penstock.formats.tokens.folder.unfinished import WORK
 from penstock.store.backup import back_up
 from penstock.store.put import put
 from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next

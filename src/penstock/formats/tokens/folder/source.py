@@ -18,13 +18,13 @@ from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import checked_starts, document, document_batch, require_vocabulary
-from penstock.formats.tokens.folder.files import COPY_AGAIN, OpenFiles, folder_of, read_index_bytes, require_alike
+from penstock.formats.tokens.folder.files import COPY_AGAIN, OpenFiles, folder_of, require_alike
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import NAME, read_manifest
-from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
+from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
 
@@ -52,13 +52,7 @@ def open_token_files(store: Store, path: str, options: OpenOptions) -> TokenFile
         what = "a folder of token files has no splits"
         raise ConfigError(what, path=root, found=f"split={options.split!r}", hint="Leave split= (--split) out")
     where = f"{root}/{INDEX_NAME}"
-    try:
-        data = read_index_bytes(store, root)
-    except NotFound:
-        found = find_unfinished(store, root)
-        if found is None:
-            raise
-        raise unfinished(root, found) from None
+    data = read_finished_index(store, root)
     return TokenFilesSource(store, path, options, data, decode_index(data, where))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from penstock._secrets import redact
 from penstock.abc import Store
-from penstock.errors import PrepareError
+from penstock.errors import NotFound, PrepareError
+from penstock.formats.tokens.folder.files import WORK, read_index_bytes
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.store.local import LocalStore
 
-WORK = ".work"
 _COMMIT_FILES = (
     *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
     *("state.json", "dataset_dict.json"),
@@ -37,6 +37,22 @@ def find_unfinished(store: Store, root: str) -> str | None:
 def first_token_file(store: Store, root: str) -> str | None:
     """A token file of ours among the first 1,000 names in a folder; None where there is none."""
     return next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
+
+
+def read_finished_index(store: Store, root: str) -> bytes:
+    """The bytes of the index of a folder.
+
+    Raises:
+        NotFound: there is none, nor work that would make one.
+        PrepareError: the run that makes it has not come to its end.
+    """
+    try:
+        return read_index_bytes(store, root)
+    except NotFound:
+        found = find_unfinished(store, root)
+        if found is None:
+            raise
+        raise unfinished(root, found) from None
 
 
 def unfinished(root: str, found: str) -> PrepareError:
