@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import penstock
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index
-from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
 from penstock.formats.shards.source import own_files, read_index
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
@@ -67,6 +67,7 @@ def assemble(
             tool=f"penstock {penstock.__version__}",
             **recorded,
         )
+        manifest = with_fingerprint(manifest, folder, data, shards)
         side = folder.stage(SIDE_NAME)
         for staged, content in ((side, encode_manifest(manifest)), (index, data)):
             staged.write(content)

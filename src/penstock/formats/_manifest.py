@@ -30,7 +30,7 @@ def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, ma
     """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
     if manifest is None or not manifest.block_digests:
         name = f"{format_name} {xxhash.xxh3_128_hexdigest(index)}"
-        return once_a_host(store, path, name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
+        return once_a_host(store, [path], name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
     hasher = xxhash.xxh3_128(format_name.encode())
     hasher.update(xxhash.xxh3_128_digest(index))
     for name in sorted(manifest.block_digests):

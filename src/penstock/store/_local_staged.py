@@ -274,6 +274,15 @@ class LocalStagedFolder:
         self._names.add(os.path.normpath(name))
         return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return os.stat(os.path.join(self._temp, path)).st_size
+
+    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes of a file in it that is committed."""
+        with open(os.path.join(self._temp, path), "rb", buffering=0) as file:
+            return read_range(os, file.fileno(), start_bytes, length_bytes)
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, durably; with `part`, that folder in it alone, under `path`."""
         source = self._temp if part is None else os.path.join(self._temp, part)

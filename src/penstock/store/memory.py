@@ -196,6 +196,14 @@ class MemoryStagedFolder:
         """Start a file in it."""
         return MemoryStaged(self._files, name, overwrite=False)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return len(self._files[path])
+
+    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes of a file in it that is committed."""
+        return bytes(self._files[path][start_bytes : start_bytes + length_bytes])
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible; with `part`, that folder in it alone, under `path`."""
         target = path or self.path

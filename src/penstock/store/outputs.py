@@ -267,6 +267,14 @@ class _Folder:
         """Start a file in it."""
         return self._folder.stage(name)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return self._folder.size(path)
+
+    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
+        """Bytes of a file in it that is committed."""
+        return self._folder.get(path, start_bytes, length_bytes)
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, and release the claim."""
         try:

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, cast
 
 import numpy as np
+import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
@@ -31,12 +32,12 @@ from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.index_table import OpenIndex
-from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.formats.shards.side import FINGERPRINTED_AS, SIDE_NAME, sampled_files, shards_facts
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
-from penstock.store.side_file import fitting_manifest
+from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 """Name of the side file in the folder of an index."""
@@ -128,11 +129,18 @@ class ShardSource:
             index = f"{path}/{INDEX_NAME}"
 
             def find() -> str:
-                digest = self._facts.digest
-                data = b"" if digest else store.get(index)
-                return sample_fingerprint(store, "shards", data, self._some_files(), index_digest=digest)
+                files = sampled_files(self._facts, self._shards, lambda file: store.exists(f"{path}/{file}"))
+                places = [(name, f"{path}/{file.basename}") for name, file in files]
+                if isinstance(store, CopyingStore):
+                    for (_, file), (_, place) in zip(files, places, strict=True):
+                        store.expect_size(place, file.size_bytes)
+                return sample_fingerprint(store, FINGERPRINTED_AS, b"", places, index_digest=digest)
 
-            self._fingerprint = once_a_host(store, index, "shards", find)
+            def said() -> str | None:
+                return recorded_fingerprints(store, f"{path}/{SIDE_NAME}").get(digest.hex())
+
+            digest = self._facts.digest or xxhash.xxh3_128_digest(store.get(index))
+            self._fingerprint = once_a_host(store, [index], FINGERPRINTED_AS, find, said)
         return self._fingerprint
 
     @property
@@ -348,19 +356,6 @@ class ShardSource:
         """Raise the error of the first sample that does not decode."""
         for index in indices.tolist():
             self[index]
-
-    def _some_files(self) -> list[tuple[str, str]]:
-        """(name, path) of the files that a fingerprint looks at, as they are stored."""
-        found: list[tuple[str, str]] = []
-        for name, number, is_meta in self._facts.first_files:
-            shard = self._shards[number]
-            raw, zipped = (shard.raw_meta, shard.zip_meta) if is_meta else (shard.raw_data, shard.zip_data)
-            raw = raw or shard.raw_data
-            path = self._folder.place(raw if zipped is None else zipped)
-            if zipped is not None and not self._folder.store.exists(path):
-                path = self._folder.place(raw)
-            found.append((name, path))
-        return found
 
 
 def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:

@@ -188,7 +188,7 @@ class RunSource:
                 return sample_fingerprint(one.store, one.format, one.head + read_as, files)
 
             name = f"{one.format} {(one.head + read_as).hex()}"
-            self._fingerprint = once_a_host(one.store, one.path, name, find)
+            self._fingerprint = once_a_host(one.store, [path for _, path in files], name, find)
         return self._fingerprint
 
     @property

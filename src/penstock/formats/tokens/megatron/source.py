@@ -132,7 +132,7 @@ class MegatronSource:
                 files = [(DATA, bin_path(self._prefix)), (INDEX, idx_path(self._prefix))]
                 self._fingerprint = once_a_host(
                     self._store,
-                    idx_path(self._prefix),
+                    [idx_path(self._prefix)],
                     f"megatron {head.hex()}",
                     lambda: sample_fingerprint(self._store, "megatron", head, files),
                 )
