@@ -91,6 +91,15 @@ class TokenParts(Protocol):
         ...
 
 
+@runtime_checkable
+class CutsBlocks(Protocol):
+    """An order of storage blocks that lanes cut."""
+
+    def parts_read(self, positions: IntArray, world: int, /) -> tuple[IntArray, IntArray]:
+        """For the blocks around positions of a rank: where what it reads of each begins and ends; int64[m] each."""
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 

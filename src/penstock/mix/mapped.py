@@ -136,6 +136,7 @@ class MappedStream:
         self._aux = aux_of(stream)
         self._fingerprint: str | None = None
         self.prefetch = self._ahead.prefetch
+        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
     @property
     def lanes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import operator
 import os
 from bisect import bisect_right
@@ -49,6 +50,7 @@ _MANY_ROWS = 8
 _FETCHERS = 16
 _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
+_MOST_PART_BYTES = 1 << 25
 _UNREAD: Any = object()
 _UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
 _log = logger()
@@ -99,6 +101,10 @@ class ShardSource:
         self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
+        self._parts: dict[int, tuple[int, int]] = {}
+        # Not in worker processes: each of them would fetch the part.
+        takes_parts = isinstance(store, CopyingStore) and multiprocessing.parent_process() is None
+        self.expect_parts = self._expect_parts if takes_parts else None
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
 
@@ -249,9 +255,10 @@ class ShardSource:
         asked_bytes = (np.bincount(numbers.reshape(-1)) * means).astype(np.int64)
         if whole:
             asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
-        told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
+        asked = (requests.tolist(), asked_bytes.tolist())
+        told = [one for one in zip(touched.tolist(), shards, *asked, strict=True) if one[0] not in self._parts]
         place = self._folder.place
-        store.prefetch({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+        store.prefetch({place(one.raw_data): (n, size) for _, one, n, size in told if one.zip_data is None})
 
     def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
         """Path, size and known hashes of the files that a shard is read from, as they are stored."""
@@ -292,9 +299,30 @@ class ShardSource:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
+    def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
+        """A hint: of the shards around these samples `[first, stop)` is read for now, and no more; int64[k] each.
+
+        Such a part is one request, and in memory until all of it was read once. Not where the files have hashes, which
+        say something of whole files only.
+        """
+        numbers = np.searchsorted(self._starts, first, side="right") - 1
+        begins = self._starts[numbers]
+        partly = stop - first < self._starts[numbers + 1] - begins
+        facts = (numbers, first - begins, stop - begins, partly)
+        for number, begin, end, some in zip(*(one.tolist() for one in facts), strict=True):
+            shard, wanted = self._shards[number], None
+            size_bytes = shard.raw_data.size_bytes * (end - begin) // shard.samples
+            if some and shard.zip_data is None and not checkable(shard.raw_data) and size_bytes <= _MOST_PART_BYTES:
+                wanted = (begin, end)
+            if wanted != self._parts.get(number):
+                self._parts.pop(number, None)
+                if wanted is not None:
+                    self._parts[number] = wanted
+                self._cache.drop(number)
+
     def _load(self, number: int) -> OpenShard:
         shard = self._shards[number]
-        return open_shard(self._folder, number, shard, self._codecs[shard.layout])
+        return open_shard(self._folder, number, shard, self._codecs[shard.layout], self._parts.get(number))
 
     def _shard(self, number: int) -> OpenShard:
         return self._open.get(number) or self._cache.open(number)
