@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from penstock._buffers import byte_view
@@ -278,10 +279,10 @@ class LocalStagedFolder:
         """Size of a file in it that is committed."""
         return os.stat(os.path.join(self._temp, path)).st_size
 
-    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes of a file in it that is committed."""
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
         with open(os.path.join(self._temp, path), "rb", buffering=0) as file:
-            return read_range(os, file.fileno(), start_bytes, length_bytes)
+            return [read_range(os, file.fileno(), start, stop - start) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, durably; with `part`, that folder in it alone, under `path`."""

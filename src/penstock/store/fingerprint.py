@@ -75,7 +75,7 @@ def once_a_host(
 def _read(store: Readable, path: str, ranges: list[tuple[int, int]]) -> Sequence[bytes]:
     if isinstance(store, CopyingStore):
         return store.peek(path, ranges)
-    return [store.get(path, start, stop - start) for start, stop in ranges]
+    return store.get_ranges(path, ranges)
 
 
 def file_key(store: Store, format_name: str, path: str) -> str:

@@ -200,9 +200,9 @@ class MemoryStagedFolder:
         """Size of a file in it that is committed."""
         return len(self._files[path])
 
-    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes of a file in it that is committed."""
-        return bytes(self._files[path][start_bytes : start_bytes + length_bytes])
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
+        return [bytes(self._files[path][start:stop]) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible; with `part`, that folder in it alone, under `path`."""

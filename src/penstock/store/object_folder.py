@@ -160,9 +160,9 @@ class ObjectFolder:
         """Size of a file in it that is up."""
         return self._mark.done[path][0]
 
-    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes of a file in it that is up."""
-        return self._seen.get(f"{self.path}/{path}", start_bytes, length_bytes)
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is up."""
+        return self._seen.get_ranges(f"{self.path}/{path}", ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible: with its last file, where none is there. What else it may be given has no meaning here."""

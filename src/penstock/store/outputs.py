@@ -271,9 +271,9 @@ class _Folder:
         """Size of a file in it that is committed."""
         return self._folder.size(path)
 
-    def get(self, path: str, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes of a file in it that is committed."""
-        return self._folder.get(path, start_bytes, length_bytes)
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
+        return self._folder.get_ranges(path, ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, and release the claim."""

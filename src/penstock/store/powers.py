@@ -86,8 +86,8 @@ class Readable(Protocol):
         """Size in bytes."""
         ...
 
-    def get(self, path: str, start_bytes: int, length_bytes: int, /) -> bytes:
-        """Bytes `[start, start + length)`; fewer only at the end of the file."""
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], /) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`, all inside the file."""
         ...
 
 
