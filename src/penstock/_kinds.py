@@ -100,6 +100,15 @@ class CutsBlocks(Protocol):
         ...
 
 
+@runtime_checkable
+class ExpectsDigest(Protocol):
+    """A writer of tokens that need not digest documents whose digest somebody else knows."""
+
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """Before the first document: the document digest of all, of version 2; asked for when all were written."""
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._kinds import ExpectsDigest
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
+from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats.shards.merge import copy_shards
 from penstock.reshape.rewrite import (
@@ -22,7 +24,7 @@ from penstock.reshape.rewrite import (
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import is_tars, open_rows
+from penstock.reshape.rows import TokenRows, is_tars, open_rows
 from penstock.reshape.samples import SampleRows
 from penstock.store.place import Given, Place, place_of
 
@@ -57,7 +59,8 @@ def merge(
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
-    end gets one. Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
+    end gets one. Where the side files of all sources have a document digest of version 2, the output's follows from them.
+    Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
 
     Args:
         sources: datasets of documents, of any token formats, or JSONL files.
@@ -92,7 +95,11 @@ def merge(
     width = token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)
 
+    known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in opened]
+
     def fill(writer: Writer) -> None:
+        if isinstance(writer, ExpectsDigest) and all(known):
+            writer.expect_digest(lambda: join_digests(map(str, known)))
         for rows in opened:
             append_rows(writer, rows, 0, len(rows), width, counter.add)
 

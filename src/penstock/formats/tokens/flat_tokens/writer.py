@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -183,6 +183,10 @@ class FlatTokensWriter:
             # What is in the files is no longer what was counted: nobody may go on with it.
             self.abort()
             raise
+
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """See `penstock._kinds.ExpectsDigest`."""
+        self._tally.expected = digest
 
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file.
