@@ -59,7 +59,7 @@ def merge(
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
-    end gets one. Where the side files of all sources have a document digest of version 2, the output's follows from them.
+    end gets one. Document digests of version 2, where the side files of all sources have them, are joined.
     Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
 
     Args:
