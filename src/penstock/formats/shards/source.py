@@ -438,9 +438,9 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     if split is not None:
         if split.startswith("/") or ".." in split.split("/"):
             raise ConfigError("a split is a folder inside the dataset", path=path, found=repr(split))
-        if store.exists(f"{path}/{split}/{INDEX_NAME}"):
+        if _has_index(store, f"{path}/{split}"):
             return f"{path}/{split}"
-    elif store.exists(f"{path}/{INDEX_NAME}"):
+    elif _has_index(store, path):
         return path
     splits = splits_in(store, path)
     if split is None and splits:
@@ -453,6 +453,14 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
         raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
     hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
     raise NotFound("no index", path=where, hint=hint)
+
+
+def _has_index(store: Store, folder: str) -> bool:
+    try:
+        store.size(f"{folder}/{INDEX_NAME}")  # what a remote store answers is kept, as it is not of `exists`
+    except NotFound:
+        return False
+    return True
 
 
 def folder_of(path: str) -> str:
