@@ -38,6 +38,14 @@ def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, ma
     return hasher.hexdigest()
 
 
+def file_digests(store: Store, path: str) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of a file. Memory: such a block."""
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """What is said of the data that are written, and recorded in their side file.

@@ -24,7 +24,7 @@ from penstock.reshape.rewrite import (
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import TokenRows, is_tars, open_rows
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
 from penstock.reshape.samples import SampleRows
 from penstock.store.place import Given, Place, place_of
 
@@ -95,16 +95,20 @@ def merge(
     width = token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)
 
-    known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in opened]
-
     def fill(writer: Writer) -> None:
-        if isinstance(writer, ExpectsDigest) and all(known):
-            writer.expect_digest(lambda: join_digests(map(str, known)))
+        _join_digests(writer, opened)
         for rows in opened:
             append_rows(writer, rows, 0, len(rows), width, counter.add)
 
     manifest = write_output(output, opened, {"command": "merge"}, fill, sum(map(len, opened)))
     return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
+
+
+def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
+    """Tell a writer the digest of all documents, where the side files of all sources have some that join."""
+    known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
+    if isinstance(writer, ExpectsDigest) and all(known):
+        writer.expect_digest(lambda: join_digests(map(str, known)))
 
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport:

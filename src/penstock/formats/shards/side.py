@@ -9,7 +9,7 @@ import xxhash
 
 import penstock
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats._manifest import file_digests
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, parse_index
 from penstock.formats.shards.index_table import Facts, facts_of
 from penstock.store import side_file
@@ -79,18 +79,10 @@ def write_shards_manifest(store: Store, folder: str, format_name: str, *, replac
         known or Manifest(format=format_name, num_samples=0, size_bytes=0),
         num_samples=num_samples,
         size_bytes=sum(store.size(f"{folder}/{name}") for name in (*names, INDEX_NAME)),
-        block_digests={name: _digests_of(store, f"{folder}/{name}") for name in names},
+        block_digests={name: file_digests(store, f"{folder}/{name}") for name in names},
         binding=file_binding(store, where),
         tool=f"penstock {penstock.__version__}",
     )
     manifest = with_fingerprint(manifest, store, data, shards, f"{folder}/")
     replace_side_file(store, side, manifest, replace=replace)
     return side
-
-
-def _digests_of(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a file."""
-    hasher = BlockHasher()
-    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
-    return hasher.finish()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import penstock
 from penstock._digest import digest
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats._manifest import file_digests
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -91,14 +91,6 @@ def split_fingerprints(
     return found
 
 
-def digests_of(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a shard."""
-    hasher = BlockHasher()
-    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
-    return hasher.finish()
-
-
 def own_files(store: Store, root: str) -> list[str]:
     """The files of a prepared dataset, by their paths in its folder; the list of shards last. Raises as `read_info`."""
     shards = [name for shard in read_info(store, root).counts for name in (index_path(shard), shard)]
@@ -140,7 +132,7 @@ def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, 
         format="webdataset",
         num_samples=sum(counts.values()),
         size_bytes=sum(store.size(f"{root}/{name}") for name in counts),
-        block_digests={name: digests_of(store, f"{root}/{name}") for name in counts},
+        block_digests={name: file_digests(store, f"{root}/{name}") for name in counts},
         binding=webdataset_facts(store, root, counts).binding,
         fingerprints=split_fingerprints(store, counts, chosen, uuid, f"{root}/") if uuid else {},
         tool=f"penstock {penstock.__version__}",

@@ -18,7 +18,7 @@ from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
+from penstock.formats.tokens.common import checked_starts, document_batch, require_eos, token_schema
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
@@ -31,14 +31,12 @@ from penstock.store.powers import Readable
 from penstock.types import (
     Batch,
     Extent,
-    Field,
     IntArray,
     Manifest,
     OpenOptions,
     Place,
     ReadMode,
     Sample,
-    Schema,
     TokenArray,
 )
 
@@ -117,10 +115,7 @@ class FlatTokensSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_flat_tokens, (self._store, self._path, self._options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", _DTYPE.name, (None,)),))
+    schema = token_schema
 
     @property
     def preferred_mode(self) -> Mode:
