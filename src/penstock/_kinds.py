@@ -91,6 +91,24 @@ class TokenParts(Protocol):
         ...
 
 
+@runtime_checkable
+class CutsBlocks(Protocol):
+    """An order of storage blocks that lanes cut."""
+
+    def parts_read(self, positions: IntArray, world: int, /) -> tuple[IntArray, IntArray]:
+        """For the blocks around positions of a rank: where what it reads of each begins and ends; int64[m] each."""
+        ...
+
+
+@runtime_checkable
+class ExpectsDigest(Protocol):
+    """A writer of tokens that need not digest documents whose digest somebody else knows."""
+
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """Before the first document: the document digest of all, of version 2; asked for when all were written."""
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 

@@ -1,8 +1,8 @@
-"""Which of several nodes an error is about."""
+"""Names: which of several nodes an error is about, and by what a function is known."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,3 +26,21 @@ def _path_of(node: Any) -> str | None:
     if len(children) == 1:
         return _path_of(next(iter(children.values())))
     return None if node is None or children else node.recipe().get("path")
+
+
+def function_name(
+    fn: Callable[..., Any],
+    what: str = "the function",
+    hint: str = "Pass name=, and change it when the function's results change",
+) -> str:
+    """`module:qualname`, by which states and fingerprints know a function.
+
+    Raises:
+        ConfigError: it has no name of its own: a partial, an object. `what` it is, and the `hint`, are said then.
+    """
+    qualname: str | None = getattr(fn, "__qualname__", None)
+    if qualname is None:
+        raise ConfigError(
+            f"{what} has no name by which a saved state could know it", found=type(fn).__name__, hint=hint
+        )
+    return f"{fn.__module__}:{qualname}"

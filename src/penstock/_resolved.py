@@ -42,6 +42,12 @@ def substitutes_of(stream: Stream[Any]) -> SupportsSubstitutes:
     return stream
 
 
+def expect_lanes(node: Any, positions: IntArray, world: int) -> None:
+    """Tell a stream that takes such hints that a rank of `world` reads the lanes of these positions alone."""
+    if (expect := getattr(node, "expect_lanes", None)) is not None:
+        expect(positions, world)
+
+
 def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
     """Whether a stream resolves positions; one that takes no hints may be without `prefetch`."""
     return callable(getattr(stream, "get_resolved_samples", None))

@@ -159,6 +159,8 @@ class Manifest:
         options: options of the writer.
         binding: short digest by which a side file is known to belong to its data.
         parts: manifests of the parts of a dataset that are written one after another, such as splits, by name.
+        fingerprints: digest of the format's own index → fingerprint of the data that have it, where that is a sample of
+            several files: data that are far away need not be sampled.
         tool: tool and version that wrote it.
     """
 
@@ -176,6 +178,7 @@ class Manifest:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     binding: str | None = None
     parts: Mapping[str, Manifest] = field(default_factory=dict[str, "Manifest"])
+    fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
     tool: str = ""
 
 

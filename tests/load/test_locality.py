@@ -60,9 +60,10 @@ def test_hosts_share_an_epoch(server: FileServer, tmp_path: Path, mode: str) -> 
                 ]
             )
             fetched_bytes += store.stats().fetched_bytes - index_bytes
-        assert fetched_bytes <= 1.1 * total_bytes
+        assert fetched_bytes <= (1.01 if mode == "shuffled" else 1.1) * total_bytes
         gets = Counter((path, place) for method, path, place in server.log if method == "GET" and path.endswith(".mds"))
-        assert all(place == (0, len(server.files[path.lstrip("/")])) for path, place in gets)
+        partly = {path for path, place in gets if place != (0, len(server.files[path.lstrip("/")]))}
+        assert len(partly) <= (LANES - 1 if mode == "shuffled" and world > 1 else 0)
         assert max(gets.values()) <= 2  # at the border of two lanes
         runs.append([[row[at] for at in range(len(row))] for row in zip(*rows, strict=True)])
     orders = [[index for row in run for index in row] for run in runs]

@@ -17,7 +17,7 @@ from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.types import OpenOptions
 
-SHARDS, PER_SHARD, HOSTS = 256, 4, 64
+PER_SHARD, HOSTS = 4, 64
 TEXT = bytes(range(97, 123)).decode() * 20
 OPTIONS: dict[str, dict[str, Any]] = {
     "mds": {"columns": {"id": "int", "text": "str"}, "size_limit": 2800},
@@ -99,32 +99,47 @@ def test_requests_of_two_ranks_of_a_host(what: str, serve: Any, tmp_path: Path) 
         return
     assert shards == sum(map(is_data, server.files)) >= 8
     assert first["HEAD"] == 0, first
-    assert first["GET"] <= shards + 64, first  # a fingerprint looks at 4 places of 16 files
+    assert first["GET"] == shards, first  # the fingerprint is that of the side file
     assert again == {}
 
 
-def test_many_hosts_fetch_the_dataset_once_with_their_first_state(serve: Any, tmp_path: Path) -> None:
-    server, format = serve("mds", SHARDS)
-    sizes = {path: len(data) for path, data in server.files.items()}
-    total_bytes = sum(size for path, size in sizes.items() if is_data(path))
-    for hosts in (4, HOSTS):
-        fetched_bytes = state_bytes = 0
-        for host in range(hosts):
-            source = opened(server, format, tmp_path / f"{hosts}-{host}")
-            stream = ps.Shuffle(source, seed=3, mode="blocks", lanes=HOSTS, open_blocks=2)
-            loader = ps.Loader(stream, HOSTS, rank=host, world=hosts, workers=0)
-            batches = iter(loader)
-            for _ in range(SHARDS * PER_SHARD // HOSTS):
-                next(batches)
-            fetched_bytes += source._folder.store.stats().fetched_bytes - sizes["set/index.json"]
-            before = source._folder.store.stats().fetched_bytes
-            loader.state_dict()
-            state_bytes += source._folder.store.stats().fetched_bytes - before
-            other = opened(server, format, tmp_path / f"{hosts}-{host}")  # another rank of the host
+@pytest.mark.parametrize(("shard_bytes", "worlds"), [(1 << 19, (1, 8, HOSTS)), (1 << 21, (8,))])
+def test_many_hosts_fetch_the_dataset_once_with_their_first_state(
+    shard_bytes: int, worlds: tuple[int, ...], tmp_path: Path
+) -> None:
+    # Shards that lanes cut anywhere, of samples of many sizes: each border of lanes is in a shard that two hosts read.
+    with ps.create(tmp_path / "set", format="mds", columns={"data": "bytes"}, size_limit=shard_bytes) as writer:
+        for number in range(5 * HOSTS):
+            writer.write({"data": bytes([number % 251]) * (shard_bytes // 40 + number * 7919 % (shard_bytes // 20))})
+    with FileServer() as server:
+        for path in (tmp_path / "set").iterdir():
+            server.files[f"set/{path.name}"] = path.read_bytes()
+        total_bytes = sum(len(data) for path, data in server.files.items() if is_data(path))
+        shards = sum(map(is_data, server.files))
+        for hosts in worlds:
             server.log.clear()
-            ps.Loader(
-                ps.Shuffle(other, seed=3, mode="blocks", lanes=HOSTS), HOSTS, rank=host, world=hosts, workers=0
-            ).state_dict()
-            assert not [one for one in server.log if is_data(one[1])]
-        assert fetched_bytes <= 1.1 * total_bytes
-        assert state_bytes <= hosts * 16 * 4 * 4096 + hosts * sizes["set/index.json"]
+            fetched_bytes = [hosts_read(server, hosts, host, tmp_path / f"{hosts}-{host}") for host in range(hosts)]
+            assert sum(fetched_bytes) <= 1.1 * total_bytes, hosts
+            asked = Counter(method for method, path, _ in server.log if is_data(path))
+            assert asked["HEAD"] == 0
+            assert asked["GET"] <= 2 * shards + 3 * (hosts if hosts == 1 else HOSTS), hosts
+            assert len(server.log) - asked.total() <= 8 * hosts, hosts  # index and side file, and the other rank
+
+
+def hosts_read(server: FileServer, hosts: int, host: int, cache: Path) -> int:
+    """Bytes of all kinds that a host fetches for an epoch and its state; the state asks for no data."""
+    source = opened(server, "mds", cache)
+    stream = ps.Shuffle(source, seed=3, mode="blocks", lanes=HOSTS)
+    with ps.Loader(stream, HOSTS, rank=host, world=hosts, workers=0) as loader:
+        batches = iter(loader)
+        for _ in range(len(source) // HOSTS):
+            next(batches)
+        before = len(server.log)
+        loader.state_dict()
+        assert not [one for one in server.log[before:] if is_data(one[1])]
+        fetched_bytes: int = source._folder.store.stats().fetched_bytes
+    other = opened(server, "mds", cache)  # another rank of the host
+    before = len(server.log)
+    ps.Loader(ps.Shuffle(other, seed=3, mode="blocks", lanes=HOSTS), HOSTS, rank=host, world=hosts).state_dict()
+    assert not [one for one in server.log[before:] if not one[1].endswith("index.json")]
+    return fetched_bytes

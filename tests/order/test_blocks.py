@@ -107,3 +107,20 @@ def test_blocks_of_a_source() -> None:
     assert blocks_of(MemorySource(samples), 5).starts().tolist() == [0, 5, 10]
     with pytest.raises(ConfigError):
         blocks_of(MemorySource(samples), 0)
+
+
+@pytest.mark.parametrize(("lanes", "world"), [(8, 8), (8, 2), (64, 16), (6, 3)])
+def test_parts_read_are_what_a_rank_reads_of_each_block(lanes: int, world: int) -> None:
+    starts = np.cumsum([0, *(3 + number * 7919 % 40 for number in range(30))])
+    order, size = BlockOrder(starts, 5, lanes, open_blocks=3), int(starts[-1])
+    for epoch in (0, 3):
+        for rank in range(world):
+            positions = np.arange(epoch * size, (epoch + 1) * size, dtype=np.int64)
+            positions = positions[positions % world == rank]
+            read = np.sort(order.order(positions))
+            blocks = np.searchsorted(starts, read, side="right") - 1
+            expected = {
+                (int(read[blocks == one].min()), int(read[blocks == one].max()) + 1) for one in np.unique(blocks)
+            }
+            first, stop = order.parts_read(np.append(positions, positions + size), world)  # an epoch further on too
+            assert set(zip(first.tolist(), stop.tolist(), strict=True)) == expected

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, files_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
+from penstock.codec.hashes import DocumentDigest
+from penstock.codec.joined_digest import documents_digest_v2, is_joinable
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.reshape import rewrite
 from penstock.reshape.merge import merge
+from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing import FaultStore, count_operations
+from penstock.testing.token_files import write_token_files
 
 
 @settings(max_examples=15, deadline=None)
@@ -108,6 +114,37 @@ def test_what_the_side_file_tells(tmp_path: Path) -> None:
     assert manifest.options["command"] == "merge"
     assert manifest.inputs == {"a.pbin": ps.open(a).fingerprint, "x/a.pbin": ps.open(b).fingerprint}
     assert (manifest.num_samples, manifest.num_tokens, manifest.max_token_id) == (3, 2, 9)
+
+
+@pytest.mark.parametrize("name", ["all.pbin", "all.bin", "all.zarr"])
+def test_digests_that_join_are_joined(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [[[1, 2], [3]], [[4, 5, 6]], [[7], [8]]]
+    paths = [write_tokens(tmp_path / f"{number}.pbin", part, 2) for number, part in enumerate(parts)]
+    for path, documents in zip(paths[:2], parts, strict=False):
+        say_digest(path, documents)
+    folder = write_token_files(tmp_path / "out", [parts[2][:1], parts[2][1:]])
+    everything = [document for part in parts for document in part]
+    passed: list[int] = []
+    monkeypatch.setattr(DocumentDigest, "update", lambda _self, tokens, _lengths: passed.append(len(tokens)))
+    merge([*paths[:2], folder], tmp_path / name)
+    assert (ps.open(tmp_path / name).manifest.digest, passed) == (digest_of(everything), [])
+    assert documents_in(tmp_path / name) == everything
+    monkeypatch.undo()
+    merge(paths, tmp_path / f"old-{name}")  # the third one has a digest of version 1
+    assert not is_joinable(ps.open(tmp_path / f"old-{name}").manifest.digest)
+
+
+def digest_of(documents: list[list[int]]) -> str:
+    tokens = [token for document in documents for token in document]
+    return documents_digest_v2(np.array(tokens, np.uint32), np.array([len(one) for one in documents], np.int64))
+
+
+def say_digest(path: Path, documents: list[list[int]]) -> None:
+    """Give a file's side file a digest of version 2."""
+    side = path.with_name(path.name + ".penstock")
+    manifest = decode_manifest(side.read_bytes())
+    assert manifest is not None
+    side.write_bytes(encode_manifest(dataclasses.replace(manifest, digest=digest_of(documents))))
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.formats import get_format
 from penstock.store.cache import CachedStore
+from penstock.store.local import LocalStore
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.types import OpenOptions
@@ -47,12 +48,13 @@ FORMATS = ["mds", "json-shards", "csv", "webdataset", "flat-tokens", "pbin", "me
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple[FileServer, Path]]]:
     with FileServer() as server:
 
-        def serve(format: str) -> tuple[FileServer, Path]:
+        def serve(format: str, *, foreign: bool = True) -> tuple[FileServer, Path]:
             folder = tmp_path_factory.mktemp(format)
             write(folder, format)
-            files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".penstock")]
-            for path in folder.rglob("*.penstock"):  # as another tool makes the data
-                path.unlink()
+            for path in folder.rglob("*.penstock"):
+                if foreign:  # as another tool makes the data
+                    path.unlink()
+            files = [path for path in folder.rglob("*") if path.is_file()]
             server.files.clear()
             server.files.update({str(path.relative_to(folder)): path.read_bytes() for path in files})
             server.log.clear()
@@ -89,6 +91,38 @@ def test_once_a_host_and_as_at_home(format: str, served: Any, tmp_path: Path) ->
         server.log.clear()
         assert second.fingerprint == at_home
         assert len([one for one in server.log if one[0] == "GET"]) <= 3, server.log  # the edges of one file
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("again", [False, True])
+def test_our_side_file_says_it_and_no_data_are_fetched(format: str, again: bool, served: Any, tmp_path: Path) -> None:
+    server, path = served(format, foreign=False)
+    if again:  # what `verify --write-manifest` finds
+        side = next(one for one in path.parent.rglob("*.penstock"))
+        known = json.loads(side.read_bytes())
+        get_format(format).write_manifest(LocalStore(), str(path), OpenOptions(), replace=True)  # type: ignore[attr-defined]
+        made = json.loads(side.read_bytes())
+        assert (made["fingerprints"], made["parts"].keys()) == (known["fingerprints"], known["parts"].keys())
+        assert all(made["parts"][name]["fingerprints"] == one["fingerprints"] for name, one in known["parts"].items())
+    at_home = ps.open(str(path), format=format, **({"raw": True} if format == "webdataset" else {})).fingerprint
+    first = opened(server, format, path.name, tmp_path / "one")
+    server.log.clear()
+    assert first.fingerprint == at_home
+    got = {name: place for method, name, place in server.log if method == "GET" and ".penstock" not in name}
+    if format in ("mds", "json-shards", "csv", "webdataset"):
+        assert got.keys() <= {"set/.nv-meta/index.uuid"}, got
+    assert all(place[1] - place[0] <= 4096 for place in got.values()), got  # the edges that a side file is held against
+    assert len(got) <= 2
+
+
+def test_a_recorded_fingerprint_counts_for_its_index_alone(served: Any, tmp_path: Path) -> None:
+    server, path = served("mds", foreign=False)
+    recorded = opened(server, "mds", path.name, tmp_path / "a").fingerprint
+    server.files["set/index.json"] = server.files["set/index.json"].replace(b'"shards":', b'"shards" :')
+    assert opened(server, "mds", path.name, tmp_path / "b").fingerprint != recorded
+    for damaged in (b"", b"{", b'{"fingerprints": 1}', b'{"fingerprints": {"a": "b"}}', b"\xff"):
+        server.files["set/.penstock"] = damaged
+        assert len(opened(server, "mds", path.name, tmp_path / damaged.hex()).fingerprint) == 32
 
 
 def test_data_that_are_made_again_have_another(served: Any, tmp_path: Path) -> None:

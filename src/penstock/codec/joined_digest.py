@@ -120,3 +120,9 @@ def join_digests(digests: Iterable[str]) -> str:
 def is_joinable(digest: str) -> bool:
     """Whether a document digest is of version 2."""
     return _TEXT.fullmatch(digest) is not None
+
+
+def documents_in(digest: str) -> int:
+    """How many documents a digest of version 2 is of; 0 for another."""
+    found = _TEXT.fullmatch(digest)
+    return 0 if found is None else int(found[2])

@@ -17,13 +17,13 @@ import xxhash
 import penstock
 from penstock.errors import Corrupt
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
-from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
 from penstock.formats.shards.source import own_files
 from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
-from penstock.store.powers import StagedFolder
+from penstock.store.powers import Readable, StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
@@ -106,7 +106,7 @@ def assemble(
         for group in groups:
             for before, after in made.add(group):
                 _give(folder, group.files.child(before), hidden.child(after))
-        data, manifest = made.described(name, recorded)
+        data, manifest = made.described(name, recorded, folder)
         side = folder.stage(SIDE_NAME)
         for staged, content in ((side, encode_manifest(manifest)), (index, data)):
             staged.write(content)
@@ -138,7 +138,7 @@ def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapp
     made, store, index = _Made(), target.store, target.child(INDEX_NAME).path
     for group in groups:
         made.add(group)
-    data, manifest = made.described(name, recorded)
+    data, manifest = made.described(name, recorded, store, f"{target.path}/")
     with aborting(store.stage(index)) as staged:
         staged.write(data)
         side = stage_side_file(store, target.child(SIDE_NAME).path, manifest, replaces=False)
@@ -165,8 +165,10 @@ class _Made:
         self._digests |= {after: group.part.blocks[before] for before, after in found}
         return found
 
-    def described(self, name: str, recorded: Mapping[str, Any]) -> tuple[bytes, Manifest]:
-        """The index, and what the side file says."""
+    def described(
+        self, name: str, recorded: Mapping[str, Any], files: Readable, above: str = ""
+    ) -> tuple[bytes, Manifest]:
+        """The index, and what the side file says; the shards are in `files` below `above`."""
         data = encode_index(self._shards)
         manifest = Manifest(
             format=name,
@@ -177,7 +179,7 @@ class _Made:
             tool=f"penstock {penstock.__version__}",
             **recorded,
         )
-        return data, manifest
+        return data, with_fingerprint(manifest, files, data, self._shards, above)
 
 
 def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:

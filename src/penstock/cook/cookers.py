@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock._digest import derive_key
+from penstock._naming import function_name
 from penstock.cook.stores import FileStore
 from penstock.errors import ConfigError, CookError, NotFound, PenstockError
 
@@ -177,14 +178,8 @@ def name_of(one: Cooker) -> str:
     """The name that identifies a cooker; raises `ConfigError` where it has none."""
     if one.name is not None:
         return one.name
-    qualname: str | None = getattr(one.cook, "__qualname__", None)
-    if qualname is None:
-        raise ConfigError(
-            "the cook function has no name by which a saved state could know it",
-            found=type(one.cook).__name__,
-            hint="Pass name= to Cooker, and change it when the function's results change",
-        )
-    return f"{one.cook.__module__}:{qualname}"
+    hint = "Pass name= to Cooker, and change it when the function's results change"
+    return function_name(one.cook, "the cook function", hint)
 
 
 def _check_call(fn: CookFn, name: str, given: set[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._kinds import is_stream
+from penstock._naming import function_name
 from penstock._resolved import Ahead
 from penstock._tree import brief, line, tree
 from penstock.abc import Stream
@@ -189,13 +190,5 @@ def _several(made: Any) -> Iterable[Any]:
 
 
 def _name(fn: Callable[..., Any] | None) -> str:
-    if fn is None:
-        return "-"
-    qualname: str | None = getattr(fn, "__qualname__", None)
-    if qualname is None:
-        raise ConfigError(
-            "the function has no name by which a saved state could know it",
-            found=type(fn).__name__,
-            hint="Pass name=, and change it when the functions' results change",
-        )
-    return f"{fn.__module__}:{qualname}"
+    hint = "Pass name=, and change it when the functions' results change"
+    return "-" if fn is None else function_name(fn, hint=hint)

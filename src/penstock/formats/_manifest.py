@@ -30,12 +30,20 @@ def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, ma
     """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
     if manifest is None or not manifest.block_digests:
         name = f"{format_name} {xxhash.xxh3_128_hexdigest(index)}"
-        return once_a_host(store, path, name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
+        return once_a_host(store, [path], name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
     hasher = xxhash.xxh3_128(format_name.encode())
     hasher.update(xxhash.xxh3_128_digest(index))
     for name in sorted(manifest.block_digests):
         hasher.update("\n".join(("", name, *manifest.block_digests[name])).encode())
     return hasher.hexdigest()
+
+
+def file_digests(store: Store, path: str) -> tuple[str, ...]:
+    """xxh3-128 of each 64 MiB block of a file. Memory: such a block."""
+    hasher = BlockHasher()
+    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
+        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
+    return hasher.finish()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._resolved import prefetch_of, resolves
+from penstock._resolved import expect_lanes, prefetch_of, resolves
 from penstock._stages import Collecting
 from penstock.errors import ConfigError, FormatError, NotFound
 from penstock.load.collate import Collate
@@ -93,6 +93,8 @@ def read_batches(
         resolved = positions if resolve is None else resolve(positions.reshape(-1)).reshape(positions.shape)
         if prefetch is not None:
             places = resolved if task.num_samples is None else resolved % task.num_samples
+            if whole_lanes:
+                expect_lanes(task.data, positions.reshape(-1), task.stride)
             prefetch(places, whole=whole_lanes)
         seconds["order"] = seconds.get("order", 0.0) + time.perf_counter() - began
         for row in range(count):

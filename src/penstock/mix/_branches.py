@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock._columns import Rows, groups, scatter
 from penstock._kinds import Seedable
-from penstock._resolved import Ahead, prefetch_parts, substitutes_of
+from penstock._resolved import Ahead, expect_lanes, prefetch_parts, substitutes_of
 from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
@@ -97,6 +97,12 @@ class Branches:
             ConfigError: it names none.
         """
         return substitutes_of(self.streams[child])
+
+    def expect_lanes(self, positions: IntArray, world: int) -> None:
+        """Pass on to the children which lanes a rank reads."""
+        owner, inner = self._split(positions)
+        for rows in groups(owner):
+            expect_lanes(self.streams[int(owner[rows][0])], inner[rows], world)
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner, own = self._opened(batches.reshape(-1))

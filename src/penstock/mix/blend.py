@@ -75,6 +75,7 @@ class Blend:
         self._places = BlockPlaces(list(self.counts.values()), self.seed, self._lanes)
         self._branches = Branches(list(self._streams.values()), self._places.split)
         self.prefetch = self._branches.prefetch
+        self.expect_lanes = self._branches.expect_lanes
         self._fingerprint: str | None = None
 
     @property

@@ -12,6 +12,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
+from penstock._naming import function_name
 from penstock._places import place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
@@ -263,11 +264,4 @@ def _rules(names: Sequence[str], how: Any) -> dict[str, How]:
 def _joiner_name(joiner: Joiner | None, name: str | None) -> str | None:
     if joiner is None or name is not None:
         return name
-    qualname: str | None = getattr(joiner, "__qualname__", None)
-    if qualname is None:
-        raise ConfigError(
-            "the joiner has no name by which a saved state could know it",
-            found=type(joiner).__name__,
-            hint="Pass name=, and change it when the joiner's results change",
-        )
-    return f"{joiner.__module__}:{qualname}"
+    return function_name(joiner, "the joiner", "Pass name=, and change it when the joiner's results change")

@@ -10,12 +10,12 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
 from penstock._kinds import Seedable, is_stream
+from penstock._naming import function_name
 from penstock._places import place_of
 from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream
-from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
 from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -42,15 +42,7 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
     Raises:
         ConfigError: `fn` has no name of its own (a partial, an object) and none is given.
     """
-    if name is None:
-        qualname: str | None = getattr(fn, "__qualname__", None)
-        if qualname is None:
-            raise ConfigError(
-                "the function has no name by which a saved state could know it",
-                found=type(fn).__name__,
-                hint="Pass name=, and change it when the function's results change",
-            )
-        name = f"{fn.__module__}:{qualname}"
+    name = function_name(fn) if name is None else name
     return MappedStream(x, fn, name) if is_stream(x) else MappedSource(x, fn, name)  # pyright: ignore[reportArgumentType]
 
 
@@ -136,6 +128,7 @@ class MappedStream:
         self._aux = aux_of(stream)
         self._fingerprint: str | None = None
         self.prefetch = self._ahead.prefetch
+        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
     @property
     def lanes(self) -> int:

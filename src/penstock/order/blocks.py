@@ -162,6 +162,31 @@ class BlockOrder:
         """int64[m]: the blocks, each once and sorted, that the samples at `positions` are in."""
         return np.unique(self._blocks.block_of(self.order(positions)))
 
+    def parts_read(self, positions: IntArray, world: int) -> tuple[IntArray, IntArray]:
+        """Of the blocks around positions of one rank, in the epoch of the first: where what it reads begins and ends.
+
+        Two int64[m], samples of the source. A block that lies across a border of lanes is read in parts.
+
+        Args:
+            positions: int64[k], all `p ≡ rank (mod world)`.
+            world: ranks, which divide the lanes.
+        """
+        epoch, rank = int(positions[0]) // self.size, int(positions[0]) % world
+        blocks = self.blocks_read(positions[positions < (epoch + 1) * self.size])
+        tape, lane_starts = self._tape(epoch), tape_starts(epoch, self.size, self.lanes)
+        turns = unpermute(blocks, self._blocks.count, tape.key)
+        begins, starts, stops = (
+            self._blocks.start_of(blocks),
+            tape.blocks.start_of(turns),
+            tape.blocks.start_of(turns + 1),
+        )
+        first = np.searchsorted(lane_starts, starts, side="right") - 1
+        last = np.searchsorted(lane_starts, stops - 1, side="right") - 1
+        first += (rank - first) % world
+        last -= (last - rank) % world
+        low, high = np.maximum(lane_starts[first], starts), np.minimum(lane_starts[last + 1], stops)
+        return begins + low - starts, begins + high - starts
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tapes": ()}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
+from penstock._kinds import CutsBlocks
 from penstock._places import place_of
 from penstock._resolved import prefetch_of, samples_of
 from penstock._tree import brief, line, tree
@@ -217,6 +218,15 @@ class OrderedStream(Generic[T]):
         """One line: name, parameters, samples of an epoch."""
         params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
         return line(self.name, params, self._fingerprint)
+
+    def expect_lanes(self, positions: IntArray, world: int) -> None:
+        """A hint: a rank of `world` reads all of the lanes of these positions, and no other; see `order.blocks`."""
+        if not self._whole_blocks or self._passes is not None or self._lanes % world or world == 1:
+            return
+        expect: Callable[..., None] | None = getattr(self.source, "expect_parts", None)
+        of_one_rank = bool((positions % world == positions[:1] % world).all())
+        if expect is not None and of_one_rank and positions.size and isinstance(self._order, CutsBlocks):
+            expect(*self._order.parts_read(positions, world))
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         """Hint the source which samples will be read: see `penstock.abc.SupportsPrefetch`."""

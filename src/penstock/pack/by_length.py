@@ -17,6 +17,7 @@ from penstock._columns import stack
 from penstock._digest import array_digest, digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
+from penstock._naming import function_name
 from penstock._resolved import samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
@@ -221,13 +222,5 @@ def _lengths_name(lengths: Lengths) -> str:
 
 
 def _fn_name(fn: Callable[..., Any] | None) -> str:
-    if fn is None:
-        return "-"
-    qualname: str | None = getattr(fn, "__qualname__", None)
-    if qualname is None:
-        raise ConfigError(
-            "the function has no name by which a saved state could know it",
-            found=type(fn).__name__,
-            hint="Pass name=, and change it when the functions' results change",
-        )
-    return f"{fn.__module__}:{qualname}"
+    hint = "Pass name=, and change it when the functions' results change"
+    return "-" if fn is None else function_name(fn, hint=hint)

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._kinds import ExpectsDigest
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.hashes import BlockHasher
+from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.merge import FileCopy, copy_shards
@@ -27,7 +29,7 @@ from penstock.reshape.rewrite import (
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import AnyRows, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at
 from penstock.reshape.samples import SampleRows
 from penstock.store.place import Given, Place, place_of
 
@@ -64,7 +66,8 @@ def merge(
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
-    end gets one. Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
+    end gets one. Document digests of version 2, where the side files of all sources have them, are joined.
+    Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
 
     Args:
         sources: datasets of documents, of any token formats, or JSONL files.
@@ -109,6 +112,7 @@ def _merge_rows(
     counter = Counter(sum(map(len, opened)), progress)
 
     def fill(writer: Writer) -> None:
+        _join_digests(writer, opened)
         if workers.are_alone:
             for rows in opened:
                 append_rows(writer, rows, 0, len(rows), width, counter.add)
@@ -120,6 +124,13 @@ def _merge_rows(
 
     manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
     return MergeReport(Written.of(output.place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
+
+
+def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
+    """Tell a writer the digest of all documents, where the side files of all sources have some that join."""
+    known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
+    if isinstance(writer, ExpectsDigest) and all(known):
+        writer.expect_digest(lambda: join_digests(map(str, known)))
 
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock._kinds import is_token_source
 from penstock.abc import Store, TokenSource
+from penstock.codec.joined_digest import documents_in
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
@@ -26,7 +27,7 @@ from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.resolve import real_path
-from penstock.types import Extent, IntArray, OpenOptions
+from penstock.types import Extent, IntArray, Manifest, OpenOptions
 
 RUN_BYTES = 1 << 24
 PIECE_UNITS = 1 << 22
@@ -121,6 +122,12 @@ class TokenRows:
 
     def __len__(self) -> int:
         return len(self.source.doc_starts) - 1
+
+    def document_digest(self) -> str | None:
+        """The document digest that the side file says, where it can be joined with others."""
+        manifest: Manifest | None = getattr(self.source, "manifest", None)
+        digest = None if manifest is None else manifest.digest
+        return digest if digest is not None and 0 < documents_in(digest) == len(self) else None
 
     def borders(self) -> list[int]:
         """None but both ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from penstock._buffers import byte_view
@@ -273,6 +274,15 @@ class LocalStagedFolder:
         """Start a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
         self._names.add(os.path.normpath(name))
         return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
+
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return os.stat(os.path.join(self._temp, path)).st_size
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
+        with open(os.path.join(self._temp, path), "rb", buffering=0) as file:
+            return [read_range(os, file.fileno(), start, stop - start) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, durably; with `part`, that folder in it alone, under `path`."""

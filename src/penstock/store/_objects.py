@@ -31,6 +31,7 @@ from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._slow_requests import SlowRequests
+from penstock.store._turns import await_turn
 from penstock.types import Buffer
 
 _MOST_WAIT_S = 10.0
@@ -152,6 +153,7 @@ class Objects:
     def __init__(self, base: str, options: RemoteOptions) -> None:
         self._obstore = require("obstore", extra="remote")
         _owner()
+        await_turn(options.spread_s)
         self._base = base
         self._options = options
         self._store = _open(base, options)

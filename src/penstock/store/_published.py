@@ -131,3 +131,12 @@ def _seal(path: str) -> None:
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_uid, status.st_ino, status.st_size, status.st_ctime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A copy that is mapped, whether all of it was checked, and when its use was noted."""
+
+    copy: Published
+    whole: bool
+    noted: float

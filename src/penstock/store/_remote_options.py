@@ -27,6 +27,8 @@ class RemoteOptions:
         backoff_s: before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
         timeout_s: without a byte, a try has failed.
         deadline_s: without an answer in all tries, a request has failed; it starts again where the server answers.
+        spread_s: the hosts of a job make their first requests one after another within so long, or 10 ms a host where
+            that is less; 0: all at once.
     """
 
     gap_bytes: int = REQUEST_BYTES
@@ -36,6 +38,7 @@ class RemoteOptions:
     backoff_s: float = 0.1
     timeout_s: float = 30.0
     deadline_s: float = 120.0
+    spread_s: float = 10.0
 
     @classmethod
     def from_environment(cls) -> RemoteOptions:

@@ -22,7 +22,6 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -37,7 +36,7 @@ from penstock.store._forgetting import Forgetting
 from penstock.store._heads import Heads
 from penstock.store._noted import deciding_path, drop_lock
 from penstock.store._objects import Head, RangesIgnored
-from penstock.store._published import Published, note_use
+from penstock.store._published import Mapped, Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
@@ -102,7 +101,7 @@ class CachedStore:
         self._checking = False
         self._no_copies = 0.0
         self._looked: set[str] = set()
-        self._mapped: OrderedDict[str, _Known] = OrderedDict()
+        self._mapped: OrderedDict[str, Mapped] = OrderedDict()
         self._ranges_ignored = False
         self._run = RUN
         self._first: dict[str, bytes] = {}
@@ -216,7 +215,7 @@ class CachedStore:
 
     def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """`get_ranges` that is no reason to fetch the file whole; see `penstock.store.powers.CopyingStore`."""
-        if path in self._mapped or self._ranges_ignored or not ranges:
+        if self._ranges_ignored or not ranges or self._is_copied(path):
             return self.get_ranges(path, ranges)
         self.remote.counters.mine.asked_bytes += sum(stop - start for start, stop in ranges)
         span_bytes = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
@@ -397,9 +396,15 @@ class CachedStore:
         found = self._find(path, self._heads.identified(path, head), whole=False)
         return None if found is None else found.data
 
+    def _is_copied(self, path: str) -> bool:
+        """Whether a copy can be had without a request."""
+        if path not in self._heads and path in self._heads.sizes:
+            self._heads.seen(path, self._heads.sizes[path])
+        return path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
+
     def _keep(self, path: str, copy: Published, whole: bool) -> Published:
         # A mapping holds a file open, so their number is bounded.
-        self._mapped[path] = _Known(copy, whole, time.monotonic())
+        self._mapped[path] = Mapped(copy, whole, time.monotonic())
         while len(self._mapped) > _MOST_MAPPED:
             dropped, _ = self._mapped.popitem(last=False)
             self._looked.discard(dropped)  # its copy may still be on the disk
@@ -480,15 +485,6 @@ class CachedStore:
                 return
             self._heads.require_same(path, head, now)
             yield found[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A copy that is mapped, whether all of it was checked, and when its use was noted."""
-
-    copy: Published
-    whole: bool
-    noted: float
 
 
 def _of_run(run: str, pid: int, remote: Remote, folder: str | None, budget_bytes: int | None) -> CachedStore:

@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock.abc import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
+from penstock.store.powers import CopyingStore, Readable
 
 _PLACE_BYTES = 4096
 _PLACES = 4
@@ -20,12 +20,12 @@ _FILES = 16
 
 
 def sample_fingerprint(
-    store: Store, format_name: str, index: bytes, files: Sequence[tuple[str, str]], *, index_digest: bytes = b""
+    store: Readable, format_name: str, index: bytes, files: Sequence[tuple[str, str]], *, index_digest: bytes = b""
 ) -> str:
     """32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
 
     Args:
-        store: where the files are.
+        store: where the files are; or a staged folder, with names in it as paths.
         format_name: keeps equal bytes of different formats apart.
         index: the format's own index or header, as the format's rule says.
         files: `(name, path)`: the name is hashed and must not depend on where the data lie; the path is read.
@@ -43,27 +43,39 @@ def sample_fingerprint(
     return hasher.hexdigest()
 
 
-def once_a_host(store: Store, path: str, name: str, find: Callable[[], str]) -> str:
+def once_a_host(
+    store: Store,
+    paths: Sequence[str],
+    name: str,
+    find: Callable[[], str],
+    recorded: Callable[[], str | None] = lambda: None,
+) -> str:
     """`find()`, a fingerprint; of data that are far away it is kept for the processes of this host.
 
     Args:
         store: where the data are.
-        path: the file whose version is that of the data: their index, or the only file.
+        paths: the files whose versions are that of the data: their index, or all of them.
         name: keeps the fingerprints apart that belong to one such file: the format, and how it is read.
-        find: returns 32 hex digits.
+        find: returns 32 hex digits, of a sample of the data.
+        recorded: returns what their side file says; asked first of data that are far away. What is here is sampled
+            always: that costs little, and sees a change that no writer of ours made.
     """
-    version = store.version(path) if isinstance(store, CopyingStore) else ""
-    if not version or not isinstance(store, CopyingStore):
+    if not isinstance(store, CopyingStore):
         return find()
-    key = f"fingerprint-1-{digest(path, version, name)}"
-    kept = DerivedCache(store.folder).array(key, "uint8", lambda: np.frombuffer(bytes.fromhex(find()), np.uint8))
+    versions = [store.version(path) for path in paths]
+    if not all(versions):
+        return recorded() or find()
+    key = f"fingerprint-1-{digest(*paths, *versions, name)}"
+    kept = DerivedCache(store.folder).array(
+        key, "uint8", lambda: np.frombuffer(bytes.fromhex(recorded() or find()), np.uint8)
+    )
     return kept.tobytes().hex()
 
 
-def _read(store: Store, path: str, ranges: list[tuple[int, int]]) -> Sequence[bytes]:
+def _read(store: Readable, path: str, ranges: list[tuple[int, int]]) -> Sequence[bytes]:
     if isinstance(store, CopyingStore):
         return store.peek(path, ranges)
-    return [store.get(path, start, stop - start) for start, stop in ranges]
+    return store.get_ranges(path, ranges)
 
 
 def file_key(store: Store, format_name: str, path: str) -> str:

@@ -196,6 +196,14 @@ class MemoryStagedFolder:
         """Start a file in it."""
         return MemoryStaged(self._files, name, overwrite=False)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return len(self._files[path])
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
+        return [bytes(self._files[path][start:stop]) for start, stop in ranges]
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible; with `part`, that folder in it alone, under `path`."""
         target = path or self.path

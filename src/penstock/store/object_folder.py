@@ -163,6 +163,14 @@ class ObjectFolder:
             self._open[name] = staged
         return _Part(self, name, staged)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is up."""
+        return self._mark.done[path][0]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is up."""
+        return self._seen.get_ranges(f"{self.path}/{path}", ranges)
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible: with its last file, where none is there. What else it may be given has no meaning here."""
         for name in self._left - self._written - self._held_back.keys():

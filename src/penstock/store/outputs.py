@@ -354,6 +354,14 @@ class _Folder:
         """Start a file in it."""
         return self._folder.stage(name)
 
+    def size(self, path: str) -> int:
+        """Size of a file in it that is committed."""
+        return self._folder.size(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it that is committed."""
+        return self._folder.get_ranges(path, ranges)
+
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible, and release the claim."""
         try:

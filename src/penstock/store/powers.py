@@ -79,7 +79,19 @@ class PeekingStore(Protocol):
         ...
 
 
-class StagedFolder(Protocol):
+class Readable(Protocol):
+    """Files that can be read: those of a store, or of a staged folder by their names in it."""
+
+    def size(self, path: str, /) -> int:
+        """Size in bytes."""
+        ...
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], /) -> list[bytes]:
+        """One bytes object for each `(start_bytes, stop_bytes)`, all inside the file."""
+        ...
+
+
+class StagedFolder(Readable, Protocol):
     """A folder of files that is invisible until `commit`.
 
     Laws: as `Staged`, for the folder as a whole; where it replaces a folder, there is one or the other at any time.
@@ -89,7 +101,7 @@ class StagedFolder(Protocol):
     """The final path."""
 
     def stage(self, name: str) -> Staged:
-        """Start a file in it, by its path inside; its own `commit` makes it durable and leaves it hidden."""
+        """Start a file in it, by its path inside; its own `commit` makes it durable, leaves it hidden, and readable."""
         ...
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:

@@ -15,8 +15,10 @@ it, `verify` does; one written before there was such a key has none, and holds k
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 import msgspec
 import xxhash
@@ -26,6 +28,7 @@ from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_own_side_file
+from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 
@@ -41,6 +44,7 @@ _END, _SEAL = b"\n}\n", b',\n "check": "%s"\n}\n'
 _SEAL_BYTES = len(_SEAL % (b"0" * 32))
 _log = logger(__name__)
 _COPY_BYTES = 1 << 24
+_FINGERPRINT = "^[0-9a-f]{32}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,17 @@ def decode_manifest(data: bytes) -> Manifest | None:
 
 def _can_be(manifest: Manifest) -> bool:
     counts = (manifest.num_samples, manifest.size_bytes, manifest.num_tokens, manifest.max_token_id, manifest.eos_id)
-    return all(count is None or 0 <= count < 1 << 63 for count in counts)
+    plain = all(re.match(_FINGERPRINT, one) for one in manifest.fingerprints.values())
+    return plain and all(count is None or 0 <= count < 1 << 63 for count in counts)
 
 
 def file_binding(store: Store, path: str) -> str:
     """Short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
     size_bytes = store.size(path)
-    tail_start_bytes = max(0, size_bytes - EDGE_BYTES)
-    return edge_binding(size_bytes, store.get(path, 0, EDGE_BYTES), store.get(path, tail_start_bytes, EDGE_BYTES))
+    head, tail = (0, min(EDGE_BYTES, size_bytes)), (max(0, size_bytes - EDGE_BYTES), size_bytes)
+    if isinstance(store, CopyingStore):  # no reason to fetch the file
+        return edge_binding(size_bytes, *store.peek(path, [head, tail]))
+    return edge_binding(size_bytes, *(store.get(path, start, EDGE_BYTES) for start, _ in (head, tail)))
 
 
 def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearray) -> str:
@@ -136,6 +143,21 @@ def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Ma
             raise
         _log.warning("%s: no right to read this side file: what it says of the data does not count", side_path)
         return None
+
+
+class _Recorded(msgspec.Struct, gc=False):
+    """Of a side file, the fingerprints alone: the digests of 10^6 files are passed over."""
+
+    fingerprints: dict[str, Annotated[str, msgspec.Meta(pattern=_FINGERPRINT)]] = {}
+
+
+def recorded_fingerprints(store: Store, side_path: str) -> dict[str, str]:
+    """`Manifest.fingerprints` of a side file; none where there is none that can be read."""
+    try:
+        data = b"{}" if store.size(side_path) > _MOST_BYTES else store.get(side_path)
+        return msgspec.json.decode(data, type=_Recorded).fingerprints
+    except (NotFound, Denied, PermissionError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
 
 
 # --- whether it fits ---------------------------------------------------------------------------------------------

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from penstock.compat.torch_class import torch_class
 
-def _torch_class(name: str) -> Any:
-    try:
-        return getattr(importlib.import_module("torch.utils.data"), name)
-    except ModuleNotFoundError:
-        return object
-
-
-Dataset: Any = _torch_class("Dataset")
-Sampler: Any = _torch_class("Sampler")
+Dataset: Any = torch_class("Dataset")
+Sampler: Any = torch_class("Sampler")

@@ -5,16 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from penstock.compat.torch_class import torch_class
 
-def _torch_class(name: str) -> Any:
-    try:
-        return getattr(importlib.import_module("torch.utils.data"), name)
-    except ModuleNotFoundError:
-        return object
-
-
-Dataset: Any = _torch_class("Dataset")
-IterableDataset: Any = _torch_class("IterableDataset")
+Dataset: Any = torch_class("Dataset")
+IterableDataset: Any = torch_class("IterableDataset")
 
 
 def worker_info() -> Any:

@@ -8,9 +8,8 @@ import numpy as np
 
 import penstock
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.codec.pickles import PairListEncoder
-from penstock.formats._manifest import DATA, side_path
+from penstock.formats._manifest import DATA, file_digests, side_path
 from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
@@ -83,14 +82,11 @@ def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, repla
             `replace` is false.
     """
     size_bytes = store.size(path)
-    hasher = BlockHasher()
-    for start_bytes in range(0, size_bytes, BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
     manifest = Manifest(
         format="jsonl",
         num_samples=len(open_jsonl(store, path, options)),
         size_bytes=size_bytes,
-        block_digests={DATA: hasher.finish()},
+        block_digests={DATA: file_digests(store, path)},
         binding=file_binding(store, path),
         tool=f"penstock {penstock.__version__}",
     )

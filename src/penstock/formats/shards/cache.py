@@ -60,6 +60,12 @@ class ShardCache:
                     self._loading.pop(number, None)
         return found
 
+    def drop(self, number: int) -> None:
+        """Close a shard that is open: it is wanted in another way."""
+        with self._lock:
+            found = self.shards.pop(number, None)
+            self._held_bytes -= 0 if found is None else found.cost_bytes
+
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._loading: dict[int, threading.Lock] = {}

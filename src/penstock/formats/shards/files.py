@@ -155,7 +155,10 @@ class RangedShard:
         used: when it was used last, by `time.monotonic`.
     """
 
-    __slots__ = ("_number", "_path", "_samples", "_size_bytes", "_store", "_table", "codec", "cost_bytes", "used")
+    __slots__ = (
+        *("_number", "_part", "_part_left", "_part_start", "_path", "_samples", "_size_bytes", "_store", "_table"),
+        *("codec", "cost_bytes", "used"),
+    )
 
     def __init__(
         self,
@@ -165,6 +168,7 @@ class RangedShard:
         shard: Shard,
         table: NDArray[np.uint32] | None,
         codec: RowCodec,
+        part: tuple[int, int] | None = None,
     ) -> None:
         self._number = number
         self._store = store
@@ -175,6 +179,13 @@ class RangedShard:
         self.codec = codec
         self.cost_bytes = 0 if table is None else table.nbytes
         self.used = monotonic()
+        self._part = b""
+        self._part_start = self._part_left = 0
+        if part is not None and table is not None and isinstance(store, CopyingStore):
+            self._part_start, stop = int(table[part[0]]), int(table[part[1]])
+            self._part_left = part[1] - part[0]
+            self._part = store.peek(path, [(self._part_start, stop)])[0]
+            self.cost_bytes += len(self._part)
 
     def sample(self, place: int) -> Sample:
         """Sample `place` of the shard."""
@@ -188,8 +199,19 @@ class RangedShard:
     def rows(self, places: list[int]) -> list[Row]:
         """The samples at `places`, in one call of the store."""
         self.used = monotonic()
-        found = self._store.get_ranges(self._path, self._ranges(places))
+        ranges = self._ranges(places)
+        found = self._of_part(ranges) or self._store.get_ranges(self._path, ranges)
         return [(memoryview(data), 0, len(data)) for data in found]
+
+    def _of_part(self, ranges: list[tuple[int, int]]) -> list[bytes]:
+        """The ranges, from the part in memory; none where they are not all in it. It goes when all was read once."""
+        part, first = self._part, self._part_start
+        if not part or min(ranges)[0] < first or max(stop for _, stop in ranges) > first + len(part):
+            return []
+        self._part_left -= len(ranges)
+        if self._part_left <= 0:
+            self._part = b""
+        return [part[start - first : stop - first] for start, stop in ranges]
 
     def extent(self, place: int) -> Extent:
         """Where sample `place` is stored."""
@@ -214,8 +236,10 @@ class RangedShard:
 OpenShard: TypeAlias = WholeShard | RangedShard
 
 
-def open_shard(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> OpenShard:
-    """The shard called `number`, its table of offsets checked.
+def open_shard(
+    folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tuple[int, int] | None = None
+) -> OpenShard:
+    """The shard called `number`, its table of offsets checked; of a remote one `part`, samples in it, is fetched now.
 
     Raises:
         NotFound: a file is not there.
@@ -224,7 +248,7 @@ def open_shard(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> Op
     """
     try:
         if is_ranged(folder, shard):
-            return _ranged(folder, number, shard, codec)
+            return _ranged(folder, number, shard, codec, part)
         path = folder.place(shard.raw_data)
         data, stored = read_whole(folder, shard, shard.raw_data, shard.zip_data)
         head, head_path = data, path
@@ -261,7 +285,7 @@ def checkable(file: ShardFile) -> dict[str, str]:
     return {name: value for name, value in file.hashes.items() if name in ALGORITHMS}
 
 
-def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> RangedShard:
+def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tuple[int, int] | None) -> RangedShard:
     path, size_bytes = folder.place(shard.raw_data), shard.raw_data.size_bytes
     if isinstance(folder.store, SupportsMmap):  # a cheap question there
         _require_size(folder.store.size(path), shard.raw_data, path)
@@ -280,7 +304,7 @@ def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec) -> Range
         table = offset_table(head, shard.samples, floor_bytes, size_bytes, path)
     else:
         _require_count(np.frombuffer(folder.store.get(path, 0, 4), np.uint8), shard.samples, path)
-    return RangedShard(number, folder.store, path, shard, table, codec)
+    return RangedShard(number, folder.store, path, shard, table, codec, part)
 
 
 def read_whole(

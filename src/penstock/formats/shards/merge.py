@@ -249,11 +249,10 @@ def copy_shards(
             binding=edge_binding(len(index), index[:EDGE_BYTES], index[-EDGE_BYTES:]),
             tool=f"penstock {penstock.__version__}",
         )
-        output.publish(index, manifest)
+        return output.publish(index, copied, manifest)
     except BaseException:
         output.abort()
         raise
-    return manifest
 
 
 def _require_same_columns(sources: Sequence[tuple[Part, Sequence[Shard]]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +13,7 @@ from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard, ShardFile
+from penstock.formats.shards.side import with_fingerprint
 from penstock.formats.shards.source import own_files
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import StagedFolder
@@ -35,8 +36,8 @@ class Output(Protocol):
         """Write one file and make it durable; from several threads."""
         ...
 
-    def publish(self, index: bytes, manifest: Manifest, /) -> None:
-        """Write side file and index, and make everything visible, the index last."""
+    def publish(self, index: bytes, shards: Sequence[Shard], manifest: Manifest, /) -> Manifest:
+        """Write side file and index, and make everything visible, the index last; returns what the side file says."""
         ...
 
     def abort(self) -> None:
@@ -73,10 +74,12 @@ class _FolderOutput:
                 staged.write(chunk)
             staged.commit()
 
-    def publish(self, index: bytes, manifest: Manifest, /) -> None:
+    def publish(self, index: bytes, shards: Sequence[Shard], manifest: Manifest, /) -> Manifest:
+        manifest = with_fingerprint(manifest, self._folder, index, shards)
         self.add(self._side_name, [encode_manifest(manifest)])
         self.add(INDEX_NAME, [index])
         self._folder.commit()
+        return manifest
 
     def abort(self) -> None:
         self._folder.abort()

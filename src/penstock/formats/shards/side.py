@@ -3,21 +3,62 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+
+import xxhash
 
 import penstock
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.formats.shards.index_json import INDEX_NAME, parse_index
-from penstock.store.side_file import Facts, file_binding, fitting_manifest, replace_side_file
+from penstock.formats._manifest import file_digests
+from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, parse_index
+from penstock.formats.shards.index_table import Facts, facts_of
+from penstock.store import side_file
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.powers import Readable
+from penstock.store.side_file import file_binding, fitting_manifest, replace_side_file
 from penstock.types import Manifest
 
 SIDE_NAME = ".penstock"
+FINGERPRINTED_AS = "shards"
+"""What the fingerprints of all formats of shards begin with."""
 
 
-def shards_facts(store: Store, folder: str, num_samples: int) -> Facts:
+def sampled_files(
+    facts: Facts, shards: Sequence[Shard], is_there: Callable[[str], bool]
+) -> list[tuple[str, ShardFile]]:
+    """`(name, file)` of what a fingerprint looks at; the file is the compressed one, where `is_there` says so."""
+    found: list[tuple[str, ShardFile]] = []
+    for name, number, is_meta in facts.first_files:
+        shard = shards[number]
+        raw, zipped = (shard.raw_meta, shard.zip_meta) if is_meta else (shard.raw_data, shard.zip_data)
+        raw = raw or shard.raw_data
+        found.append((name, raw if zipped is None or not is_there(zipped.basename) else zipped))
+    return found
+
+
+def with_fingerprint(
+    manifest: Manifest, files: Readable, index: bytes, shards: Sequence[Shard], folder: str = ""
+) -> Manifest:
+    """A side file that says also what the fingerprint of these data is.
+
+    Args:
+        manifest: with a digest of each file that is there; where one that counts is not, nothing is added.
+        files: where they are, staged ones by their names.
+        index: theirs.
+        shards: its entries.
+        folder: in which they are, with `/`.
+    """
+    names = sampled_files(facts_of(shards), shards, manifest.block_digests.__contains__)
+    if not all(file.basename in manifest.block_digests for _, file in names):
+        return manifest
+    found = sample_fingerprint(files, FINGERPRINTED_AS, index, [(name, folder + file.basename) for name, file in names])
+    return dataclasses.replace(manifest, fingerprints={xxhash.xxh3_128_hexdigest(index): found})
+
+
+def shards_facts(store: Store, folder: str, num_samples: int) -> side_file.Facts:
     """What a folder of shards says of itself, to hold a side file against: the edges of its index, and its samples."""
     binding = file_binding(store, f"{folder}/{INDEX_NAME}")
-    return Facts(binding=binding, num_samples=num_samples)
+    return side_file.Facts(binding=binding, num_samples=num_samples)
 
 
 def write_shards_manifest(store: Store, folder: str, format_name: str, *, replace: bool) -> str:
@@ -29,7 +70,8 @@ def write_shards_manifest(store: Store, folder: str, format_name: str, *, replac
         FormatError: the index is damaged; or the side file that is there says otherwise, and `replace` is false.
     """
     where, side = f"{folder}/{INDEX_NAME}", f"{folder}/{SIDE_NAME}"
-    index = parse_index(store.get(where), where)
+    data = store.get(where)
+    index = parse_index(data, where)
     shards, num_samples = index.shards, int(index.starts[-1])
     known = fitting_manifest(store, side, lambda: shards_facts(store, folder, num_samples))
     names = [file.basename for shard in shards for file in shard.files() if store.exists(f"{folder}/{file.basename}")]
@@ -37,17 +79,10 @@ def write_shards_manifest(store: Store, folder: str, format_name: str, *, replac
         known or Manifest(format=format_name, num_samples=0, size_bytes=0),
         num_samples=num_samples,
         size_bytes=sum(store.size(f"{folder}/{name}") for name in (*names, INDEX_NAME)),
-        block_digests={name: _digests_of(store, f"{folder}/{name}") for name in names},
+        block_digests={name: file_digests(store, f"{folder}/{name}") for name in names},
         binding=file_binding(store, where),
         tool=f"penstock {penstock.__version__}",
     )
+    manifest = with_fingerprint(manifest, store, data, shards, f"{folder}/")
     replace_side_file(store, side, manifest, replace=replace)
     return side
-
-
-def _digests_of(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a file."""
-    hasher = BlockHasher()
-    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
-    return hasher.finish()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import operator
 import os
 from bisect import bisect_right
@@ -17,6 +18,7 @@ from time import monotonic
 from typing import Any, cast
 
 import numpy as np
+import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
@@ -31,12 +33,12 @@ from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
 from penstock.formats.shards.index_table import OpenIndex
-from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.formats.shards.side import FINGERPRINTED_AS, SIDE_NAME, sampled_files, shards_facts
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
-from penstock.store.side_file import fitting_manifest
+from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 """Name of the side file in the folder of an index."""
@@ -48,6 +50,7 @@ _MANY_ROWS = 8
 _FETCHERS = 16
 _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
+_MOST_PART_BYTES = 1 << 25
 _UNREAD: Any = object()
 _UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
 _log = logger()
@@ -98,6 +101,10 @@ class ShardSource:
         self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
         self._cache = ShardCache(self._load)
         self._open = self._cache.shards
+        self._parts: dict[int, tuple[int, int]] = {}
+        # Not in worker processes: each of them would fetch the part.
+        takes_parts = isinstance(store, CopyingStore) and multiprocessing.parent_process() is None
+        self.expect_parts = self._expect_parts if takes_parts else None
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
 
@@ -128,11 +135,18 @@ class ShardSource:
             index = f"{path}/{INDEX_NAME}"
 
             def find() -> str:
-                digest = self._facts.digest
-                data = b"" if digest else store.get(index)
-                return sample_fingerprint(store, "shards", data, self._some_files(), index_digest=digest)
+                files = sampled_files(self._facts, self._shards, lambda file: store.exists(f"{path}/{file}"))
+                places = [(name, f"{path}/{file.basename}") for name, file in files]
+                if isinstance(store, CopyingStore):
+                    for (_, file), (_, place) in zip(files, places, strict=True):
+                        store.expect_size(place, file.size_bytes)
+                return sample_fingerprint(store, FINGERPRINTED_AS, b"", places, index_digest=digest)
 
-            self._fingerprint = once_a_host(store, index, "shards", find)
+            def said() -> str | None:
+                return recorded_fingerprints(store, f"{path}/{SIDE_NAME}").get(digest.hex())
+
+            digest = self._facts.digest or xxhash.xxh3_128_digest(store.get(index))
+            self._fingerprint = once_a_host(store, [index], FINGERPRINTED_AS, find, said)
         return self._fingerprint
 
     @property
@@ -241,9 +255,10 @@ class ShardSource:
         asked_bytes = (np.bincount(numbers.reshape(-1)) * means).astype(np.int64)
         if whole:
             asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
-        told = zip(shards, requests.tolist(), asked_bytes.tolist(), strict=True)
+        asked = (requests.tolist(), asked_bytes.tolist())
+        told = [one for one in zip(touched.tolist(), shards, *asked, strict=True) if one[0] not in self._parts]
         place = self._folder.place
-        store.prefetch({place(one.raw_data): (n, size) for one, n, size in told if one.zip_data is None})
+        store.prefetch({place(one.raw_data): (n, size) for _, one, n, size in told if one.zip_data is None})
 
     def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
         """Path, size and known hashes of the files that a shard is read from, as they are stored."""
@@ -284,9 +299,30 @@ class ShardSource:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
+    def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
+        """A hint: of the shards around these samples `[first, stop)` is read for now, and no more; int64[k] each.
+
+        Such a part is one request, and in memory until all of it was read once. Not where the files have hashes, which
+        say something of whole files only.
+        """
+        numbers = np.searchsorted(self._starts, first, side="right") - 1
+        begins = self._starts[numbers]
+        partly = stop - first < self._starts[numbers + 1] - begins
+        facts = (numbers, first - begins, stop - begins, partly)
+        for number, begin, end, some in zip(*(one.tolist() for one in facts), strict=True):
+            shard, wanted = self._shards[number], None
+            size_bytes = shard.raw_data.size_bytes * (end - begin) // shard.samples
+            if some and shard.zip_data is None and not checkable(shard.raw_data) and size_bytes <= _MOST_PART_BYTES:
+                wanted = (begin, end)
+            if wanted != self._parts.get(number):
+                self._parts.pop(number, None)
+                if wanted is not None:
+                    self._parts[number] = wanted
+                self._cache.drop(number)
+
     def _load(self, number: int) -> OpenShard:
         shard = self._shards[number]
-        return open_shard(self._folder, number, shard, self._codecs[shard.layout])
+        return open_shard(self._folder, number, shard, self._codecs[shard.layout], self._parts.get(number))
 
     def _shard(self, number: int) -> OpenShard:
         return self._open.get(number) or self._cache.open(number)
@@ -349,19 +385,6 @@ class ShardSource:
         for index in indices.tolist():
             self[index]
 
-    def _some_files(self) -> list[tuple[str, str]]:
-        """(name, path) of the files that a fingerprint looks at, as they are stored."""
-        found: list[tuple[str, str]] = []
-        for name, number, is_meta in self._facts.first_files:
-            shard = self._shards[number]
-            raw, zipped = (shard.raw_meta, shard.zip_meta) if is_meta else (shard.raw_data, shard.zip_data)
-            raw = raw or shard.raw_data
-            path = self._folder.place(raw if zipped is None else zipped)
-            if zipped is not None and not self._folder.store.exists(path):
-                path = self._folder.place(raw)
-            found.append((name, path))
-        return found
-
 
 def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
     if algorithm is None:
@@ -415,9 +438,9 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     if split is not None:
         if split.startswith("/") or ".." in split.split("/"):
             raise ConfigError("a split is a folder inside the dataset", path=path, found=repr(split))
-        if store.exists(f"{path}/{split}/{INDEX_NAME}"):
+        if _has_index(store, f"{path}/{split}"):
             return f"{path}/{split}"
-    elif store.exists(f"{path}/{INDEX_NAME}"):
+    elif _has_index(store, path):
         return path
     splits = splits_in(store, path)
     if split is None and splits:
@@ -430,6 +453,14 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
         raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
     hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
     raise NotFound("no index", path=where, hint=hint)
+
+
+def _has_index(store: Store, folder: str) -> bool:
+    try:
+        store.size(f"{folder}/{INDEX_NAME}")  # what a remote store answers is kept, as it is not of `exists`
+    except NotFound:
+        return False
+    return True
 
 
 def folder_of(path: str) -> str:

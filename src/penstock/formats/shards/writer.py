@@ -211,12 +211,10 @@ class ShardWriter:
                 self._flush(len(self._parts))
             shards = self._work.finish()
             index = encode_index(shards)
-            manifest = self._manifest(shards, index)
-            self._out.publish(index, manifest)
+            return self._out.publish(index, shards, self._manifest(shards, index))
         except BaseException:
             self._close()
             raise
-        return manifest
 
     def abort(self) -> None:
         """Leave nothing."""

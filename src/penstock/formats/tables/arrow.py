@@ -123,8 +123,7 @@ class ArrowSource:
                 sizes = [[name, self._store.size(path)] for name, path in files]
                 return sample_fingerprint(self._store, self._name, digest(sizes).encode(), files)
 
-            # Of several files no version says what all of them are.
-            self._fingerprint = once_a_host(self._store, files[0][1], self._name, find) if len(files) == 1 else find()
+            self._fingerprint = once_a_host(self._store, self._files, self._name, find)
         return self._fingerprint
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,15 +15,34 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import logger
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, TooLarge
-from penstock.formats._modes import map_least, way_to_read
+from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.held import Held
-from penstock.types import Batch, Extent, IntArray, Manifest, ReadMode, Sample, TokenArray
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
 """Tokens that are read at once where a whole dataset is read."""
 
 _log = logger()
 _ROWS = 256
+
+
+class _Stored(Protocol):
+    _store: Store
+
+
+# Properties that sources of tokens take over as they are: `schema = token_schema`.
+
+
+@property
+def token_schema(self: TokenSource) -> Schema:
+    """One field: `tokens`."""
+    return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+
+
+@property
+def mode_of_store(self: _Stored) -> Mode:
+    """How `Shuffle` orders it by default: remote ones by blocks."""
+    return preferred_mode(self._store)  # pyright: ignore[reportPrivateUsage]
 
 
 class TokenFile:

@@ -15,12 +15,18 @@ from penstock.abc import Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import document, document_batch, flags_of_starts, require_eos
+from penstock.formats.tokens.common import (
+    document,
+    document_batch,
+    flags_of_starts,
+    require_eos,
+    token_schema,
+)
 from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
-from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, IntArray, OpenOptions, Place, Sample, TokenArray
 
 _STARTS_VERSION = "run-starts-1"
 _SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take
@@ -166,10 +172,7 @@ class RunSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (self._opening.again, (self._opening.store, self._opening.path, self._opening.options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+    schema = token_schema
 
     @property
     def preferred_mode(self) -> Mode:
@@ -188,7 +191,7 @@ class RunSource:
                 return sample_fingerprint(one.store, one.format, one.head + read_as, files)
 
             name = f"{one.format} {(one.head + read_as).hex()}"
-            self._fingerprint = once_a_host(one.store, one.path, name, find)
+            self._fingerprint = once_a_host(one.store, [path for _, path in files], name, find)
         return self._fingerprint
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock._kinds import TokenParts
+from penstock._kinds import ExpectsDigest, TokenParts
 from penstock.abc import Writer
 from penstock.codec.joined_digest import JoinedDigest
 from penstock.errors import PrepareError, Unsupported
@@ -104,6 +104,8 @@ def append_range(
         token_bytes: width of the tokens.
         digest: takes them too.
     """
+    if digest is not None and isinstance(writer, ExpectsDigest):
+        writer.expect_digest(digest.text)
     part = folder.child(one.name.path)
     meta, lengths = read_part(part, token_bytes)
     chosen = lengths[one.first : one.stop]

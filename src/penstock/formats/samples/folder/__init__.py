@@ -18,7 +18,8 @@ import penstock
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
-from penstock.formats.samples.folder.check import check_folder, digests_of, repair_folder, require_folder
+from penstock.formats._manifest import file_digests
+from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.folder.source import open_folder
 from penstock.formats.samples.folder.writer import create_folder
@@ -74,7 +75,7 @@ class _Folder:
             format="folder",
             num_samples=len(names),
             size_bytes=sum(store.size(f"{root}/{name}") for name in names),
-            block_digests={name: digests_of(store, f"{root}/{name}") for name in names if is_text(name)},
+            block_digests={name: file_digests(store, f"{root}/{name}") for name in names if is_text(name)},
             binding=digest(names),
             tool=f"penstock {penstock.__version__}",
         )

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
+from penstock.formats._manifest import file_digests
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
@@ -86,21 +87,13 @@ def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth
 def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest, fix: str) -> Iterator[Finding]:
     for name in names:
         path = f"{root}/{name}"
-        digests = digests_of(store, path)
+        digests = file_digests(store, path)
         known = manifest.block_digests[name]
         if digests != known:
             pairs = enumerate(zip(digests, known, strict=False))
             block = next((place for place, (found, told) in pairs if found != told), min(len(digests), len(known)))
             what = "other bytes than were written"
             yield Finding("folder.changed", "error", path, block * BLOCK_BYTES, what, None, fix)
-
-
-def digests_of(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a file."""
-    hasher = BlockHasher()
-    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
-    return hasher.finish()
 
 
 # --- the media index ---------------------------------------------------------------------------------------------

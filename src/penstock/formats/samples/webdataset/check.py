@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.formats._manifest import file_digests
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
@@ -30,7 +31,7 @@ from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
-from penstock.formats.samples.webdataset.manifest import digests_of, side_path, webdataset_facts
+from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -434,7 +435,7 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run
         return
     known = {f"{root}/{name}": stated for name, stated in manifest.block_digests.items() if name in info.counts}
     there = [path for path in known if store.exists(path)]
-    for path, found in zip(there, run(functools.partial(digests_of, store), there), strict=True):
+    for path, found in zip(there, run(functools.partial(file_digests, store), there), strict=True):
         expected = known[path]
         if found != tuple(expected):
             pairs = enumerate(zip(found, expected, strict=False))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
-from penstock.formats.samples.webdataset.nvmeta import FOLDER, UUID, meta_path
+from penstock.formats.samples.webdataset.nvmeta import FOLDER, meta_path, read_uuid
 from penstock.formats.samples.webdataset.shards import ShardTable
 
 KEYS = "index.keys"
@@ -280,7 +280,7 @@ def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex 
     path = meta_path(root, KEYS)
     try:
         named = store.get_ranges(path, [(0, HEADER_BYTES)])[0]
-        uuid = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
+        uuid = read_uuid(store, root)
     except NotFound:
         return None
     if len(named) == HEADER_BYTES and named.startswith(_MAGIC):

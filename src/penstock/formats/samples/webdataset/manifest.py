@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import penstock
 from penstock._digest import digest
 from penstock.abc import Store
-from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.formats._manifest import file_digests
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -21,8 +21,13 @@ from penstock.formats.samples.webdataset.nvmeta import (
     document,
     meta_path,
     read_info,
+    read_splits,
+    read_uuid,
+    split_shards,
 )
 from penstock.formats.samples.webdataset.shards import index_path
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.powers import Readable
 from penstock.store.side_file import Facts, file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
@@ -50,12 +55,40 @@ def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Fact
     return Facts("webdataset", dataset_binding(counts, bindings), num_samples=sum(counts.values()))
 
 
-def digests_of(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a shard."""
-    hasher = BlockHasher()
-    for start_bytes in range(0, store.size(path), BLOCK_BYTES):
-        hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
-    return hasher.finish()
+def shards_digest(counts: Mapping[str, int], chosen: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> str:
+    """Digest of what is read of a dataset: shards with their counts, and keys that are left out of them."""
+    return digest([[name, counts[name]] for name in chosen], {name: sorted(keys) for name, keys in left_out.items()})
+
+
+def recorded_as(index: str, uuid: str) -> str:
+    """What a side file calls the fingerprint of shards with this digest, which `index.uuid` says are still the same."""
+    return f"{index} {uuid}"
+
+
+def split_fingerprints(
+    files: Readable,
+    counts: Mapping[str, int],
+    splits: Iterable[tuple[Sequence[str], Mapping[str, Sequence[str]]]],
+    uuid: str,
+    folder: str = "",
+) -> dict[str, str]:
+    """For a side file: the fingerprint of all shards, and of each split that has any.
+
+    Args:
+        files: where the shards are, staged ones by their names.
+        counts: samples of each shard.
+        splits: shards of each, and the keys that it leaves out of them.
+        uuid: of the dataset.
+        folder: in which the shards are, with `/`.
+    """
+    found: dict[str, str] = {}
+    for chosen, left_out in ((list(counts), {}), *splits):
+        index = shards_digest(counts, chosen, left_out)
+        name = recorded_as(index, uuid)
+        if chosen and name not in found:
+            places = [(name, folder + name) for name in dict.fromkeys(chosen)]
+            found[name] = sample_fingerprint(files, "webdataset", index.encode(), places)
+    return found
 
 
 def own_files(store: Store, root: str) -> list[str]:
@@ -91,13 +124,17 @@ def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, 
             false.
     """
     root = path.rstrip("/") or path
-    counts = read_info(store, root).counts
+    info, splits = read_info(store, root), read_splits(store, root)
+    counts = info.counts
+    chosen = [split_shards(info, splits, name, root) for name in splits.parts]
+    uuid = read_uuid(store, root) if store.exists(meta_path(root, UUID)) else ""
     manifest = Manifest(
         format="webdataset",
         num_samples=sum(counts.values()),
         size_bytes=sum(store.size(f"{root}/{name}") for name in counts),
-        block_digests={name: digests_of(store, f"{root}/{name}") for name in counts},
+        block_digests={name: file_digests(store, f"{root}/{name}") for name in counts},
         binding=webdataset_facts(store, root, counts).binding,
+        fingerprints=split_fingerprints(store, counts, chosen, uuid, f"{root}/") if uuid else {},
         tool=f"penstock {penstock.__version__}",
     )
     replace_side_file(store, side_path(root), manifest, replace=replace)

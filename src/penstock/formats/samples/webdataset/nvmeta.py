@@ -205,6 +205,11 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
     )  # fmt: skip
 
 
+def read_uuid(store: Store, root: str) -> str:
+    """What `index.uuid` says; raises `NotFound`."""
+    return store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
+
+
 def document(store: Store, path: str) -> Any:
     """What a file of `.nv-meta` says, as plain data.
 

@@ -23,6 +23,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     encode_info,
     meta_path,
     read_info,
+    read_uuid,
 )
 from penstock.formats.samples.webdataset.shards import (
     ShardTable,
@@ -138,7 +139,7 @@ def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, 
         return [Action(_KEYS, path, what)]
     if not store.exists(meta_path(root, UUID)):
         put(store, meta_path(root, UUID), uuid.encode())
-    named = store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
+    named = read_uuid(store, root)
     here = LocalStore()
     made = f"{scratch}/{KEYS}"
     with aborting(here.stage(made)) as staged:

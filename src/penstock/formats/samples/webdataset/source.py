@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
@@ -18,6 +17,7 @@ from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.key_index import KeyPlace
 from penstock.formats.samples.webdataset.keys import Keys
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
+from penstock.formats.samples.webdataset.manifest import recorded_as, shards_digest, side_path
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
     INFO_JSON,
@@ -30,6 +30,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     meta_path,
     read_info,
     read_splits,
+    read_uuid,
     split_shards,
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
@@ -37,6 +38,7 @@ from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, Range, parse
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
+from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
@@ -123,15 +125,18 @@ class WebdatasetSource:
     def fingerprint(self) -> str:
         """Digest of the counts, the shards of the split, what it leaves out, and a sample of its shards."""
         if self._fingerprint is None:
-            left_out = {name: sorted(keys) for name, keys in self._left_out.items()}
-            index = digest([[name, self._info.counts[name]] for name in self._chosen], left_out).encode()
+            index = shards_digest(self._info.counts, self._chosen, self._left_out)
             files = [(name, self._shards.path(name)) for name in dict.fromkeys(self._chosen)]
 
             def find() -> str:
-                return sample_fingerprint(self._store, "webdataset", index, files)
+                return sample_fingerprint(self._store, "webdataset", index.encode(), files)
 
-            name = f"webdataset {index.decode()}"
-            self._fingerprint = once_a_host(self._store, meta_path(self.path, INFO_JSON), name, find)
+            def said() -> str | None:
+                known = recorded_fingerprints(self._store, side_path(self.path))
+                return known.get(recorded_as(index, read_uuid(self._store, self.path))) if known else None
+
+            name = f"webdataset {index}"
+            self._fingerprint = once_a_host(self._store, [meta_path(self.path, INFO_JSON)], name, find, said)
         return self._fingerprint
 
     # --- by number -----------------------------------------------------------------------------------------------

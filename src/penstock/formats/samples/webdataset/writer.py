@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests
 from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
-from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files
+from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files, split_fingerprints
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     FOLDER,
@@ -267,6 +267,7 @@ class WebdatasetWriter:
             block_digests=self._block_digests,
             binding=dataset_binding(self._counts, [*self._bindings[:1], *self._bindings[-1:]]),
             options={"maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern},
+            fingerprints=split_fingerprints(self._folder, self._counts, [(part, {}) for part in parts.values()], uuid),
             tool=f"penstock {penstock.__version__}",
         )
         self._put(SIDE_NAME, encode_manifest(manifest))

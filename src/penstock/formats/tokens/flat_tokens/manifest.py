@@ -21,7 +21,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_part,
     side_place,
 )
-from penstock.formats.tokens.flat_tokens.source import FlatTokensSource
+from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, chunks_fingerprint
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.store.side_file import file_binding, load_manifest, replace_side_file
@@ -87,7 +87,7 @@ def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
         tally.add(ids, lengths, int(ids.max()) if len(ids) else -1)
     digests = _digests(store, group, {TOKENS: tokens, STARTS: starts})
     bindings = [file_binding(store, f"{folder}/{group.tokens_name}/{name}") for name in edge_files(tokens)]
-    return token_manifest(
+    manifest = token_manifest(
         "flat-tokens",
         tally,
         given,
@@ -96,6 +96,10 @@ def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
         block_digests=digests,
         binding=group_binding(group.index, bindings),
     )
+    if "" in digests[TOKENS] or "" in digests[STARTS]:  # a chunk that is not there
+        return manifest
+    prints = chunks_fingerprint(store, group.index, {group.tokens_name: tokens, STARTS: starts}, f"{folder}/")
+    return dataclasses.replace(manifest, fingerprints=prints)
 
 
 def _digests(store: Store, group: Group, metas: dict[str, ArrayMeta]) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import checked_starts, document_batch, require_eos
+from penstock.formats.tokens.common import checked_starts, document_batch, require_eos, token_schema
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
@@ -27,17 +27,16 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ATTRIBUTES
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
+from penstock.store.powers import Readable
 from penstock.types import (
     Batch,
     Extent,
-    Field,
     IntArray,
     Manifest,
     OpenOptions,
     Place,
     ReadMode,
     Sample,
-    Schema,
     TokenArray,
 )
 
@@ -116,10 +115,7 @@ class FlatTokensSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_flat_tokens, (self._store, self._path, self._options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", _DTYPE.name, (None,)),))
+    schema = token_schema
 
     @property
     def preferred_mode(self) -> Mode:
@@ -296,24 +292,39 @@ class FlatTokensSource:
 
     def _find_fingerprint(self) -> str:
         # The side file's digests know every byte, but not whether one was changed after them: hence both.
-        files = [
-            (f"{name}/{file}", f"{self._group.path}/{name}/{file}")
-            for name, array in ((self._group.tokens_name, self._tokens), (STARTS, self._starts))
-            for file in sampled_files(array.meta, self._group.index, 2 if name == STARTS else _SAMPLED_FILES)
-        ]
+        group, manifest = self._group, self.manifest
+        arrays = {group.tokens_name: self._tokens.meta, STARTS: self._starts.meta}
 
         def find() -> str:
-            there = [(name, path) for name, path in files if self._store.exists(path)]
-            return sample_fingerprint(self._store, "flat-tokens", self._group.index, there)
+            places = [(name, f"{group.path}/{name}") for name in sampled_names(arrays, group.index)]
+            there = [one for one in places if self._store.exists(one[1])]
+            return sample_fingerprint(self._store, "flat-tokens", group.index, there)
 
-        index = f"{self._group.path}/{self._group.tokens_name}/{ARRAY_FILE[self._group.zarr_format]}"
-        sample = once_a_host(self._store, index, "flat-tokens", find)
-        if self.manifest is None or not self.manifest.block_digests:
+        def said() -> str | None:
+            return None if manifest is None else manifest.fingerprints.get(xxhash.xxh3_128_hexdigest(group.index))
+
+        index = f"{group.path}/{group.tokens_name}/{ARRAY_FILE[group.zarr_format]}"
+        sample = once_a_host(self._store, [index], "flat-tokens", find, said)
+        if manifest is None or not manifest.block_digests:
             return sample
         hasher = xxhash.xxh3_128(sample.encode())
-        for name, digests in sorted(self.manifest.block_digests.items()):
+        for name, digests in sorted(manifest.block_digests.items()):
             hasher.update("\n".join(("", name, *digests)).encode())
         return hasher.hexdigest()
+
+
+def sampled_names(arrays: Mapping[str, ArrayMeta], index: bytes) -> list[str]:
+    """Names in the group of the chunks that a fingerprint looks at, of each array by its name."""
+    counts = {name: 2 if name == STARTS else _SAMPLED_FILES for name in arrays}
+    return [f"{name}/{file}" for name, meta in arrays.items() for file in sampled_files(meta, index, counts[name])]
+
+
+def chunks_fingerprint(
+    files: Readable, index: bytes, arrays: Mapping[str, ArrayMeta], folder: str = ""
+) -> dict[str, str]:
+    """For a side file: the fingerprint of chunks that are all there, in `files` below `folder`, which ends in `/`."""
+    places = [(name, folder + name) for name in sampled_names(arrays, index)]
+    return {xxhash.xxh3_128_hexdigest(index): sample_fingerprint(files, "flat-tokens", index, places)}
 
 
 def sampled_files(meta: ArrayMeta, index: bytes, count: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -36,6 +36,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     splits_in,
 )
 from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
+from penstock.formats.tokens.flat_tokens.source import chunks_fingerprint
 from penstock.formats.tokens.flat_tokens.zarr_meta import (
     CONSOLIDATED_FILE,
     GROUP_FILE,
@@ -183,6 +184,10 @@ class FlatTokensWriter:
             self.abort()
             raise
 
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """See `penstock._kinds.ExpectsDigest`."""
+        self._tally.expected = digest
+
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file.
 
@@ -208,7 +213,7 @@ class FlatTokensWriter:
             tokens, starts = self._tokens.finish(), self._starts.finish()
             self._work.finish()
             metadata = self._write_metadata(tokens, starts)
-            manifest = self._manifest(tokens, metadata)
+            manifest = self._manifest(tokens, starts, metadata)
             self._publish(manifest)
         except BaseException:
             self._close()
@@ -248,9 +253,9 @@ class FlatTokensWriter:
         self._work.write_all({f"{self._inside}{name}": data for name, data in files.items()} | root)
         return files
 
-    def _manifest(self, tokens: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:
-        start = self._inside
-        facts = {name[len(start) :]: fact for name, fact in self._work.facts.items() if name.startswith(start)}
+    def _manifest(self, tokens: ArrayMeta, starts: ArrayMeta, metadata: Mapping[str, bytes]) -> Manifest:
+        above = self._inside
+        facts = {name[len(above) :]: fact for name, fact in self._work.facts.items() if name.startswith(above)}
         digests: dict[str, tuple[str, ...]] = {name: (facts[name].digest,) for name in metadata}
         for array in (self._tokens, self._starts):
             name = array.name.removeprefix(self._inside)
@@ -260,7 +265,7 @@ class FlatTokensWriter:
         layout = {name: value for name, value in dataclasses.asdict(self._layout).items() if value is not None}
         if self._came_in_bytes is not None:
             layout["token_bytes"] = self._came_in_bytes
-        return token_manifest(
+        manifest = token_manifest(
             "flat-tokens",
             self._tally,
             self._given,
@@ -269,6 +274,8 @@ class FlatTokensWriter:
             block_digests=digests,
             binding=group_binding(index, bindings),
         )
+        prints = chunks_fingerprint(self._folder, index, {TOKENS: tokens, STARTS: starts}, above)
+        return dataclasses.replace(manifest, fingerprints=prints)
 
     def _publish(self, manifest: Manifest) -> None:
         """Side file first, then the folder, which makes everything visible."""

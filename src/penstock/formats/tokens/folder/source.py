@@ -19,14 +19,20 @@ from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import checked_starts, document, document_batch, require_vocabulary
+from penstock.formats.tokens.common import (
+    checked_starts,
+    document,
+    document_batch,
+    mode_of_store,
+    require_vocabulary,
+    token_schema,
+)
 from penstock.formats.tokens.folder.files import COPY_AGAIN, OpenFiles, folder_of, require_alike
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import NAME, read_manifest
 from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.derived import DerivedCache, Put
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _STARTS_VERSION = "token-files-starts-1"
 _SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new file take
@@ -95,15 +101,8 @@ class TokenFilesSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_token_files, (self._store, self._path, self._options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
-        return preferred_mode(self._store)
+    schema = token_schema
+    preferred_mode = mode_of_store
 
     @property
     def block_starts(self) -> IntArray:

@@ -17,9 +17,15 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
 from penstock.formats._manifest import DATA, data_fingerprint
-from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import document_batch, flags_of_starts, require_eos, require_vocabulary
+from penstock.formats.tokens.common import (
+    document_batch,
+    flags_of_starts,
+    mode_of_store,
+    require_eos,
+    require_vocabulary,
+    token_schema,
+)
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.kept import prefix_of
@@ -32,13 +38,11 @@ from penstock.store.held import Held
 from penstock.types import (
     Batch,
     Extent,
-    Field,
     IntArray,
     Manifest,
     OpenOptions,
     Place,
     Sample,
-    Schema,
     TokenArray,
 )
 
@@ -110,15 +114,8 @@ class MegatronSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_megatron, (self._store, self._prefix, self._options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
-        return preferred_mode(self._store)
+    schema = token_schema
+    preferred_mode = mode_of_store
 
     @property
     def fingerprint(self) -> str:
@@ -132,7 +129,7 @@ class MegatronSource:
                 files = [(DATA, bin_path(self._prefix)), (INDEX, idx_path(self._prefix))]
                 self._fingerprint = once_a_host(
                     self._store,
-                    idx_path(self._prefix),
+                    [idx_path(self._prefix)],
                     f"megatron {head.hex()}",
                     lambda: sample_fingerprint(self._store, "megatron", head, files),
                 )

@@ -195,6 +195,10 @@ class MegatronWriter:
         self._digests.update(stored)
         self._tally.add(tokens, lengths, highest)
 
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """See `penstock._kinds.ExpectsDigest`."""
+        self._tally.expected = digest
+
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file, copied by the kernel where the bytes agree.
 

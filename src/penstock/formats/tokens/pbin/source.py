@@ -16,15 +16,22 @@ from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
 from penstock.formats._manifest import data_fingerprint, side_path
-from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import TokenFile, document, document_batch, require_eos, require_vocabulary
+from penstock.formats.tokens.common import (
+    TokenFile,
+    document,
+    document_batch,
+    mode_of_store,
+    require_eos,
+    require_vocabulary,
+    token_schema,
+)
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
@@ -79,15 +86,8 @@ class PbinSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_pbin, (self._store, self._path, self._options))
 
-    @property
-    def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
-        return preferred_mode(self._store)
+    schema = token_schema
+    preferred_mode = mode_of_store
 
     @property
     def fingerprint(self) -> str:

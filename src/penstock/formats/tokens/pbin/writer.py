@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -116,6 +116,10 @@ class PbinWriter:
         stored = np.ascontiguousarray(tokens, self._dtype)
         self._append(stored)
         self._tally.add(stored, lengths, highest)
+
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """See `penstock._kinds.ExpectsDigest`."""
+        self._tally.expected = digest
 
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Add documents whose tokens lie back to back in a local file, copied by the kernel.
