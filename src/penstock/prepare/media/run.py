@@ -171,6 +171,7 @@ class _Unit:
     name: str
     place: Place
     stamp: Stamp
+    version: str
     files: tuple[MediaFile, ...]
 
 
@@ -246,8 +247,7 @@ class _Run:
         inputs: list[PlannedInput] = []
         for unit in files.units:
             if unit.name not in files.known:
-                version = "" if unit.place.is_local else state_of(unit.place).version
-                inputs.append(PlannedInput(unit.name, unit.stamp[0], version, max(0, unit.stamp[1])))
+                inputs.append(PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.stamp[1])))
         return Plan(options, tuple(inputs), _FILES_A_TASK, "")
 
     def summary(
@@ -269,8 +269,8 @@ class _Run:
         for name in list_files(self._root.store, self._root.path):
             if is_text(name):
                 place = self._root.child(name)
-                stamp = _stamp(place)
-                units.append(_Unit(name, place, stamp, (MediaFile(name, 0, stamp[0]),)))
+                stamp, version = _stamp(place)
+                units.append(_Unit(name, place, stamp, version, (MediaFile(name, 0, stamp[0]),)))
         return units
 
     def tar_units(self) -> list[_Unit]:
@@ -293,9 +293,9 @@ class _Run:
         units: list[_Unit] = []
         for name, files in zip(names, members, strict=True):
             place = self._root.child(name)
-            stamp = _stamp(place)
+            stamp, version = _stamp(place)
             inside = (file for file in files if file.start_bytes + file.size_bytes <= stamp[0])
-            units.append(_Unit(name, place, stamp, tuple(inside)))
+            units.append(_Unit(name, place, stamp, version, tuple(inside)))
         return units
 
     def unchanged(self, units: Sequence[_Unit], filters: Sequence[MediaFilter]) -> frozenset[str]:
@@ -454,12 +454,13 @@ def _results(
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def _stamp(file: Place) -> Stamp:
-    """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
+def _stamp(file: Place) -> tuple[Stamp, str]:
+    """Size, and time of the last change in nanoseconds; a store without times has none, but perhaps a version."""
     if isinstance(file.store, LocalStore):
         status = os.stat(file.store.real_path(file.path))
-        return status.st_size, status.st_mtime_ns
-    return file.store.size(file.path), -1
+        return (status.st_size, status.st_mtime_ns), ""
+    state = state_of(file)
+    return (state.size_bytes, -1), state.version
 
 
 def _newest(units: Sequence[_Unit]) -> str:
