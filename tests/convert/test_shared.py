@@ -120,9 +120,15 @@ def test_the_commit_alone(share: Share, s3_bucket: str, whole: dict[str, bytes])
     share(output, part=(1, 2))
     assert "index.json" not in files_of(output)
     assert share(output, finish=True, no_work=True).missing == (0,)
+    found = status_of(place_of(output))
+    assert (found.complete, found.missing, found.files) == (False, 0, 4)
     share(output, part=(0, 2))
     assert share(output, finish=True, no_work=True).samples == ROWS
     assert files_of(output) == whole
+    for index in (0, 1):
+        share(f"{s3_bucket}/b", part=(index, 2), group_rows=15)
+    assert share(f"{s3_bucket}/b", restart=True).reused_groups == 0
+    assert files_of(f"{s3_bucket}/b") == whole
 
 
 @pytest.mark.parametrize("where", ["disk", "s3"])
@@ -173,6 +179,7 @@ def test_other_work_is_refused(tmp_path: Path, share: Share) -> None:
         ({"no_work": True}, "--finish"),
         ({"part": (3, 3)}, "no such part"),
         ({"to": "csv"}, "unfinished work for this output differs"),
+        ({"finish": True, "overwrite": True}, "unfinished work for this output differs: --overwrite"),
     ):
         with pytest.raises(ConfigError, match=what):
             share(**options)

@@ -47,5 +47,5 @@ def _summary(found: WorkStatus) -> str:
     if found.shares is not None:
         missing = array_expression(found.missing_shares) or "none"
         shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
-    files = f", {found.files} token files assembled" if found.files else ""
+    files = f", files of {found.files} assembled" if found.files else ""
     return f"{found.output}: {found.done:,} of {found.tasks:,} tasks done{files}{rate}{shares}{left}"

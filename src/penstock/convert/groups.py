@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from penstock._pool import Pool
 from penstock.abc import Executor, Writer
 from penstock.convert.assemble import (
     GroupPart,
@@ -47,10 +48,11 @@ from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.parts import PartName
-from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch, work_folder
+from penstock.work.shared import HEAD_NAME, SCRATCH, SharedWork, open_shared, scratch, work_folder
 from penstock.work.sharing import join, plain_errors
 
 _PRELOAD = ("penstock.convert.groups",)
+_THREADS = 32
 
 
 def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
@@ -89,12 +91,14 @@ def _write(
     plan: SamplePlan, place: Place, folder: WorkFolder, advance: Advance, verify: Callable[[Written], None]
 ) -> Written:
     sharing, rows = plan.sharing, plan.given.rows
+    had = sharing.restart and folder.file(HEAD_NAME).exists()
     opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
-    with plain_errors(place, folder), opened as work, _kept_or_not(work, joins=sharing.joins):
+    with plain_errors(place, folder), opened as work:
         if work.head is None:
-            _require_no_object(place)
+            _require_no_object(place, left=had)
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
-        return _Pass(plan, place, work, advance).run(verify)
+        with _kept_or_not(work, joins=sharing.joins):
+            return _Pass(plan, place, work, advance).run(verify)
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -108,7 +112,8 @@ def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
     if not place.child(INDEX_NAME).exists():
         return None
     known = load_manifest(place.store, place.child(SIDE_NAME).path)
-    return known if known is not None and known.options.get("plan") == plan.shared.digest() else None
+    asked = plan.recorded["options"]["plan"]
+    return known if known is not None and known.options.get("plan") == asked else None
 
 
 def _known_again(
@@ -131,14 +136,22 @@ def _is_free(place: Place) -> bool:
     return is_free(place.path) if place.is_local else not place.child(INDEX_NAME).exists()
 
 
-def _require_no_object(place: Place) -> None:
-    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once."""
+def _require_no_object(place: Place, *, left: bool) -> None:
+    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
+
+    Args:
+        place: the output.
+        left: shards there are of work that was thrown away, and go.
+    """
     if place.is_local:
         return
     remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
     if place.child(INDEX_NAME).exists():
         hint = "Write it beside it: between the first file and the last, readers would see a mixture"
         raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
+    for name in remote.names() if left else ():
+        if name.startswith("shard.") or name == SIDE_NAME:
+            remote.store.delete(remote.child(name).path)
     if there := remote.names():
         what, hint = f"files are there, and no {INDEX_NAME}", "Name another output; if they are of no use, delete them"
         raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
@@ -221,7 +234,8 @@ class _Pass:
             raise ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was read", path=plan.given.shown)
-        found = [read_group(name, work.place) for name in ordered]
+        with Pool(1 if place.is_local else _THREADS, "convert") as pool:
+            found = list(pool.map(functools.partial(read_group, work=work.place), ordered))
         digest = shown_digest(sum(int(group.part.digest) for group in found))
         recorded = {**plan.recorded, "options": {**plan.recorded["options"], "digest": digest}}
         told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": recorded}

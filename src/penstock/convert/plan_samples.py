@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import msgspec
@@ -108,6 +108,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
     output = Output(dataset, options, asked.overwrite, None if given.rows is None else what)
     shared = _shared(what)
     recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest()}
+    shared = replace(shared, options={**shared.options, "--overwrite": asked.overwrite})
     workers, executor, sharing = asked.workers, asked.executor, asked.sharing
     shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))
     return SamplePlan(*shape, workers, executor, sharing, shared)

@@ -26,6 +26,8 @@ from penstock.work.shared import (
 )
 
 _TOKEN_FILE = "part-"
+_COMMITS = (INDEX_NAME, ".zgroup", "zarr.json")
+"""Files that make a folder a dataset in an object store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class WorkStatus:
         complete: the output is there, and nothing is unfinished.
         plan: digest of the unfinished plan; None without one.
         tasks: of the plan, of which `done` are done, and `missing` are not; a killed one's are missing.
-        files: token files that are assembled.
+        files: token files that are assembled, or groups of shards that are copied.
         shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
         began_s: time since the epoch at which it began.
         rate: tasks a second since then.
@@ -125,11 +127,14 @@ def sweep(output: Place) -> list[str]:
 def _is_published(output: Place, folder: WorkFolder) -> bool:
     """Whether a run was killed between its commit and its end: new work, and the output is there."""
     plan = peek(folder)
-    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
-    commit = next(
-        (output.child(file) for name, file in commits.items() if folder.path == output.child(name).path), output
-    )
-    return plan is not None and not plan.options.get("--overwrite") and commit.exists()
+    if plan is None or plan.options.get("--overwrite"):
+        return False
+    for name, commit in ((INSIDE, INDEX_NAME), (OF_METADATA, meta_path("", INFO_JSON).lstrip("/"))):
+        if folder.path == output.child(name).path:
+            return output.child(commit).exists()
+    if output.is_local or not output.is_folder():
+        return output.exists()
+    return any(output.child(name).exists() for name in _COMMITS)  # other files of a folder come before it
 
 
 def _folders(output: Place) -> list[WorkFolder]:
