@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -140,6 +141,15 @@ def prepare_media(
         raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense()
+    return _prepare(root, chosen, exact, sharing, (workers, executor, progress), is_tars=is_tars)
+
+
+_How: TypeAlias = tuple[int | None, AnyExecutor, Progress | None]
+
+
+def _prepare(
+    root: Place, chosen: MediaFilter, exact: bool, sharing: Sharing, how: _How, *, is_tars: bool
+) -> MediaSummary:
     folder = work_folder(root, inside=True, name=OF_METADATA)
     with (
         plain_errors(root, folder),
@@ -149,14 +159,14 @@ def prepare_media(
         run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
         files = run.look(is_tars=is_tars)
         if sharing.joins and not files.tasks and run.is_made():
-            return run.summary(files, (), part=part)
+            return run.summary(files, (), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
             _join(work, run.plan(files), files, sharing)
-            if no_work and (missing := work.missing()):
+            if sharing.no_work and (missing := work.missing()):
                 return run.summary(files, (), missing=work.shares_of(missing))
-            names = _results(work, files.tasks, sharing, (workers, executor, progress))
-            if part is not None:
-                return run.summary(files, names.values(), part=part)
+            names = _results(work, files.tasks, sharing, how)
+            if sharing.part is not None:
+                return run.summary(files, names.values(), part=sharing.part)
             found = (_read(work.parts, names[number]) for number in range(len(files.tasks)))
             summary = run.finish(files, found, is_tars=is_tars)
             with contextlib.suppress(OSError, PenstockError):
@@ -429,7 +439,7 @@ def _results(
     work: SharedWork,
     tasks: Sequence[_Task],
     sharing: Sharing,
-    how: tuple[int | None, AnyExecutor, Progress | None],
+    how: _How,
 ) -> dict[int, PartName]:
     """Task → its part, of those that are this run's; what is missing is made."""
     workers, executor, progress = how

@@ -316,9 +316,8 @@ def _into_files(run: _Pass) -> PackReport:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
         if missing:
             return _unfinished(run, books, times, missing)
-    else:
-        for _ in run.encoding(only_share=True).run(books):
-            pass
+    for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
+        pass
     times.append(time.perf_counter())
     parts = _all_parts(run)
     if request.sharing.part is not None:
