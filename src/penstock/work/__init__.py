@@ -1,5 +1,5 @@
-"""What unfinished work has finished so far, beside its output, so that the same command goes on: the three journals.
+"""What unfinished work has finished so far, beside its output or in it, so that the same command goes on.
 
-`folder.py` is what they share. `pack.py` (with `parts.py`, the file of a finished task) keeps `.<name>.work`,
-`convert.py` keeps `.<name>.convert`, and `energon.py` keeps `.nv-meta.work` in the dataset's folder.
+`folder.py` is the folder and its lock, `shared.py` the one protocol of all verbs: `plan.py` is put once, `parts.py` are
+facts, `sharing.py` says what a run does of them, and `status.py` looks from outside.
 """

@@ -132,10 +132,9 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
     plan = peek(folder)
     if plan is None or plan.options.get("--overwrite"):
         return False
-    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
-    for name, file in commits.items():
+    for name, commit in ((INSIDE, INDEX_NAME), (OF_METADATA, meta_path("", INFO_JSON).lstrip("/"))):
         if folder.path == output.child(name).path:
-            return output.child(file).exists()
+            return output.child(commit).exists()
     if output.is_local or not output.is_folder():
         return output.exists()
     return any(output.child(name).exists() for name in _COMMITS)  # other files of a folder come before it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -15,12 +16,15 @@ from tests.codec.films import wav
 from tests.codec.pictures import encoded, picture
 
 import penstock as ps
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.executors.inline import InlineExecutor
 from penstock.prepare.media import run as module
 from penstock.prepare.media.run import MediaSummary, prepare_media
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
+from penstock.testing.cluster import upload
 from penstock.testing.faults import FaultStore, count_operations
 from penstock.types import ImageMetadata
+from penstock.work.status import status_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 ROWS: dict[str, Any] = json.loads((GOLDEN / "media_rows.json").read_text(encoding="utf-8"))
@@ -233,3 +237,65 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
         monkeypatch.undo()
         prepare_media(folder)
         assert rows(folder) == new
+
+
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
+    where: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
+    root = str(folder)
+    if where == "s3":
+        request.getfixturevalue("s3_server")
+        monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+        root = f"s3://bucket/{tmp_path.name}/media"
+        upload(folder, root)
+    expected = prepare_media(whole, executor="inline")
+
+    class Dying(InlineExecutor):
+        def map(self, fn: Any, tasks: Any) -> Any:
+            yield from itertools.islice(super().map(fn, tasks), 1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_media(root, part=(0, 5), executor=Dying())
+    for index in (1, 1, 3, 2):
+        assert prepare_media(root, part=(index, 5), executor="inline").part == (index, 5)
+    assert not place_of(root).child(str(INDEX)).exists()
+    before = prepare_media(root, finish=True, no_work=True)
+    assert before.missing == status_of(place_of(root)).missing_shares == (0, 4)
+    with pytest.raises(ConfigError, match="differs: --media"):
+        prepare_media(root, by="header", finish=True)
+    found = prepare_media(root, finish=True, executor="inline")
+    assert (found.num_rows, found.problems) == (expected.num_rows, expected.problems)
+    names = [name for name in place_of(root).names() if name.startswith(".")]
+    assert names == [".hid", ".nv-meta"]
+    made = place_of(root).child(str(INDEX))
+    (tmp_path / "made/.nv-meta").mkdir(parents=True)
+    (tmp_path / "made" / INDEX).write_bytes(made.store.get(made.path))
+    assert rows(tmp_path / "made") == rows(whole)
+    if where == "disk":
+        for late in ({"part": (4, 5)}, {"finish": True}):
+            assert prepare_media(root, **late).num_read == 0  # type: ignore[arg-type]
+        assert status_of(place_of(root)).complete
+
+
+def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    prepare_media(folder, part=(0, 2), executor="inline")
+    read: list[str] = []
+    real = module.read_rows
+
+    def reading(place: Any, files: Any, *given: Any, **more: Any) -> Any:
+        read.extend(file.name for file in files)
+        return real(place, files, *given, **more)
+
+    monkeypatch.setattr(module, "read_rows", reading)
+    prepare_media(folder, part=(0, 2), executor="inline")
+    assert read == []
+    os.utime(folder / "a.jpg", (5, 5))
+    with pytest.raises(PrepareError, match="files changed after the work began"):
+        prepare_media(folder, part=(1, 2), executor="inline")
+    assert prepare_media(folder, executor="inline").num_rows == 5
+    assert rows(folder) == sorted(ROWS["filesystem"])

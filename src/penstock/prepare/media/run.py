@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -140,6 +141,15 @@ def prepare_media(
         raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense()
+    return _prepare(root, chosen, exact, sharing, (workers, executor, progress), is_tars=is_tars)
+
+
+_How: TypeAlias = tuple[int | None, AnyExecutor, Progress | None]
+
+
+def _prepare(
+    root: Place, chosen: MediaFilter, exact: bool, sharing: Sharing, how: _How, *, is_tars: bool
+) -> MediaSummary:
     folder = work_folder(root, inside=True, name=OF_METADATA)
     with (
         plain_errors(root, folder),
@@ -149,14 +159,14 @@ def prepare_media(
         run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
         files = run.look(is_tars=is_tars)
         if sharing.joins and not files.tasks and run.is_made():
-            return run.summary(files, (), part=part)
+            return run.summary(files, (), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
             _join(work, run.plan(files), files, sharing)
-            if no_work and (missing := work.missing()):
+            if sharing.no_work and (missing := work.missing()):
                 return run.summary(files, (), missing=work.shares_of(missing))
-            names = _results(work, files.tasks, sharing, (workers, executor, progress))
-            if part is not None:
-                return run.summary(files, names.values(), part=part)
+            names = _results(work, files.tasks, sharing, how)
+            if sharing.part is not None:
+                return run.summary(files, names.values(), part=sharing.part)
             found = (_read(work.parts, names[number]) for number in range(len(files.tasks)))
             summary = run.finish(files, found, is_tars=is_tars)
             with contextlib.suppress(OSError, PenstockError):
@@ -171,6 +181,7 @@ class _Unit:
     name: str
     place: Place
     stamp: Stamp
+    version: str
     files: tuple[MediaFile, ...]
 
 
@@ -246,8 +257,7 @@ class _Run:
         inputs: list[PlannedInput] = []
         for unit in files.units:
             if unit.name not in files.known:
-                version = "" if unit.place.is_local else state_of(unit.place).version
-                inputs.append(PlannedInput(unit.name, unit.stamp[0], version, max(0, unit.stamp[1])))
+                inputs.append(PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.stamp[1])))
         return Plan(options, tuple(inputs), _FILES_A_TASK, "")
 
     def summary(
@@ -269,8 +279,8 @@ class _Run:
         for name in list_files(self._root.store, self._root.path):
             if is_text(name):
                 place = self._root.child(name)
-                stamp = _stamp(place)
-                units.append(_Unit(name, place, stamp, (MediaFile(name, 0, stamp[0]),)))
+                stamp, version = _stamp(place)
+                units.append(_Unit(name, place, stamp, version, (MediaFile(name, 0, stamp[0]),)))
         return units
 
     def tar_units(self) -> list[_Unit]:
@@ -293,9 +303,9 @@ class _Run:
         units: list[_Unit] = []
         for name, files in zip(names, members, strict=True):
             place = self._root.child(name)
-            stamp = _stamp(place)
+            stamp, version = _stamp(place)
             inside = (file for file in files if file.start_bytes + file.size_bytes <= stamp[0])
-            units.append(_Unit(name, place, stamp, tuple(inside)))
+            units.append(_Unit(name, place, stamp, version, tuple(inside)))
         return units
 
     def unchanged(self, units: Sequence[_Unit], filters: Sequence[MediaFilter]) -> frozenset[str]:
@@ -429,7 +439,7 @@ def _results(
     work: SharedWork,
     tasks: Sequence[_Task],
     sharing: Sharing,
-    how: tuple[int | None, AnyExecutor, Progress | None],
+    how: _How,
 ) -> dict[int, PartName]:
     """Task → its part, of those that are this run's; what is missing is made."""
     workers, executor, progress = how
@@ -454,12 +464,13 @@ def _results(
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def _stamp(file: Place) -> Stamp:
-    """Size, and time of the last change in nanoseconds; a store without times has none, and files are read again."""
+def _stamp(file: Place) -> tuple[Stamp, str]:
+    """Size, and time of the last change in nanoseconds; a store without times has none, but perhaps a version."""
     if isinstance(file.store, LocalStore):
         status = os.stat(file.store.real_path(file.path))
-        return status.st_size, status.st_mtime_ns
-    return file.store.size(file.path), -1
+        return (status.st_size, status.st_mtime_ns), ""
+    state = state_of(file)
+    return (state.size_bytes, -1), state.version
 
 
 def _newest(units: Sequence[_Unit]) -> str:
