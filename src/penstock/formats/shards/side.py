@@ -37,7 +37,7 @@ def write_shards_manifest(store: Store, folder: str, format_name: str, *, replac
         known or Manifest(format=format_name, num_samples=0, size_bytes=0),
         num_samples=num_samples,
         size_bytes=sum(store.size(f"{folder}/{name}") for name in (*names, INDEX_NAME)),
-        block_digests={name: _digests_of(store, f"{folder}/{name}") for name in names},
+        block_digests={name: digests_of(store, f"{folder}/{name}") for name in names},
         binding=file_binding(store, where),
         tool=f"penstock {penstock.__version__}",
     )
@@ -45,7 +45,7 @@ def write_shards_manifest(store: Store, folder: str, format_name: str, *, replac
     return side
 
 
-def _digests_of(store: Store, path: str) -> tuple[str, ...]:
+def digests_of(store: Store, path: str) -> tuple[str, ...]:
     """xxh3-128 of each 64 MiB block of a file."""
     hasher = BlockHasher()
     for start_bytes in range(0, store.size(path), BLOCK_BYTES):

@@ -17,6 +17,8 @@ from penstock.abc import Store, SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import Provenance, side_path
+from penstock.formats._side_checks import not_mended
+from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
 from penstock.formats.tokens.pbin.layout import (
@@ -33,7 +35,7 @@ from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.store.backup import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
-from penstock.types import Action, Finding, IntArray, OpenOptions
+from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
 RUN_TOKENS = 1 << 22
 _INDEX_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\](?:\x94|q\x00)(?:\(|K\x00)", re.DOTALL)
@@ -70,13 +72,17 @@ def repair_pbin(
     swept = _sweep(store, path, options, write=write)
     if not any(one.severity == "error" for one in findings):
         return swept
-    eos_id = options.eos_id if options.eos_id is not None else _told_eos(store, path)
+    known = _told(store, path)
+    eos_id = options.eos_id if options.eos_id is not None or known is None else known.eos_id
     plan = _plan(store, path, options, eos_id)
     if plan is None:
         return swept
+    runs = ((plan.file.tokens(start, stop), lengths) for start, stop, lengths in document_runs(plan.doc_lengths))
+    if are_others(known, int(plan.doc_lengths.sum()), runs):
+        return [*swept, not_mended("pbin", path, side_path(path))]
     if not write:
         return [*swept, plan.action]
-    backup = _write(store, path, plan)
+    backup = _write(store, path, plan, known)
     what = f"{plan.action.what}; the old file is kept as {backup}"
     return [*swept, Action(plan.action.code, path, what, done=True)]
 
@@ -220,17 +226,20 @@ def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
     return TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored)
 
 
-def _told_eos(store: Store, path: str) -> int | None:
-    """The EOS id in the side file, which need not fit the damaged file."""
+def _told(store: Store, path: str) -> Manifest | None:
+    """The side file, which need not fit the damaged file."""
     manifest = load_manifest(store, side_path(path), to_write=True)
-    return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
+    return None if manifest is None or manifest.format != "pbin" else manifest
 
 
-def _write(store: Store, path: str, plan: _Plan) -> str:
-    """Keep the old file, write the new one; returns the old one's new path."""
+def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> str:
+    """Keep the old file, write the new one, of which the same is said; returns the old one's new path."""
     backup = back_up(store, path)
     width = plan.file.dtype.itemsize
-    with PbinWriter(store, path, width, None, Provenance(eos_id=plan.eos_id), overwrite=True) as writer:
+    given = Provenance(eos_id=plan.eos_id)
+    if known is not None:
+        given = Provenance(plan.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+    with PbinWriter(store, path, width, None, given, overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_run(plan.file.tokens(start, stop), doc_lengths)
     return backup
