@@ -6,7 +6,8 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.formats import sniff
 from penstock.formats.tokens.folder.files import own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
@@ -15,6 +16,7 @@ from penstock.work.folder import WorkFolder, is_real_folder
 from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
 
 _TOKEN_FILE = "part-"
+_MOST_LOOKED_AT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def status_of(output: Place) -> WorkStatus:
     left = tuple(_left_over(output, folder, None))
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
     unfinished = not indexed and any(map(_is_token_file, output.names()))
+    if not unfinished and not left and not _holds_dataset(output):
+        raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
 
 
@@ -135,6 +139,20 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
             own = {name.partition("/")[0] for name in own_files(output.store, output.path)}
             found += [output.child(name).path for name in output.names() if _is_token_file(name) and name not in own]
     return found
+
+
+def _holds_dataset(output: Place) -> bool:
+    """Whether a dataset stands there, or below it, as where a dataset was split: a folder alone says nothing."""
+    inside = output.names() if output.is_folder() else []
+    return any(_is_dataset(one) for one in (output, *map(output.child, sorted(inside)[:_MOST_LOOKED_AT])))
+
+
+def _is_dataset(place: Place) -> bool:
+    try:
+        sniff(place.store, place.path)
+    except (NotFound, Unsupported, UnsafeData):
+        return False
+    return True
 
 
 def _is_token_file(name: str) -> bool:
