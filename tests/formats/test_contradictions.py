@@ -266,3 +266,15 @@ def test_repair_names_shards_that_the_side_file_knows(tmp_path: Path) -> None:
     (path / "index.json").unlink()
     [action] = ps.repair(path, format="mds")
     assert f"missing, with their samples: {last.name}" in action.what
+
+
+@pytest.mark.parametrize("length", [0, 2, 600, 1 << 20, 1 << 62])
+def test_repair_of_a_packed_file_with_a_wrong_length_brings_back_the_file(tmp_path: Path, length: int) -> None:
+    path = make(tmp_path, "pbin")
+    whole = path.read_bytes()
+    path.write_bytes(length.to_bytes(8, "little") + whole[8:])
+    assert verdict(path, "pbin", "quick")
+    [action] = ps.repair(path, write=True, eos_id=0)
+    assert "set the data length" in action.what
+    assert path.read_bytes() == whole
+    assert verdict(path, "pbin") == []

@@ -139,17 +139,19 @@ def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
 
 
 def are_others(manifest: Manifest | None, num_tokens: int, runs: Iterable[tuple[TokenArray, IntArray]]) -> bool:
-    """Whether documents are not those that a side file knows, though they have as many tokens as it counts.
+    """Whether documents are not those that a side file knows: more tokens than it counts, or as many with other ones.
 
-    Where they have fewer or more the side file can't prove anything, and without a digest neither.
+    Where they have fewer the side file can't prove anything, and without a digest neither.
 
     Args:
         manifest: the side file, whether it fits or not.
         num_tokens: of all documents.
         runs: tokens, and the int64 lengths of the documents in them.
     """
-    if manifest is None or manifest.digest is None or manifest.num_tokens != num_tokens:
+    if manifest is None or manifest.digest is None or manifest.num_tokens is None:
         return False
+    if manifest.num_tokens != num_tokens:
+        return num_tokens > manifest.num_tokens
     old, joined = DocumentDigest(), JoinedDigest()
     for tokens, doc_lengths in runs:
         (joined if is_joinable(manifest.digest) else old).update(tokens, doc_lengths)

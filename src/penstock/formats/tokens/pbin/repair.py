@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,7 @@ from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
 RUN_TOKENS = 1 << 22
+_MOST_PLACES = 16  # where an index may begin: tokens may look like it
 _INDEX_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\](?:\x94|q\x00)(?:\(|K\x00)", re.DOTALL)
 
 
@@ -131,7 +133,8 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
             return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes, eos_id)
         if not any(True for _ in index_problems(pairs, geometry)):
             return None
-    return _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
+    found = None if pairs is not None else _plan_found("pbin.index", store, path, geometry, eos_id)
+    return found or _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
 
 
 def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
@@ -139,14 +142,10 @@ def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int 
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
-    start_bytes = _index_start(store, path, geometry)
-    if start_bytes is not None:
-        geometry = replace(geometry, data_bytes=start_bytes - geometry.layout.header_bytes)
-        pairs = _whole_index(store, path, geometry)
-        if pairs is not None:
-            what = f"set the data length to {geometry.data_bytes} bytes, as the index of {len(pairs)} documents has it"
-            lengths = pairs[:, 1] // geometry.token_bytes
-            return _Plan(Action("pbin.unfinished", path, what), _tokens(store, path, geometry), lengths, eos_id)
+    found = _plan_found("pbin.unfinished", store, path, geometry, eos_id)
+    if found is not None:
+        return found
+    geometry = next(iter(_index_places(store, path, geometry)), geometry)
     return _plan_rebuilt("pbin.unfinished", path, _tokens(store, path, geometry), eos_id, keep_rest=False)
 
 
@@ -155,6 +154,9 @@ def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, e
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
+    found = _plan_found(f"pbin.{problem.code}", store, path, geometry, eos_id)  # a wrong length is no cut
+    if found is not None:
+        return found
     keep_rest = problem.code != "truncated"
     return _plan_rebuilt(f"pbin.{problem.code}", path, _tokens(store, path, geometry), eos_id, keep_rest=keep_rest)
 
@@ -198,14 +200,25 @@ def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry 
     return Geometry(layout, size_bytes, data_bytes, token_bytes, layout.first_offsets[0])
 
 
-def _index_start(store: Store, path: str, geometry: Geometry) -> int | None:
-    """Where a pickled index begins behind the tokens, whole or not."""
+def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: int | None) -> _Plan | None:
+    """The length as a whole index behind the tokens has it, which is looked for; None where there is none."""
+    for there in _index_places(store, path, geometry):
+        pairs = _whole_index(store, path, there)
+        if pairs is not None:
+            what = f"set the data length to {there.data_bytes} bytes, as the index of {len(pairs)} documents has it"
+            lengths = pairs[:, 1] // there.token_bytes
+            return _Plan(Action(code, path, what), _tokens(store, path, there), lengths, eos_id)
+    return None
+
+
+def _index_places(store: Store, path: str, geometry: Geometry) -> list[Geometry]:
+    """Where pickled indexes seem to begin behind the tokens, whole or not: the last places, the last one first."""
     view = _bytes_of(store, path)
     header_bytes = geometry.layout.header_bytes
-    for match in _INDEX_START.finditer(view.data if len(view) else b"", header_bytes):
-        if (match.start() - header_bytes) % geometry.token_bytes == 0:
-            return match.start()
-    return None
+    matches = _INDEX_START.finditer(view.data if len(view) else b"", header_bytes)
+    lengths = (match.start() - header_bytes for match in matches)
+    kept = deque((one for one in lengths if one % geometry.token_bytes == 0), _MOST_PLACES)
+    return [replace(geometry, data_bytes=one) for one in reversed(kept)]
 
 
 def _whole_index(store: Store, path: str, geometry: Geometry) -> IntArray | None:
