@@ -8,12 +8,23 @@ from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats import sniff
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
+from penstock.work.shared import (
+    HEAD_NAME,
+    INSIDE,
+    OF_METADATA,
+    SharedWork,
+    open_shared,
+    peek,
+    read_head,
+    refuse_old,
+    work_folder,
+)
 
 _TOKEN_FILE = "part-"
 _MOST_LOOKED_AT = 64
@@ -55,29 +66,29 @@ def status_of(output: Place) -> WorkStatus:
     Raises:
         NotFound: there is neither the output nor work on it.
         Corrupt: its plan is damaged.
+        ConfigError: another version of Penstock began it.
     """
+    refuse_old(output)
     for folder in _folders(output):
         head = read_head(folder)
         if head is None or _is_published(output, folder):
             continue
         work = SharedWork(folder, output, head)
-        parts = work.listed()
-        finished = {task for task, names in parts.items() if is_complete(names)}
-        shares = work.shares()
-        missing = [task for task in range(head.tasks) if task not in finished]
+        missing, shares = work.missing(), work.shares()
+        done = head.tasks - len(missing)
         seconds = max(time.time() - head.began_s, 1e-9)
         return WorkStatus(
             output=output.shown,
             complete=False,
             plan=head.digest,
             tasks=head.tasks,
-            done=len(finished),
+            done=done,
             missing=len(missing),
             files=_count(work.place.child("files")),
             shares=shares,
-            missing_shares=() if shares is None else tuple(sorted({task % shares for task in missing})),
+            missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
-            rate=len(finished) / seconds,
+            rate=done / seconds,
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists():
@@ -86,7 +97,7 @@ def status_of(output: Place) -> WorkStatus:
     left = tuple(_left_over(output, folder, None))
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
     unfinished = not indexed and any(map(_is_token_file, output.names()))
-    if not unfinished and not left and not _holds_dataset(output):
+    if output.is_folder() and not unfinished and not left and not _holds_dataset(output):
         raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
 
@@ -118,14 +129,17 @@ def sweep(output: Place) -> list[str]:
 def _is_published(output: Place, folder: WorkFolder) -> bool:
     """Whether a run was killed between its commit and its end: new work, and the output is there."""
     plan = peek(folder)
-    commit = output.child(INDEX_NAME) if folder.path == output.child(INSIDE).path else output
+    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
+    commit = next(
+        (output.child(file) for name, file in commits.items() if folder.path == output.child(name).path), output
+    )
     return plan is not None and not plan.options.get("--overwrite") and commit.exists()
 
 
 def _folders(output: Place) -> list[WorkFolder]:
     """The work folders of an output that are there."""
-    both = (work_folder(output, inside=inside) for inside in (True, False))
-    return [folder for folder in both if folder.is_there()]
+    every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
+    return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 
 def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:
@@ -142,9 +156,8 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
 
 
 def _holds_dataset(output: Place) -> bool:
-    """Whether a dataset stands there, or below it, as where a dataset was split: a folder alone says nothing."""
-    inside = output.names() if output.is_folder() else []
-    return any(_is_dataset(one) for one in (output, *map(output.child, sorted(inside)[:_MOST_LOOKED_AT])))
+    """Whether a folder is a dataset, or one is in it, as where a dataset was split: a folder alone says nothing."""
+    return any(map(_is_dataset, (output, *map(output.child, sorted(output.names())[:_MOST_LOOKED_AT]))))
 
 
 def _is_dataset(place: Place) -> bool:

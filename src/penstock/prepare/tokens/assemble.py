@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +20,12 @@ from penstock.formats.tokens.folder.index import SUFFIXES, TokenFileEntry, token
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
 from penstock.types import IntArray
 from penstock.work.parts import BadLine, PartMeta, PartName, Probe, read_part
+from penstock.work.shared import scratch
 
 _STEM = "part"
 
@@ -125,7 +124,7 @@ def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tup
         yield part.path, start_bytes
         _drop_cache(part.path)
         return
-    with _scratch() as folder:
+    with scratch() as folder:
         path = os.path.join(folder, "part")
         with aborting(LocalStore().stage(path)) as staged:
             staged.write(part.store.get(part.path, start_bytes, length_bytes))
@@ -194,7 +193,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
     """
     probes: list[Probe] = []
     digest = JoinedDigest()
-    with _scratch(job.scratch) as folder:
+    with scratch(job.scratch) as folder:
         suffix = SUFFIXES[job.to]
         with create_writer(job.to, Place(LocalStore(), f"{folder}/{_STEM}.{suffix}"), job.spec, job.options) as writer:
             for one in task.ranges:
@@ -237,18 +236,6 @@ def as_parts(writer: Writer) -> TokenParts:
     if not isinstance(writer, TokenParts):
         raise Unsupported("this format can't be packed into", hint="Name another one: to= (--to)")
     return writer
-
-
-@contextlib.contextmanager
-def _scratch(place: Place | None = None) -> Generator[str]:
-    """A folder of one's own on this machine, for as long: in `place`, or in the cache folder."""
-    above = place.path if place is not None and place.is_local else upload_folder()
-    folder = os.path.join(above, secrets.token_hex(8))
-    os.makedirs(folder)
-    try:
-        yield folder
-    finally:
-        LocalStore().remove_tree(folder)
 
 
 def _made(folder: str) -> Iterator[tuple[str, str]]:

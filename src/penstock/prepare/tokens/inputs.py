@@ -6,17 +6,12 @@ Standard input, `-`, is copied into a temporary file first: inputs are read more
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import glob
 import itertools
 import os
-import re
 import shutil
-import stat
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -26,14 +21,12 @@ import xxhash
 
 from penstock._printable import recordable
 from penstock.errors import ConfigError, Corrupt, NotFound
-from penstock.store._files import status_of
-from penstock.store._links import LinkGuard
 from penstock.store._named import named
-from penstock.store.cache import CachedStore
+from penstock.store.find import find_files
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.place import Place, place_of
-from penstock.store.remote import RemoteStore
-from penstock.store.resolve import absolute, is_url, local_path
+from penstock.store.place import Place
+from penstock.store.resolve import absolute, is_url
+from penstock.store.state import FileState, state_of, states_of
 from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -43,6 +36,7 @@ Kind = Literal["lines", "whole", "parquet"]
 
 STDIN = "-"
 
+COMPRESSED = (".gz", ".zst")
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """What is taken from a folder. A path or a glob may name anything."""
 
@@ -60,7 +54,6 @@ _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
-_AT_ONCE = 16
 _VERSION = "version:"
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
@@ -133,7 +126,9 @@ def find_paths(
         ConfigError: a file is named twice, or is no regular file.
         UnsafeData: a link leads out of a folder that is searched.
     """
-    found = (path for one in given for path in _expand(os.fspath(one), input_format, follow_links=follow_links))
+    kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
+    what = "JSONL" if input_format == "auto" else input_format
+    found = (path for one in given for path in find_files(os.fspath(one), kinds, what, follow_links=follow_links))
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
@@ -164,8 +159,7 @@ def describe_inputs(
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
-        stats = list(pool.map(_state_of, files))
+    stats = states_of(files)
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     names = _names_below(files)
@@ -176,7 +170,7 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     """The first input that was touched, or is gone, since it was found."""
     for one in inputs:
         try:
-            state = _state_of(one.place)
+            state = state_of(one.place)
         except (NotFound, FileNotFoundError):
             return one
         if (state.size_bytes, state.mtime_ns) != (one.size_bytes, one.mtime_ns):
@@ -186,134 +180,11 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a file is now: its size, and its time of change here, or its version where it is far away."""
-
-    size_bytes: int
-    mtime_ns: int
-    version: str
-
-
-def _state_of(file: Place) -> _State:
-    if file.is_local:
-        status = os.stat(file.path)
-        return _State(status.st_size, status.st_mtime_ns, "")
-    store = file.store.remote if isinstance(file.store, CachedStore) else file.store
-    if isinstance(store, RemoteStore):
-        head = store.head(file.path)
-        return _State(head.size_bytes, 0, head.identity)
-    return _State(store.size(file.path), 0, "")
-
-
 def _names_below(files: Sequence[Place]) -> list[str]:
     """Paths of files below the folder that all share, or with their bucket where they share none."""
     paths = [file.path if file.is_local else "/" + file.shown.replace("://", "/", 1) for file in files]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [recordable(os.path.relpath(path, root)) for path in paths]
-
-
-def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Iterator[str]:
-    if is_url(given) and not given.lower().startswith("file://"):
-        yield from _far(given, input_format)
-        return
-    path = local_path(given, "what pack reads")
-    status = status_of(os.stat, path)
-    if status is not None and stat.S_ISDIR(status.st_mode):
-        above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        found = list(_walk(path, above, SUFFIXES_OF[input_format], guard))
-        if not found and input_format == "auto":
-            found = list(_walk(path, above, SUFFIXES_OF["parquet"], guard))
-        if not found:
-            what = "JSONL" if input_format == "auto" else input_format
-            raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
-        yield from found
-    elif status is not None:
-        yield path
-    elif glob.has_magic(path):
-        root = "/" if path.startswith("/") else ""
-        matches = list(_matches(root, path.lstrip("/").split("/")))
-        if not matches:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the path")
-        expanded = (
-            _expand(one, input_format, follow_links=follow_links) if os.path.isdir(one) else [one] for one in matches
-        )
-        # A pattern may fit a folder and what is in it.
-        yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
-    else:
-        raise NotFound("no such file or folder", path=given, hint="Check the path")
-
-
-def _far(given: str, input_format: InputFormat) -> Iterator[str]:
-    """The files of a URL: itself, what lies under it, or what fits it as a pattern; one listing."""
-    place = place_of(given)
-    if glob.has_magic(place.path):
-        root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = [path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path)]
-        if not found:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
-        yield from found
-        return
-    if place.exists() and not place.is_folder():
-        yield place.path
-        return
-    names = [path for path in place.store.list(place.path) if not path.rpartition("/")[2].startswith(".")]
-    found = [path for path in names if path.endswith(SUFFIXES_OF[input_format])]
-    if not found and input_format == "auto":
-        found = [path for path in names if path.endswith(SUFFIXES_OF["parquet"])]
-    if not found:
-        what = "JSONL" if input_format == "auto" else input_format
-        raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
-    yield from found
-
-
-def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """What fits a pattern, as `glob` has it, in a folder; but one that can't be searched is an error, not empty."""
-    if not parts:
-        yield folder
-        return
-    part, rest = parts[0], parts[1:]
-    if not glob.has_magic(part):
-        path = os.path.join(folder, part)
-        status = status_of(os.stat if rest else os.lstat, path)
-        if status is not None and (not rest or stat.S_ISDIR(status.st_mode)):
-            yield from _matches(path, rest)
-        return
-    is_deep = part == "**"
-    if is_deep:
-        real = os.path.realpath(folder)
-        if real in above:
-            raise ConfigError("a link leads back to a folder above it", path=folder)
-        above = (*above, real)
-        yield from _matches(folder, rest)
-    with os.scandir(folder or ".") as entries:
-        for entry in entries:
-            path = os.path.join(folder, entry.name)
-            if entry.name.startswith(".") and not part.startswith("."):
-                continue
-            if is_deep and entry.is_dir():
-                yield from _matches(path, parts, above)
-            elif (is_deep and not rest) or (not is_deep and fnmatch.fnmatchcase(entry.name, part)):
-                yield from _matches(path, rest) if not rest or entry.is_dir() else ()
-
-
-def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard: LinkGuard | None) -> Iterator[str]:
-    # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            is_folder = entry.is_dir()
-            if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
-                guard.require(entry.path)
-            if not is_folder:
-                if entry.name.endswith(suffixes):
-                    yield entry.path
-                continue
-            real = os.path.realpath(entry.path)
-            if real in above:
-                raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +197,7 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, state: _State, how: _How) -> InputFile:
+def _describe(file: Place, name: str, state: FileState, how: _How) -> InputFile:
     """One file: opened once, unless only a sample of a large one is digested."""
     size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
     same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)

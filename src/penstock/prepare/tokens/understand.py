@@ -24,6 +24,7 @@ from penstock.store.place import Place, place_of
 from penstock.store.resolve import is_url
 from penstock.work.folder import local_store
 from penstock.work.plan import Plan
+from penstock.work.sharing import Sharing
 
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
@@ -40,9 +41,7 @@ class Request:
     output: Place
     to: str
     file_tokens: int | None
-    share: tuple[int, int] | None
-    finish: bool
-    no_work: bool
+    sharing: Sharing
     selection: Selection
     input_format: InputFormat
     tokenizer: str
@@ -54,7 +53,6 @@ class Request:
     executor: AnyExecutor
     skip: bool
     overwrite: bool
-    restart: bool
     task_bytes: int | None
     oracle_bytes: int
     follow_links: bool
