@@ -106,6 +106,18 @@ def test_a_reader_that_goes_away_is_no_error(packed: Path) -> None:
     assert done.stderr == ""
 
 
+def test_an_interrupt_says_so(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.check.summarise", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["info", str(packed)])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "\npenstock: interrupted\n")  # after what is shown: ^C
+
+
 class _PanicException(BaseException):
     """As Rust's bindings raise it."""
 

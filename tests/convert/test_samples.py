@@ -224,6 +224,7 @@ def test_tokens_and_back(tmp_path: Path) -> None:
     [
         ([{"a": 1}, {"b": 1}], {"to": "csv"}, Unsupported, "csv can't hold the column 'a': found int values, some of"),
         ([{"a": b"x"}], {"to": "jsonl"}, Unsupported, "jsonl can't hold the column 'a'"),
+        ([{"a": b"x"}], {"to": "json-shards"}, Unsupported, "json-shards can't hold the column 'a'"),
         ([{"a": 1}, {"a": b"x"}], {"to": "mds"}, Unsupported, "mixed values"),
         ([{"a": 1}], {"to": "mds", "columns": {"b": "int"}}, ConfigError, "no column 'b'"),
         ([{"a": 1}], {"to": "mds", "columns": {"a": "nope"}}, ConfigError, "no such encoding"),

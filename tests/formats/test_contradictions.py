@@ -214,3 +214,67 @@ def test_a_damaged_side_file_proves_nothing(tmp_path: Path, format: str) -> None
     told = {name: value for name, value in json.loads(whole).items() if name != "check"}
     side.write_text(json.dumps(told))  # as one of an older version has it
     assert verdict(path, format) == []
+
+
+def without_index(path: Path, format: str) -> None:
+    """Damages what `repair` makes again."""
+    if format == "pbin":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif format == "megatron":
+        path.with_name("set.idx").unlink()
+    elif format == "flat-tokens":
+        for file in (path / "seq_starts").glob("[0-9]*"):
+            file.write_bytes(b"")
+    else:
+        (path / "index.json").unlink()
+
+
+@pytest.mark.parametrize("index", ["sound", "lost"])
+@pytest.mark.parametrize("format", [*TOKENS, *ROWS])
+def test_repair_makes_no_new_side_file_for_other_data(tmp_path: Path, format: str, index: str) -> None:
+    path = make(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    proof = side.read_bytes()
+    flipped(data_file(path, format))
+    if index == "lost":
+        without_index(path, format)
+    before = files_in(tmp_path)
+    for action in ps.repair(path, format=format, write=True, **({"eos_id": 0} if format in TOKENS else {})):
+        assert (action.done, action.possible) == (False, False)
+    assert files_in(tmp_path) == before
+    assert side.read_bytes() == proof
+    assert verdict(path, format)
+
+
+@pytest.mark.parametrize("format", [*TOKENS, "mds"])
+def test_repair_brings_back_an_index_whose_side_file_proves_it(tmp_path: Path, format: str) -> None:
+    path = tmp_path / NAMES[format]
+    options = {"columns": {"tokens": "ndarray"}} if format in ROWS else {"token_bytes": 2, "eos_id": 0}
+    with ps.create(path, format=format, **options) as writer:
+        for number in range(40):
+            writer.write({"tokens": np.array([*range(1, number + 2), 0], np.uint16)})
+    without_index(path, format)
+    assert any(one.done for one in ps.repair(path, format=format, write=True))
+    assert ps.verify(path, format=format, depth="full") == []
+    assert len(ps.open(path, format=format)) == 40
+
+
+def test_repair_names_shards_that_the_side_file_knows(tmp_path: Path) -> None:
+    path = make(tmp_path, "mds")
+    last = sorted(path.glob("*.mds"))[-1]
+    last.unlink()
+    (path / "index.json").unlink()
+    [action] = ps.repair(path, format="mds")
+    assert f"missing, with their samples: {last.name}" in action.what
+
+
+@pytest.mark.parametrize("length", [0, 2, 600, 1 << 20, 1 << 62])
+def test_repair_of_a_packed_file_with_a_wrong_length_brings_back_the_file(tmp_path: Path, length: int) -> None:
+    path = make(tmp_path, "pbin")
+    whole = path.read_bytes()
+    path.write_bytes(length.to_bytes(8, "little") + whole[8:])
+    assert verdict(path, "pbin", "quick")
+    [action] = ps.repair(path, write=True, eos_id=0)
+    assert "set the data length" in action.what
+    assert path.read_bytes() == whole
+    assert verdict(path, "pbin") == []

@@ -74,6 +74,28 @@ def test_close_wakes_a_thread_that_waits_for_a_batch() -> None:
     assert isinstance(errors[0], ConfigError)
 
 
+def test_two_threads_never_take_one_batch() -> None:
+    begun, ends, taken = threading.Event(), threading.Event(), list[int]()
+
+    def slow(sample: Any) -> Any:
+        begun.set()
+        ends.wait(60)
+        return sample
+
+    source = MemorySource([{"id": i} for i in range(8)])
+    with ps.Loader(ps.Sequential(ps.Map(source, slow)), 1, rank=0, world=1) as opened:
+        batches = iter(opened)
+        thread = threading.Thread(target=lambda: taken.extend(ids(batches, 1)))
+        thread.start()
+        assert begun.wait(60)
+        for other in (batches, iter(opened)):
+            with pytest.raises(ConfigError, match="another thread is taking a batch"):
+                next(other)
+        ends.set()
+        thread.join(60)
+        assert taken + ids(batches, 2) == [0, 1, 2]
+
+
 def test_a_copy_goes_on_from_the_same_place() -> None:
     opened = loader()
     batches = iter(opened)

@@ -35,7 +35,7 @@ def command(path: str, write: bool, format_name: str | None, as_json: bool, **op
         if left:
             return "\n".join([*lines, *map(describe_finding, left), f"{path}: {len(left)} errors can't be mended here"])
         if not actions:
-            return f"{path}: nothing to mend"
+            return f"{path}: nothing to mend; `penstock verify --depth full` reads every byte"
         return "\n".join(lines if write else [*lines, "Run again with --write to do it."])
 
     data = {"path": path, "written": write, "actions": [msgspec.to_builtins(one) for one in actions]}

@@ -103,8 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         vars(error)["message"] = redact(printable_lines(error.message))
         error.show()
         status = error.exit_code
-    except click.Abort:
-        status = _INTERRUPTED
+    except click.Abort:  # what click makes of an interrupt
+        status = _fail("interrupted", _INTERRUPTED)
     except errors.PenstockError as error:
         status = _fail(str(error), error.exit_status)
     except KeyboardInterrupt:

@@ -265,8 +265,8 @@ def _column(to: str, one: Found, wanted: str | None, shown: str) -> Column:
         refused = not encoding or one.missing
     if wanted:
         _require_encoding(to, name, wanted, shown)
-    way = converter(one.form, write)
-    if refused or way is None:
+    way = None if refused else converter(one.form, write)
+    if way is None:
         what, found = f"{to} can't hold the column {one.name!r}", f"{one.kind} values"
         more = ", some of them missing or null" if one.missing else ""
         hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"

@@ -12,7 +12,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
-from penstock.types import Finding, Manifest
+from penstock.types import Action, Finding, Manifest
 
 RESTORE = f"Restore the data; if the change was meant, {REPLACE}"
 """What to do about data that contradict their side file."""
@@ -48,6 +48,12 @@ def _not_proved(format_name: str, path: str, what: str) -> Finding:
     stated = f"a side file that {what}, so the data are not proved"
     fix = f"Restore it; if the data are right, {REPLACE}"
     return Finding(f"{format_name}.side-file", "error", path, None, stated, None, fix)
+
+
+def not_mended(format_name: str, path: str, side_path: str) -> Action:
+    """What `repair` answers where the data are not those that their side file knows: it proves nothing then."""
+    what = f"not mended: the data are not those that {side_path} knows. Restore them, or move it away first"
+    return Action(f"{format_name}.changed", path, what, possible=False)
 
 
 MOST_FINDINGS = 20

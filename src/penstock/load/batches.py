@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Cursor:
         places: where the rank's lanes are at batch `number`; None for what has positions.
         step_places: where they were when the last whole step had been delivered.
         running: what reads ahead now.
+        taken: process → the thread of it that is taking a batch. Two at once would lose and double batches.
     """
 
     task: ReadTask | LaneTask
@@ -41,6 +43,7 @@ class Cursor:
     places: lanes.Places | None = field(init=False)
     step_places: lanes.Places | None = field(init=False)
     running: Pipeline | None = None
+    taken: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
         self.move(self.task)
@@ -53,7 +56,7 @@ class Cursor:
     def copy(self) -> Cursor:
         """A cursor at the same place, with nothing prefetched yet."""
         made = copy.copy(self)
-        made.running = None
+        made.running, made.taken = None, {}
         return made
 
     def rest(self) -> ReadTask | LaneTask:
@@ -92,9 +95,21 @@ class Batches(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        cursor = self._cursor
+        cursor, process, thread = self._cursor, os.getpid(), threading.get_ident()
         if cursor.closed:
             raise closed()
+        try:
+            # One that an interrupt left is this thread's own.
+            if cursor.taken.setdefault(process, thread) != thread:
+                hint = "Take them in one thread, which hands them on, or give each thread a loader of its own"
+                raise ConfigError("another thread is taking a batch of this loader", hint=hint)
+            return self._take(cursor)
+        finally:
+            if cursor.taken.get(process) == thread:
+                del cursor.taken[process]
+
+    def _take(self, cursor: Cursor) -> Any:
+        """The next batch; raises as `__next__`."""
         task = cursor.task
         if task.num_batches is not None and cursor.number >= task.num_batches:
             self.close()

@@ -47,6 +47,7 @@ _OLD_PART = re.compile(r"\d+-\d+\.part")
 _OLD_SHARD = re.compile(r"[0-9a-f]{32}\.shard")
 _OLD_GROUP = re.compile(r"\.?g\d{7}")
 _PROBE = "probe-"
+_MOST_TASKS = 1 << 22  # of about 64 MiB each
 _MOST_HEAD_BYTES = 1 << 16
 SCRATCH = "tmp"
 """In the folder of a plan: what is being assembled."""
@@ -330,7 +331,9 @@ def read_head(folder: WorkFolder) -> Head | None:
         head = msgspec.json.decode(data, type=Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         head = None
-    if head is None or not _DIGEST.fullmatch(head.digest) or not 0 < head.pieces < 1 << 20:
+    if head is None or not _DIGEST.fullmatch(head.digest):
+        raise _damaged(folder)
+    if not 0 < head.pieces < 1 << 20 or not 0 <= head.tasks < _MOST_TASKS:
         raise _damaged(folder)
     return head
 

@@ -6,7 +6,8 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.formats import sniff
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
@@ -27,6 +28,7 @@ from penstock.work.shared import (
 
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json")
 """Files that make a folder a dataset in an object store."""
+_MOST_LOOKED_AT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ def status_of(output: Place) -> WorkStatus:
     left = tuple(_left_over(output, folder, None))
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
     unfinished = not indexed and any(map(is_token_file_name, output.names()))
+    if output.is_folder() and not unfinished and not left and not _holds_dataset(output):
+        raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
 
 
@@ -159,6 +163,19 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
                 output.child(name).path for name in output.names() if is_token_file_name(name) and name not in own
             ]
     return found
+
+
+def _holds_dataset(output: Place) -> bool:
+    """Whether a folder is a dataset, or one is in it, as where a dataset was split: a folder alone says nothing."""
+    return any(map(_is_dataset, (output, *map(output.child, sorted(output.names())[:_MOST_LOOKED_AT]))))
+
+
+def _is_dataset(place: Place) -> bool:
+    try:
+        sniff(place.store, place.path)
+    except (NotFound, Unsupported, UnsafeData):
+        return False
+    return True
 
 
 def _count(folder: Place) -> int:

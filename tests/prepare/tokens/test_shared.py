@@ -533,7 +533,16 @@ class CountingOs:
 def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     output = str(tmp_path / "out")
     assert cli("status", output)[0] == 9
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/notes").write_text("of somebody")
+    assert cli("status", str(tmp_path / "folder"))[0] == 9
     share(part=(0, 3))
+    head = tmp_path / "out/.work/plan"
+    whole = head.read_text()
+    for tasks in (-1, 10**18):
+        head.write_text(json.dumps(json.loads(whole) | {"tasks": tasks}))
+        assert cli("status", output)[0] == Corrupt.exit_status
+    head.write_text(whole)
     code, said = cli("status", output, "--json")
     found = json.loads(said)
     assert (code, found["shares"], found["missing_shares"], found["complete"]) == (14, 3, [1, 2], False)

@@ -13,6 +13,8 @@ from penstock.abc import Store, SupportsMmap
 from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
+from penstock.formats._manifest import file_digests
+from penstock.formats._side_checks import not_mended
 from penstock.formats.shards.files import offset_table
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
@@ -30,6 +32,7 @@ from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import folder_of, splits_in
 from penstock.store.backup import back_up
 from penstock.store.put import put
+from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, OpenOptions
 
 _FIXED = {"shards.no-index", "shards.index", "shards.size", "shards.shard", "shards.config", "shards.unlisted"}
@@ -80,7 +83,13 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
     if store.exists(where) and store.get(where) == data:
         return []
     what = f"list {len(shards)} shards with {sum(one.samples for one in shards):,} samples, as they say themselves"
-    gaps = _gaps(shards)
+    known = load_manifest(store, f"{folder}/{SIDE_NAME}", to_write=True)
+    digests = {} if known is None else known.block_digests
+    names = {file.basename for shard in shards for file in shard.files()}
+    for name in sorted(names & digests.keys()):
+        if file_digests(store, f"{folder}/{name}") != digests[name]:
+            return [not_mended("shards", f"{folder}/{name}", f"{folder}/{SIDE_NAME}")]
+    gaps = list(dict.fromkeys([*_gaps(shards), *sorted(digests.keys() - names)]))
     what += f"; missing, with their samples: {', '.join(gaps[:10])}" if gaps else ""
     if not write:
         return [Action(codes[0], where, what)]

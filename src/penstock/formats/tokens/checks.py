@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.codec.hashes import DocumentDigest
+from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.formats._side_checks import MOST_FINDINGS
-from penstock.types import Depth, Extent, Finding, IntArray, TokenArray
+from penstock.types import Depth, Extent, Finding, IntArray, Manifest, TokenArray
 
 _PLACES = 64
 _PLACE_TOKENS = 4096
@@ -134,6 +136,26 @@ def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
     # Documents that are even by chance, or all cut to one length, prove nothing.
     proven = len(doc_lengths) >= 32 and len(np.unique(doc_lengths)) >= 8
     return int(upper.max()) <= 16 or bool(proven and upper.mean() < 0.75 * lower.mean())
+
+
+def are_others(manifest: Manifest | None, num_tokens: int, runs: Iterable[tuple[TokenArray, IntArray]]) -> bool:
+    """Whether documents are not those that a side file knows: more tokens than it counts, or as many with other ones.
+
+    Where they have fewer the side file can't prove anything, and without a digest neither.
+
+    Args:
+        manifest: the side file, whether it fits or not.
+        num_tokens: of all documents.
+        runs: tokens, and the int64 lengths of the documents in them.
+    """
+    if manifest is None or manifest.digest is None or manifest.num_tokens is None:
+        return False
+    if manifest.num_tokens != num_tokens:
+        return num_tokens > manifest.num_tokens
+    old, joined = DocumentDigest(), JoinedDigest()
+    for tokens, doc_lengths in runs:
+        (joined if is_joinable(manifest.digest) else old).update(tokens, doc_lengths)
+    return manifest.digest != (joined.text() if is_joinable(manifest.digest) else old.hexdigest())
 
 
 def stored_too_wide(tokens: TokenArray) -> bool:

@@ -17,11 +17,21 @@ import numpy as np
 from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
+from penstock.formats._side_checks import not_mended
+from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.encode import make_layout
-from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, group_facts, read_group, side_place
+from penstock.formats.tokens.flat_tokens.group import (
+    LIMIT,
+    STARTS,
+    TOKENS,
+    Group,
+    group_facts,
+    read_group,
+    side_part,
+    side_place,
+)
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.flat_tokens.zarr_meta import (
@@ -76,6 +86,10 @@ def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: 
     folders = groups_at(store, path, options.split)
     plans = [plan for folder in folders if (plan := _plan(store, read_group(store, folder))) is not None]
     swept = _sweep(store, folders, write=write)
+    for plan in plans:
+        if _are_others(store, plan.group):
+            where = f"{plan.group.path}/{plan.group.tokens_name}"
+            return [*swept, not_mended("flat-tokens", where, side_place(store, plan.group.path)[0])]
     if not write:
         return swept + [action for plan in plans for action in _actions(plan)]
     done = [action for plan in plans for action in _mend(store, plan)]
@@ -106,6 +120,15 @@ def _plan(store: Store, group: Group) -> _Plan | None:
     limit = max(highest, 0) if group.max_token_id is None or highest > group.max_token_id else None
     starts, lost = _rebuilt(store, group, begins) if is_whole else (None, 0)
     return None if starts is None and limit is None else _Plan(group, starts, lost, limit)
+
+
+def _are_others(store: Store, group: Group) -> bool:
+    """Whether tokens are not those whose chunks the side file has digests of."""
+    known = side_part(store, group.path)
+    if group.tokens is None or known is None or TOKENS not in known.block_digests:
+        return False
+    files = (f"{group.path}/{group.tokens_name}/{group.tokens.file_name(n)}" for n in range(group.tokens.num_files))
+    return tuple(file_digest(store, file) for file in files) != known.block_digests[TOKENS]
 
 
 def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:

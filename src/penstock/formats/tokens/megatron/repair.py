@@ -5,7 +5,7 @@ Tokens are never touched, and the old index is kept as `<prefix>.idx.bak`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import PenstockError
+from penstock.formats._side_checks import not_mended
+from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
-from penstock.formats.tokens.megatron.index import IndexArrays
+from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
 from penstock.formats.tokens.megatron.kept import (
     KEPT,
     drop_kept,
@@ -39,11 +41,12 @@ from penstock.formats.tokens.megatron.layout import (
     read_header,
 )
 from penstock.formats.tokens.megatron.manifest import side_file_path
+from penstock.formats.tokens.megatron.source import last_sequence_problem
 from penstock.formats.tokens.megatron.tokens import file_ids
 from penstock.store.backup import back_up
 from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
-from penstock.types import Action, Finding, IntArray, OpenOptions
+from penstock.types import Action, Finding, IntArray, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
 
@@ -94,10 +97,12 @@ def repair_megatron(
     plan = _plan(store, prefix, options)
     if plan is None:
         return kept
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
+    if are_others(manifest, int(plan.lengths.sum()), _documents(store, prefix, plan, options)):
+        return [*kept, not_mended("megatron", bin_path(prefix), side_file_path(prefix))]
     if not write:
         return [*kept, plan.action]
     backup = _write(store, prefix, plan)
-    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     if manifest is not None:
         known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
         write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
@@ -123,7 +128,11 @@ def _plan(store: Store, prefix: str, options: OpenOptions) -> _Plan | None:
     bin_bytes = store.size(bin_path(prefix))
     header = read_header(store, prefix) if store.exists(idx_path(prefix)) else None
     if isinstance(header, Header):
-        plan = _plan_arrays(IndexArrays(store, prefix, header, bin_bytes, options.read))
+        index = IndexArrays(store, prefix, header, bin_bytes, options.read)
+        problems = [last_sequence_problem(index), *index_problems(index)]
+        if not any(one.severity == "error" for one in problems if one is not None):
+            return None  # the index is sound: what is wrong can't be mended by another one
+        plan = _plan_arrays(index)
         if plan is not None:
             return plan
     kind = header.kind if isinstance(header, Header) else _known_kind(store, prefix, options)
@@ -190,6 +199,23 @@ def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Pl
     pointers = (ends - lengths) * kind.itemsize
     action = Action("megatron.index", idx_path(prefix), what)
     return _Plan(action, kind, lengths, pointers, np.arange(len(lengths) + 1, dtype=np.int64))
+
+
+def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> Iterator[tuple[TokenArray, IntArray]]:
+    """Runs of whole documents of an index to be: their tokens, and int64 lengths. Memory: a run, or a long document."""
+    width = plan.kind.itemsize
+    ids = file_ids(store, prefix, plan.kind, store.size(bin_path(prefix)) // width, options.read)
+    places, ends = plan.pointers // width, np.concatenate([[0], np.cumsum(plan.lengths)])
+    doc_ends = ends[plan.borders]
+    for docs in np.split(np.arange(len(doc_ends) - 1), np.flatnonzero(np.diff(doc_ends[1:] // _RUN_TOKENS)) + 1):
+        if not len(docs):
+            continue
+        rows = slice(int(plan.borders[docs[0]]), int(plan.borders[docs[-1] + 1]))
+        first, lengths = places[rows], plan.lengths[rows]
+        apart = np.flatnonzero(first[1:] != first[:-1] + lengths[:-1]) + 1
+        pieces = zip(np.split(first, apart), np.split(first + lengths, apart), strict=True)
+        tokens = [ids.tokens(int(starts[0]), int(stops[-1])) for starts, stops in pieces if len(starts)]
+        yield np.concatenate(tokens or [np.empty(0, np.uint32)]), np.diff(doc_ends[docs[0] : docs[-1] + 2])
 
 
 def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:

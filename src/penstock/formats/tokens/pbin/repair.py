@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from penstock.abc import Store, SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import Provenance, side_path
+from penstock.formats._side_checks import not_mended
+from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
 from penstock.formats.tokens.pbin.layout import (
@@ -33,9 +36,10 @@ from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.store.backup import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
-from penstock.types import Action, Finding, IntArray, OpenOptions
+from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
 RUN_TOKENS = 1 << 22
+_MOST_PLACES = 16  # where an index may begin: tokens may look like it
 _INDEX_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\](?:\x94|q\x00)(?:\(|K\x00)", re.DOTALL)
 
 
@@ -70,13 +74,17 @@ def repair_pbin(
     swept = _sweep(store, path, options, write=write)
     if not any(one.severity == "error" for one in findings):
         return swept
-    eos_id = options.eos_id if options.eos_id is not None else _told_eos(store, path)
+    known = _told(store, path)
+    eos_id = options.eos_id if options.eos_id is not None or known is None else known.eos_id
     plan = _plan(store, path, options, eos_id)
     if plan is None:
         return swept
+    runs = ((plan.file.tokens(start, stop), lengths) for start, stop, lengths in document_runs(plan.doc_lengths))
+    if are_others(known, int(plan.doc_lengths.sum()), runs):
+        return [*swept, not_mended("pbin", path, side_path(path))]
     if not write:
         return [*swept, plan.action]
-    backup = _write(store, path, plan)
+    backup = _write(store, path, plan, known)
     what = f"{plan.action.what}; the old file is kept as {backup}"
     return [*swept, Action(plan.action.code, path, what, done=True)]
 
@@ -125,7 +133,8 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
             return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes, eos_id)
         if not any(True for _ in index_problems(pairs, geometry)):
             return None
-    return _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
+    found = None if pairs is not None else _plan_found("pbin.index", store, path, geometry, eos_id)
+    return found or _plan_rebuilt("pbin.index", path, file, eos_id, keep_rest=True)
 
 
 def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
@@ -133,14 +142,10 @@ def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int 
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
-    start_bytes = _index_start(store, path, geometry)
-    if start_bytes is not None:
-        geometry = replace(geometry, data_bytes=start_bytes - geometry.layout.header_bytes)
-        pairs = _whole_index(store, path, geometry)
-        if pairs is not None:
-            what = f"set the data length to {geometry.data_bytes} bytes, as the index of {len(pairs)} documents has it"
-            lengths = pairs[:, 1] // geometry.token_bytes
-            return _Plan(Action("pbin.unfinished", path, what), _tokens(store, path, geometry), lengths, eos_id)
+    found = _plan_found("pbin.unfinished", store, path, geometry, eos_id)
+    if found is not None:
+        return found
+    geometry = next(iter(_index_places(store, path, geometry)), geometry)
     return _plan_rebuilt("pbin.unfinished", path, _tokens(store, path, geometry), eos_id, keep_rest=False)
 
 
@@ -149,6 +154,9 @@ def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, e
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
+    found = _plan_found(f"pbin.{problem.code}", store, path, geometry, eos_id)  # a wrong length is no cut
+    if found is not None:
+        return found
     keep_rest = problem.code != "truncated"
     return _plan_rebuilt(f"pbin.{problem.code}", path, _tokens(store, path, geometry), eos_id, keep_rest=keep_rest)
 
@@ -192,14 +200,25 @@ def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry 
     return Geometry(layout, size_bytes, data_bytes, token_bytes, layout.first_offsets[0])
 
 
-def _index_start(store: Store, path: str, geometry: Geometry) -> int | None:
-    """Where a pickled index begins behind the tokens, whole or not."""
+def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: int | None) -> _Plan | None:
+    """The length as a whole index behind the tokens has it, which is looked for; None where there is none."""
+    for there in _index_places(store, path, geometry):
+        pairs = _whole_index(store, path, there)
+        if pairs is not None:
+            what = f"set the data length to {there.data_bytes} bytes, as the index of {len(pairs)} documents has it"
+            lengths = pairs[:, 1] // there.token_bytes
+            return _Plan(Action(code, path, what), _tokens(store, path, there), lengths, eos_id)
+    return None
+
+
+def _index_places(store: Store, path: str, geometry: Geometry) -> list[Geometry]:
+    """Where pickled indexes seem to begin behind the tokens, whole or not: the last places, the last one first."""
     view = _bytes_of(store, path)
     header_bytes = geometry.layout.header_bytes
-    for match in _INDEX_START.finditer(view.data if len(view) else b"", header_bytes):
-        if (match.start() - header_bytes) % geometry.token_bytes == 0:
-            return match.start()
-    return None
+    matches = _INDEX_START.finditer(view.data if len(view) else b"", header_bytes)
+    lengths = (match.start() - header_bytes for match in matches)
+    kept = deque((one for one in lengths if one % geometry.token_bytes == 0), _MOST_PLACES)
+    return [replace(geometry, data_bytes=one) for one in reversed(kept)]
 
 
 def _whole_index(store: Store, path: str, geometry: Geometry) -> IntArray | None:
@@ -220,17 +239,20 @@ def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
     return TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored)
 
 
-def _told_eos(store: Store, path: str) -> int | None:
-    """The EOS id in the side file, which need not fit the damaged file."""
+def _told(store: Store, path: str) -> Manifest | None:
+    """The side file, which need not fit the damaged file."""
     manifest = load_manifest(store, side_path(path), to_write=True)
-    return None if manifest is None or manifest.format != "pbin" else manifest.eos_id
+    return None if manifest is None or manifest.format != "pbin" else manifest
 
 
-def _write(store: Store, path: str, plan: _Plan) -> str:
-    """Keep the old file, write the new one; returns the old one's new path."""
+def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> str:
+    """Keep the old file, write the new one, of which the same is said; returns the old one's new path."""
     backup = back_up(store, path)
     width = plan.file.dtype.itemsize
-    with PbinWriter(store, path, width, None, Provenance(eos_id=plan.eos_id), overwrite=True) as writer:
+    given = Provenance(eos_id=plan.eos_id)
+    if known is not None:
+        given = Provenance(plan.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+    with PbinWriter(store, path, width, None, given, overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_run(plan.file.tokens(start, stop), doc_lengths)
     return backup
