@@ -20,12 +20,13 @@ from typing import Literal
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
-from penstock.prepare.tokens.assemble import PartRange, append_range, as_parts, create_writer
+from penstock.prepare.tokens.assemble import append_range, as_parts, create_writer
 from penstock.prepare.tokens.complete import find_complete
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import TokenFiles
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
+from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
