@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from penstock.cli._sharing import array_expression
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
+from penstock.prepare.tokens import complete
 from penstock.prepare.tokens.assemble import cut_files
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
@@ -211,6 +215,84 @@ def test_two_finishers(tmp_path: Path, share: Pack, whole: dict[str, bytes], mon
     monkeypatch.setattr(SharedWork, "begin", meanwhile)
     report = share(finish=True)
     assert report.documents == seen[0].documents == 150
+    assert files_in(tmp_path / "out") == whole
+
+
+FINISHER = """
+import sys, time
+from pathlib import Path
+from penstock.prepare import pack
+corpus, output, tokenizer, root = sys.argv[1:]
+def held(now):
+    Path(root, "writing").touch()
+    while not Path(root, "go").exists():
+        time.sleep(0.01)
+how = {"executor": "inline", "oracle_bytes": 500, "task_bytes": 1500, "finish": True, "progress": held}
+pack(corpus, output, tokenizer=tokenizer, **how)
+"""
+
+
+@pytest.fixture
+def finisher(tmp_path: Path, share: Pack, corpus: Path, bpe2: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A finisher of `out.pbin` that writes it, until there is a file `go`."""
+    share(tmp_path / "whole.pbin", file_tokens=None)
+    share(tmp_path / "out.pbin", file_tokens=None, part=(0, 2))
+    words = [sys.executable, "-c", FINISHER, *map(str, (corpus, tmp_path / "out.pbin", bpe2, tmp_path))]
+    with subprocess.Popen(words) as running:
+        while not (tmp_path / "writing").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        yield running
+        (tmp_path / "go").touch()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_finishers_of_one_file(
+    tmp_path: Path, share: Pack, finisher: Any, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    def waits(seconds: float) -> bool:
+        assert not (tmp_path / "out.pbin").exists()
+        if killed:
+            finisher.kill()
+            finisher.wait()
+        (tmp_path / "go").touch()
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr(complete, "sleep", waits)
+    report = share(tmp_path / "out.pbin", file_tokens=None, finish=True)
+    assert (report.documents, report.was_complete) == (150, not killed)
+    assert (finisher.wait() == 0) == (not killed)
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
+    left = {"corpus.jsonl", "go", "writing", "out.pbin", "out.pbin.penstock", "whole.pbin", "whole.pbin.penstock"}
+    assert set(os.listdir(tmp_path)) == left
+
+
+def test_a_finisher_of_another_plan_and_another_writer_are_refused(
+    tmp_path: Path, share: Pack, finisher: Any, corpus: Path
+) -> None:
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"):
+        share(tmp_path / "out.pbin", file_tokens=None, finish=True, eos="^")
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        share(tmp_path / "out.pbin", file_tokens=None)
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        ps.create(tmp_path / "out.pbin", format="pbin", token_bytes=2)
+    (tmp_path / "go").touch()
+    assert finisher.wait() == 0
+    held = ps.create(tmp_path / "b.pbin", format="pbin", token_bytes=2)
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        share(tmp_path / "b.pbin", file_tokens=None, finish=True)
+    held.abort()
+
+
+def test_finishers_of_one_folder_at_once(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], corpus: Path, bpe2: Path
+) -> None:
+    script = FINISHER.replace("while not", "while False and not").replace('"finish"', '"file_tokens": 2000, "finish"')
+    words = [sys.executable, "-c", script, *map(str, (corpus, f"{tmp_path}/out/", bpe2, tmp_path))]
+    running = [subprocess.Popen(words) for _ in range(2)]
+    assert share(finish=True).documents == 150
+    assert [one.wait() for one in running] == [0, 0]
     assert files_in(tmp_path / "out") == whole
 
 

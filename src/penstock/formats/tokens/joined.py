@@ -8,7 +8,7 @@ A run ends at the first document border at or after a multiple of 2^24 tokens: w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -88,7 +88,6 @@ def joined_manifest(
     format: str,
     tokens: JoinedTokens,
     frame: Frame,
-    *,
     size_bytes: int,
     binding: str,
     block_digests: Mapping[str, tuple[str, ...]],
@@ -122,6 +121,14 @@ def joined_manifest(
     )
 
 
+def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> Manifest:
+    """A side file that is made anew, with digests of runs of documents if the one before had them."""
+    if known is None or DOCUMENTS not in known.block_digests:
+        return made
+    digests = documents.finish()
+    return replace(made, digest=join_digests(digests), block_digests={**made.block_digests, DOCUMENTS: digests})
+
+
 # --- runs of documents -----------------------------------------------------------------------------------------------
 
 
@@ -130,7 +137,7 @@ class RunDigests:
     """The digests of the runs of a dataset's documents, which come in order."""
 
     num_tokens: int = 0
-    _goal: int = RUN_TOKENS
+    _begin: int = 0
     _done: list[str] = field(default_factory=list[str])
     _run: JoinedDigest = field(default_factory=JoinedDigest)
 
@@ -138,7 +145,7 @@ class RunDigests:
         """Up to which of the next documents each piece goes that lies in one run: the last is all of int64[n_docs]."""
         ends = self.num_tokens + np.cumsum(lengths)
         stops: list[int] = []
-        goal = self._goal
+        goal = _goal_after(self._begin)
         while len(ends) and goal <= int(ends[-1]):
             stops.append(int(np.searchsorted(ends, goal)) + 1)
             goal = _goal_after(int(ends[stops[-1] - 1]))
@@ -148,8 +155,7 @@ class RunDigests:
         """Add documents of one piece by their digest."""
         self._run.update_digest(digest)
         self.num_tokens += num_tokens
-        if self.num_tokens >= self._goal:
-            self._goal = _goal_after(self.num_tokens)
+        if self.num_tokens >= _goal_after(self._begin):
             self._close()
 
     def update(self, tokens: NDArray[Any], lengths: IntArray) -> None:
@@ -168,7 +174,7 @@ class RunDigests:
     def _close(self) -> None:
         if self._run.num_docs:
             self._done.append(self._run.text())
-        self._run = JoinedDigest()
+        self._run, self._begin = JoinedDigest(), self.num_tokens
 
 
 def _goal_after(num_tokens: int) -> int:

@@ -150,8 +150,7 @@ def join_file(
         index_bytes, block_digests[frame.index_name] = _write(index, frame.index)
         size_bytes += index_bytes
         binding = frame.joint_binding(binding, file_binding(LocalStore(), index))
-    known = {"size_bytes": size_bytes, "binding": binding, "block_digests": block_digests}
-    manifest = joined_manifest(to, tokens, frame, **known)
+    manifest = joined_manifest(to, tokens, frame, size_bytes, binding, block_digests)
     put_new(output.store, output.child(side_name(to, name)).path, encode_manifest(manifest))
     if frame.index is not None:
         put_local_file(output.store, index, output.child(data_names(to, name)[1]).path)

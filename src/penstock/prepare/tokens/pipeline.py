@@ -21,7 +21,7 @@ from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.prepare.tokens.assemble import append_range, as_parts, create_writer
-from penstock.prepare.tokens.complete import find_complete
+from penstock.prepare.tokens.complete import find_complete, made_by_another, wait_for_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import TokenFiles
@@ -176,17 +176,17 @@ class _Planned:
 
 
 def _pack(request: Request) -> PackReport:
-    if request.overwrite:
-        return _run(request)
-    done = find_complete(request)
-    try:
-        return done or _run(request)
-    except ConfigError:
-        # Another finisher of the same plan was first.
-        done = find_complete(request) if request.finish or request.share is not None else None
-        if done is None:
-            raise
-        return done
+    done = None if request.overwrite else find_complete(request)
+    while done is None:
+        try:
+            return _run(request)
+        except (PenstockError, OSError) as error:
+            # Another finisher of the same plan may have been first, and then there is nothing left to read or to write.
+            done = made_by_another(request)
+            if done is None and not (isinstance(error, PrepareError) and wait_for_another(request)):
+                raise
+            done = done or made_by_another(request)
+    return done
 
 
 def _run(request: Request) -> PackReport:

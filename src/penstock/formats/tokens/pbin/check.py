@@ -58,7 +58,7 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
         findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE, run)
-    elif depth == "full" and manifest is not None and starts is not None:
+    if depth == "full" and manifest is not None and starts is not None:
         findings += check_documents(TokenRun("pbin", path, file), starts, manifest, RESTORE, run)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
