@@ -18,6 +18,6 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `folder/` | folders of files of the three above that are one dataset: each is opened through the registry |
 
 A format imports these files and nothing of another format. Others go through the registry, and may import `common`,
-`joined`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`, `pbin.source`
-and `pbin.writer` for the names of Modalities.
+`joined`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`,
+`pbin.source` and `pbin.writer` for the names of Modalities.
 """
