@@ -26,6 +26,7 @@ class Between:
         url: of it.
         to: host and port of the server.
         fault: of a request, by its method and path (with its query).
+        look: is given the headers of each request.
         log: method, path and status of each request.
         up_bytes, down_bytes: of bodies.
     """
@@ -33,6 +34,7 @@ class Between:
     url: str
     to: str
     fault: Callable[[str, str], Fault] = lambda method, path: ""
+    look: Callable[[Any], object] = lambda headers: None
     log: list[tuple[str, str, int]] = field(default_factory=list)
     up_bytes: int = 0
     down_bytes: int = 0
@@ -75,6 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner, size = self.owner, int(self.headers.get("Content-Length") or 0)
         with owner.lock:
             fault = owner.fault(self.command, self.path)
+            owner.look(self.headers)
         if fault == "cut":
             self.rfile.read(min(size, 1000))
             self._end(-1)

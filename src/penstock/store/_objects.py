@@ -40,6 +40,7 @@ _MOST_PARTS = 9_000  # S3 takes 10,000
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRY_AGAIN = {408, 429}
 _NO_HEAD = {405, 501}
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
 _NO_LENGTH = "Content-Length Header missing"
 _ODD_HEADER = re.compile(r"Header missing from|header not present|to parse value for|Invalid last modified|non-ASCII")
 _ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",), "deflate": ()}
@@ -201,10 +202,10 @@ class Objects:
         """Upload a file."""
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
-        # Parts of a large file are tried again one by one; a conditional request must be counted here.
-        store = self._store if create else self._retrying
 
         def upload() -> None:
+            # Parts of a large file are tried again one by one; a conditional request must be counted here.
+            store = self._store if create else self._retrying
             with open(local_path, "rb") as file:
                 self._obstore.put(store, key, file, **how)
 
@@ -295,6 +296,9 @@ class Objects:
                 with self._slow.waiting(self._url(key)):
                     return work(answered), number
             except Exception as error:
+                if is_expired(error) and number == 1:
+                    self._sign_in_again()
+                    continue
                 if not _may_pass(error):
                     raise self._typed(key, error, number) from None
                 wait_s = min(_MOST_WAIT_S, options.backoff_s * 2.0 ** (number - 1))
@@ -304,6 +308,11 @@ class Objects:
             if sleep(wait_s):  # the process ends
                 raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
+
+    def _sign_in_again(self) -> None:
+        """Take credentials from where they come from, once more: those in files are replaced by others' programs."""
+        self._store = _open(self._base, self._options)
+        self.__dict__.pop("_retrying", None)
 
     def _url(self, key: str) -> str:
         return f"{self._base}/{key}" if key else self._base
@@ -336,6 +345,11 @@ class _EndsEarly(Exception):
 
 class _Exists(Exception):
     """The key to create is there."""
+
+
+def is_expired(error: Exception) -> bool:
+    """Whether a server says of credentials that they were good once."""
+    return any(word in str(error) for word in _EXPIRED)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -18,6 +18,7 @@ from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, Unreachable
 from penstock.store._credentials import s3_settings
+from penstock.store._objects import is_expired
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.put import aborting
@@ -122,7 +123,12 @@ def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | N
         client = _client(remote.base.removeprefix("s3://"))
     except MissingExtra:
         return False
-    _Composition(client, remote, target, here).make(planned)
+    try:
+        _Composition(client, remote, target, here).make(planned)
+    except Unreachable as error:
+        if not is_expired(error):
+            raise
+        _Composition(_client(remote.base.removeprefix("s3://")), remote, target, here).make(planned)
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
@@ -241,4 +247,4 @@ def _client(bucket: str) -> Any:
     endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION")
     given |= {"region_name": region} if region else {}
-    return boto3.client("s3", endpoint_url=endpoint, **given)
+    return boto3.Session().client("s3", endpoint_url=endpoint, **given)
