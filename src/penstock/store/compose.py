@@ -128,7 +128,8 @@ def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | N
     except Unreachable as error:
         if not is_expired(error):
             raise
-        _Composition(_client(remote.base.removeprefix("s3://")), remote, target, here).make(planned)
+        client = _client(remote.base.removeprefix("s3://"), anew=True)
+        _Composition(client, remote, target, here).make(planned)
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
@@ -237,8 +238,11 @@ class _Composition:
         return store.get_ranges(path, [(start, start + length)])[0]
 
 
-def _client(bucket: str) -> Any:
-    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`."""
+def _client(bucket: str, *, anew: bool = False) -> Any:
+    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`.
+
+    With `anew`, credentials are asked for where they come from, once more.
+    """
     boto3 = require("boto3", extra="s3")
     settings = s3_settings(bucket)
     names = {"access_key_id": "aws_access_key_id", "secret_access_key": "aws_secret_access_key"}
@@ -247,4 +251,4 @@ def _client(bucket: str) -> Any:
     endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION")
     given |= {"region_name": region} if region else {}
-    return boto3.Session().client("s3", endpoint_url=endpoint, **given)
+    return (boto3.Session() if anew else boto3).client("s3", endpoint_url=endpoint, **given)
