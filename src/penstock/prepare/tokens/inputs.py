@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import glob
 import itertools
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Literal
@@ -25,12 +26,13 @@ from typing import Literal
 import xxhash
 
 from penstock._printable import recordable
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
 from penstock.store._named import named
 from penstock.store.cache import CachedStore
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
 from penstock.store.remote import RemoteStore
 from penstock.store.resolve import absolute, is_url, local_path
@@ -62,6 +64,7 @@ _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _AT_ONCE = 16
 _VERSION = "version:"
+NO_STATUS: Mapping[str, os.stat_result] = MappingProxyType({})
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
 
@@ -77,6 +80,7 @@ class InputFile:
         compression: how it is compressed.
         digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one.
         kind: how it is read.
+        held: all its bytes, of a small one that was read for its digest: it is not opened again.
     """
 
     name: str
@@ -86,11 +90,17 @@ class InputFile:
     compression: Compression
     digest: str
     kind: Kind = "lines"
+    held: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def path(self) -> str:
         """Its path."""
         return self.place.path
+
+    @property
+    def source(self) -> Place:
+        """Where it is read from."""
+        return self.place if self.held is None else Place(MemoryStore({self.path: self.held}), self.path)
 
     @property
     def digested_whole(self) -> bool:
@@ -123,27 +133,41 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
 def find_paths(
     given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
 ) -> list[str]:
-    """The files meant by paths, folders and globs, in byte order of their paths.
+    """The files meant by paths, folders and globs, in byte order of their paths; see `find_files`."""
+    return find_files(given, input_format, follow_links=follow_links)[0]
+
+
+def find_files(
+    given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
+) -> tuple[list[str], dict[str, os.stat_result]]:
+    """The files meant by paths, folders and globs, in byte order of their paths, and what is known of them.
 
     Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
     of such a folder are refused without `follow_links`.
+
+    Returns:
+        Their paths, and the statuses of those that were found in a folder and are no links: these are asked for once.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
         UnsafeData: a link leads out of a folder that is searched.
     """
-    found = (path for one in given for path in _expand(os.fspath(one), input_format, follow_links=follow_links))
+    statuses: dict[str, os.stat_result] = {}
+    found = (
+        path for one in given for path in _expand(os.fspath(one), input_format, statuses, follow_links=follow_links)
+    )
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
+    known = {absolute(path): status for path, status in statuses.items() if stat.S_ISREG(status.st_mode)}
     for path in paths:
-        if not is_url(path) and not os.path.isfile(path):
+        if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
-    return paths
+    return paths, known
 
 
 def describe_inputs(
@@ -152,6 +176,8 @@ def describe_inputs(
     *,
     whole_files: bool = False,
     known: Mapping[str, PlannedInput] = NOTHING_KNOWN,
+    statuses: Mapping[str, os.stat_result] = NO_STATUS,
+    hold_bytes: int = 0,
 ) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
@@ -160,21 +186,29 @@ def describe_inputs(
         input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
         whole_files: whether a file is one document.
         known: digests by name, which are taken where size and time of change are the same.
+        statuses: of those of which it is known, by path.
+        hold_bytes: of small files so many are kept, and not read again.
 
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
-        stats = list(pool.map(_state_of, files))
+        stats = list(pool.map(functools.partial(_state_of, statuses=statuses), files))
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     names = _names_below(files)
-    return [_describe(file, name, state, how) for file, name, state in zip(files, names, stats, strict=True)]
+    found: list[InputFile] = []
+    for file, name, state in zip(files, names, stats, strict=True):
+        found.append(_describe(file, name, state, how, hold=state.size_bytes <= hold_bytes))
+        hold_bytes -= len(found[-1].held or b"")
+    return found
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
-    """The first input that was touched, or is gone, since it was found."""
+    """The first input that was touched, or is gone, since it was found; one that was read once can't change."""
     for one in inputs:
+        if one.held is not None:
+            continue
         try:
             state = _state_of(one.place)
         except (NotFound, FileNotFoundError):
@@ -195,9 +229,9 @@ class _State:
     version: str
 
 
-def _state_of(file: Place) -> _State:
+def _state_of(file: Place, statuses: Mapping[str, os.stat_result] = NO_STATUS) -> _State:
     if file.is_local:
-        status = os.stat(file.path)
+        status = statuses.get(file.path) or os.stat(file.path)
         return _State(status.st_size, status.st_mtime_ns, "")
     store = file.store.remote if isinstance(file.store, CachedStore) else file.store
     if isinstance(store, RemoteStore):
@@ -213,7 +247,9 @@ def _names_below(files: Sequence[Place]) -> list[str]:
     return [recordable(os.path.relpath(path, root)) for path in paths]
 
 
-def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Iterator[str]:
+def _expand(
+    given: str, input_format: InputFormat, statuses: dict[str, os.stat_result], *, follow_links: bool
+) -> Iterator[str]:
     if is_url(given) and not given.lower().startswith("file://"):
         yield from _far(given, input_format)
         return
@@ -221,9 +257,9 @@ def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Ite
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode):
         above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        found = list(_walk(path, above, SUFFIXES_OF[input_format], guard))
+        found = list(_walk(path, above, SUFFIXES_OF[input_format], guard, statuses))
         if not found and input_format == "auto":
-            found = list(_walk(path, above, SUFFIXES_OF["parquet"], guard))
+            found = list(_walk(path, above, SUFFIXES_OF["parquet"], guard, statuses))
         if not found:
             what = "JSONL" if input_format == "auto" else input_format
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
@@ -236,7 +272,8 @@ def _expand(given: str, input_format: InputFormat, *, follow_links: bool) -> Ite
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         expanded = (
-            _expand(one, input_format, follow_links=follow_links) if os.path.isdir(one) else [one] for one in matches
+            _expand(one, input_format, statuses, follow_links=follow_links) if os.path.isdir(one) else [one]
+            for one in matches
         )
         # A pattern may fit a folder and what is in it.
         yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
@@ -297,7 +334,13 @@ def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> 
                 yield from _matches(path, rest) if not rest or entry.is_dir() else ()
 
 
-def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard: LinkGuard | None) -> Iterator[str]:
+def _walk(
+    folder: str,
+    above: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    guard: LinkGuard | None,
+    statuses: dict[str, os.stat_result],
+) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -308,12 +351,14 @@ def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard:
                 guard.require(entry.path)
             if not is_folder:
                 if entry.name.endswith(suffixes):
+                    if not entry.is_symlink():
+                        statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard)
+            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +371,12 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, state: _State, how: _How) -> InputFile:
-    """One file: opened once, unless only a sample of a large one is digested."""
+def _describe(file: Place, name: str, state: _State, how: _How, *, hold: bool) -> InputFile:
+    """One file: opened once, unless only a sample of a large one is digested.
+
+    Raises:
+        PrepareError: it has another size than a moment ago.
+    """
     size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
     same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
     at_once = how.whole and not same and not state.version and size_bytes <= _READ_BYTES
@@ -344,7 +393,10 @@ def _describe(file: Place, name: str, state: _State, how: _How) -> InputFile:
         digest = _whole_digest(file)
     else:
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
-    return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind)
+    held = data if hold and at_once and kind != "parquet" else None
+    if held is not None and len(held) != size_bytes:
+        raise PrepareError("the input changed while it was read", path=file.path, hint="Leave it alone")
+    return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind, held)
 
 
 def _kind(head: bytes, file: Place, how: _How) -> Kind:

@@ -33,10 +33,10 @@ from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
 from penstock.store._named import named
 from penstock.store.local import LocalStore
-from penstock.store.place import Given, Place
+from penstock.store.place import Given
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
@@ -190,12 +190,12 @@ def _pack(request: Request) -> PackReport:
 
 
 def _run(request: Request) -> PackReport:
-    files = find_inputs(request)
+    found = find_inputs(request)
     folder = work_folder(request.output, inside=request.is_folder)
     joins = request.share is not None or request.finish
     with _plain_errors(request), contextlib.ExitStack() as workers:
-        executor = workers.enter_context(_workers_for(request, files))
-        material = understand(request, files, None if request.restart else peek(folder))
+        executor = workers.enter_context(_workers_for(request, found))
+        material = understand(request, found, None if request.restart else peek(folder))
         opened = open_shared(request.output, folder, restart=request.restart, shared=joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with opened as work, workers.pop_all():
@@ -279,9 +279,9 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
-def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextManager[Executor]:
+def _workers_for(request: Request, found: Found) -> AbstractContextManager[Executor]:
     """Workers start first: their imports then take no time of their own."""
-    sizes = [text_bytes(file.path, file.store.size(file.path)) for file in files if file.is_local]
+    files, sizes = found.files, [text_bytes(*one) for one in found.sizes()]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
     executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.no_work
