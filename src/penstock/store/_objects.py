@@ -291,15 +291,16 @@ class Objects:
             nonlocal end_s
             end_s = time.monotonic() + options.deadline_s
 
+        signed_in_again = False
         for number in range(1, options.tries + 1):
             try:
                 with self._slow.waiting(self._url(key)):
                     return work(answered), number
             except Exception as error:
-                if is_expired(error) and number == 1:
+                if not signed_in_again and self._may_be_expired(error):
+                    signed_in_again = True
                     self._sign_in_again()
-                    continue
-                if not _may_pass(error):
+                elif not _may_pass(error):
                     raise self._typed(key, error, number) from None
                 wait_s = min(_MOST_WAIT_S, options.backoff_s * 2.0 ** (number - 1))
                 wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
@@ -308,6 +309,10 @@ class Objects:
             if sleep(wait_s):  # the process ends
                 raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
+
+    def _may_be_expired(self, error: Exception) -> bool:
+        """Whether credentials may be over; the answer to a HEAD has no text that would say so."""
+        return is_expired(error) or (self._base.startswith("s3") and _status(error) == 400)
 
     def _sign_in_again(self) -> None:
         """Take credentials from where they come from, once more: those in files are replaced by others' programs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -20,13 +21,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+from tests.store.between import between
 
 import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens import complete, understand
+from penstock.prepare.tokens import complete, files, understand
 from penstock.prepare.tokens.assemble import cut_files
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
@@ -399,6 +401,72 @@ def test_a_fault_or_a_stop_at_any_part(tmp_path: Path, share: Pack, whole: dict[
     assert files_in(tmp_path / "out") == whole
 
 
+@pytest.mark.parametrize("call", ["copy_file_range", "link", "fsync"])
+@pytest.mark.parametrize("to", ["pbin", "megatron"])
+def test_a_full_disk_in_the_middle_of_assembly(
+    tmp_path: Path, share: Pack, monkeypatch: pytest.MonkeyPatch, call: str, to: str
+) -> None:
+    share(f"{tmp_path}/whole/", to=to)
+    for index in (0, 1):
+        share(part=(index, 2), to=to)
+    for one in [*(tmp_path / "out").glob("part-*"), *(tmp_path / "out/.work").glob("*/files/*")]:
+        one.unlink()
+    original, left = getattr(os, call), [3]
+
+    def full(*given: Any, **how: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(OSError, match="No space left"):
+            share(finish=True, to=to)
+    assert left[0] <= 0
+    assert not (tmp_path / "out/index.json").exists()
+    share(finish=True, to=to)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+def test_killed_between_a_token_file_and_its_mark(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "put", killed)
+        with pytest.raises(Killed):
+            share()
+    assert list((tmp_path / "out").glob("part-*.pbin"))
+    assert not (tmp_path / "out/index.json").exists()
+    with pytest.raises(PenstockError, match="unfinished"):
+        ps.open(tmp_path / "out")
+    share()
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_clock_that_goes_backwards(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [2e9]
+
+    def earlier() -> float:
+        now[0] -= 3600
+        return now[0]
+
+    monkeypatch.setattr(time, "time", earlier)
+    share(part=(0, 2))
+    found = status_of(place_of(str(tmp_path / "out")))
+    assert (found.missing_shares, found.rate is None or found.rate >= 0) == ((1,), True)
+    share(finish=True)
+    assert files_in(tmp_path / "out") == whole
+
+
 def test_an_empty_input_leaves_nothing(tmp_path: Path, share: Pack) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(PrepareError, match="no document"):
@@ -430,6 +498,31 @@ def test_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, bpe2: Path
     assert remote_files(url) == files_in(tmp_path / "out")
     assert rows(url) == expected_tokens(bpe2, TEXTS)
     assert share(url, finish=True, to=to).was_complete
+
+
+@pytest.mark.parametrize("to", ["pbin", "megatron"])
+@pytest.mark.parametrize("every", [5, 8])
+def test_faults_of_a_store_all_the_way(
+    tmp_path: Path, share: Pack, s3_server: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, to: str, every: int
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    share(to=to)
+    kinds: list[Any] = ["503", "unanswered", "cut", "500", "expired"]
+    seen: list[str] = []
+
+    def chosen(method: str, path: str) -> Any:
+        seen.append(path)
+        return kinds[len(seen) // every % len(kinds)] if len(seen) % every == 0 else ""
+
+    with between(s3_server) as proxy:
+        monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)
+        proxy.fault = chosen
+        url = f"{s3_bucket}/faults{every}/out/"
+        share(url, to=to)
+        proxy.fault = lambda method, path: ""
+        assert remote_files(url) == files_in(tmp_path / "out")
+        assert all(".work" not in name for name in remote_files(url))
+    assert len(seen) > 5 * every
 
 
 def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str) -> None:
