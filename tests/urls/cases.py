@@ -80,7 +80,8 @@ def _copies() -> list[Case]:
         out = "OUT/x" + (suffix if format in ("jsonl", "pbin", "flat-tokens", "megatron", "token-files") else "")
         add("merge", format, f"merge IN/{name} IN/{other} -o {out}")
         add("shuffle", format, f"shuffle IN/{name} -o {out} --seed 3")
-        add("split", format, f"split IN/{name} -o OUT --ratio 3,1")
+        to = " --to pbin" if format == "token-files" else ""
+        add("split", format, f"split IN/{name} -o OUT --ratio 3,1{to}")
         if format != "webdataset":
             chosen = "--where 'n > 2'" if format in ("jsonl", "mds", "csv", "tsv", "json-shards") else "--min-tokens 4"
             add("filter", format, f"filter IN/{name} -o {out} {chosen}")
