@@ -47,6 +47,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw:build_index",
         "prepare/tokens/decode:load_decoder",
         "prepare/tokens/inputs:_far",
+        "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",
         "prepare/tokens/load_tokenizer:tokenizer_files",
@@ -155,7 +156,10 @@ ALLOWED: dict[str, str] = {
     "prepare/tokens/inputs:_state_of": "asks when a local input was changed",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
-        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_scratch")),
+        (
+            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_scratch", "_write_file")),
+            *(f"prepare/tokens/join:{one}" for one in ("join_file", "_write")),
+        ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
@@ -171,7 +175,7 @@ ALLOWED: dict[str, str] = {
         (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
         "gets the bytes of a tokenizer, and says in errors where they came from",
     ),
-    "prepare/tokens/understand:named_inputs": "makes places of what `find_paths` found",
+    "prepare/tokens/understand:named_inputs": "makes places of what `find_files` found",
     "executors/on_ray:run_task": "the folder in which a driver on this machine looks for its workers",
     **dict.fromkeys(
         (f"executors/seen:{one}" for one in ("_file_of", "_probe", "_seen")),
