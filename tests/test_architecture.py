@@ -95,7 +95,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.writer",
     },
     "tables": {"arrow", "parquet"},
-    "jsonl": {"build", "energon", "index", "owner", "scan", "source"},
+    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source"},
 }
 """Family of formats → its modules that others may import."""
 

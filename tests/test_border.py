@@ -20,6 +20,7 @@ BORDERS: dict[str, set[str]] = {
         "check/repair:repair",
         "check/summary:summarise",
         "check/verify:verify",
+        "check/verify:verify_shared",
         "check/verify:write_side_file",
     },
     "convert": {
@@ -45,6 +46,9 @@ BORDERS: dict[str, set[str]] = {
         "prepare/energon/verb:prepare",
         "prepare/media/run:prepare_media",
         "prepare/raw:build_index",
+        "prepare/raw_many:_files_of",
+        "prepare/raw_many:_is_search",
+        "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
         "prepare/tokens/inputs:_far",
         "prepare/tokens/inputs:find_files",
@@ -153,15 +157,15 @@ ALLOWED: dict[str, str] = {
     "prepare/media/run:_stamp": "asks when a local file was changed",
     "prepare/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
-    "prepare/tokens/inputs:_state_of": "asks when a local input was changed",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
-            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_scratch", "_write_file")),
+            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
             *(f"prepare/tokens/join:{one}" for one in ("join_file", "_write")),
         ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
+    "work/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
         (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),
@@ -186,7 +190,6 @@ ALLOWED: dict[str, str] = {
     ),
     "work/plan:require_same": "says in errors which output it is",
     "work/shared:_clear_staged": "walks over a local work folder",
-    "work/energon:stamp_of": "asks when a local shard was changed",
     "work/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
     "work/folder:_remove": "links in a local work folder are removed, not followed",
     "work/folder:is_real_folder": "a link in the place of a local work folder is none",

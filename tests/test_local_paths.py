@@ -83,9 +83,9 @@ KNOWN: dict[str, str] = {
     "prepare/tokens/tiktoken_ranks.py": _TOKENIZER,
     "prepare/tokens/tokenizer.py": _TOKENIZER,
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
+    "reshape/pieces.py": "files that workers leave in a work folder of this machine",
     "reshape/reorder.py": _SCRATCH,
     "view/mount.py": "the folder to mount at: `local_path` refuses another",
-    "work/energon.py": "the work folder of a remote dataset is in the cache folder",
     "work/folder.py": "a work folder is local where `is_local` was asked",
     "work/shared.py": "walks over a work folder of a local store",
 }

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
     from penstock.prepare.energon.verb import prepare as prepare
-    from penstock.prepare.raw import index as index
+    from penstock.prepare.raw_many import index as index
     from penstock.recipe import open_metadataset as open_metadataset
     from penstock.recipe import open_recipe as open_recipe
     from penstock.reshape.filter import filter as filter

@@ -22,7 +22,7 @@ from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import MediaBytes, media_bytes
 from penstock.codec.parts import DecodeOptions, decode_image, decode_part
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge
-from penstock.prepare.tokens.decompress import cut_stream
+from penstock.formats.jsonl.decompress import cut_stream
 from penstock.store.place import place_of
 
 HOW = DecodeOptions()

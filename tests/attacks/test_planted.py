@@ -13,6 +13,7 @@ from tests.store.rivals import FORMATS, output_of, write
 import penstock as ps
 from penstock.convert import convert
 from penstock.errors import ConfigError, Corrupt
+from penstock.prepare.energon.share import folder_of as energon_folder
 from penstock.reshape.merge import merge
 from penstock.store._leftovers import Kept, nth_staged_name
 from penstock.store.local import LocalStore
@@ -20,7 +21,6 @@ from penstock.store.lock import hold_lock
 from penstock.store.place import place_of
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
-from penstock.work.energon import open_work as open_energon_work
 from penstock.work.shared import open_shared, work_folder
 
 HIDDEN = nth_staged_name("a", 0)
@@ -139,16 +139,17 @@ def converting(here: Path) -> None:
     with ps.create(here / "in", format="mds", columns={"n": "int"}, overwrite=True) as writer:
         for number in range(20):
             writer.write({"n": number})
-    convert(here / "in", here / "out", to="csv", group_rows=5, executor="inline", columns={"n": "int"})
+    convert(here / "in", here / "out", to="csv", group_rows=5, executor="inline", columns={"n": "int"}, restart=True)
     assert len(ps.open(here / "out")) == 20
 
 
 def preparing(here: Path) -> None:
-    with open_energon_work(place_of(here)) as work:
-        work.clear()
+    dataset = place_of(here)
+    with open_shared(dataset, energon_folder(dataset), restart=True, shared=False) as work:
+        assert work.plan is None
 
 
-WORK = {".out.pbin.work": packing, ".out.convert": converting, ".nv-meta.work": preparing}
+WORK = {".out.pbin.work": packing, ".out.work": converting, ".nv-meta.work": preparing}
 
 
 @pytest.mark.parametrize("name", WORK)

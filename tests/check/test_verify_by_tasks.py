@@ -11,8 +11,13 @@ import pytest
 
 import penstock as ps
 from penstock.check import verify
-from penstock.errors import ConfigError
+from penstock.check.verify import verify_shared
+from penstock.cli.main import main
+from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.energon.run import prepare_webdataset
+from penstock.store.put import put
+from penstock.store.resolve import resolve
+from penstock.testing.token_files import write_token_files
 
 
 class Counting:
@@ -56,6 +61,11 @@ def pbin(folder: Path) -> Path:
     return folder / "a.pbin"
 
 
+def token_files(folder: Path) -> Path:
+    files = [[[number + 1] * 40 + [0]] for number in range(7)]
+    return write_token_files(folder / "many", files, "pbin", options={"eos_id": 0})
+
+
 @pytest.mark.parametrize(
     ("make", "depth", "num_tasks"), [(mds, "full", 9), (mds, "quick", 9), (tars, "full", 3), (pbin, "full", 1)]
 )
@@ -85,3 +95,84 @@ def test_what_has_no_tasks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"alone at depth sample.*or check at depth full"):
         verify(pbin(tmp_path), executor=Counting())
     assert verify(tmp_path / "a.pbin", workers=1) == verify(tmp_path / "a.pbin", executor="inline") == []
+
+
+@pytest.mark.parametrize(("make", "depth"), [(mds, "full"), (mds, "sample"), (tars, "full"), (token_files, "full")])
+def test_shares_report_what_one_run_does(
+    make: Callable[[Path], Path], depth: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, work = make(tmp_path), tmp_path / "marks"
+    for number, file in enumerate(sorted(one for one in path.rglob("*") if one.suffix in (".mds", ".tar", ".pbin"))):
+        if number % 2:
+            flip(file, {".tar": 130, ".mds": 6}.get(file.suffix, file.stat().st_size // 2))
+    told = [cli(capsys, "verify", path, "--depth", depth, *more) for more in ((), ("--json",))]
+    assert told[0][0] == 1
+    before = {one: one.stat().st_mtime_ns for one in path.rglob("*")}
+    for more, one in zip(((), ("--json",)), told, strict=True):
+        how = ("verify", path, "--depth", depth, "--work", work, *more)
+        assert cli(capsys, *how, "--part", "2/3")[0] == 0
+        assert cli(capsys, *how, "--part", "2/3")[0] == 0  # twice: nothing is left to do
+        status, said = cli(capsys, *how, "--finish", "--no-work")
+        assert (status, "0-1" in said or '"missing": [\n  0,\n  1\n ]' in said) == (14, True)
+        assert cli(capsys, *how, "--part", "0/3")[0] == 0
+        assert cli(capsys, *how, "--part", "1/4")[0] == 10  # another N
+        assert cli(capsys, *how, "--finish") == one  # which does the share that is missing
+        assert not list(work.rglob("*"))
+    assert {one: one.stat().st_mtime_ns for one in path.rglob("*")} == before
+
+
+def test_marks_of_another_check_and_of_data_that_changed_are_refused(tmp_path: Path) -> None:
+    path, work = mds(tmp_path), tmp_path / "marks"
+    verify_shared(path, work=work, part=(0, 2))
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --depth"):
+        verify_shared(path, work=work, part=(1, 2), depth="full")
+    with pytest.raises(ConfigError, match="lies in the dataset"):
+        verify_shared(path, work=path / "marks", part=(0, 2))
+    with pytest.raises(ConfigError, match=r"'pbin' at depth full is not shared.*--executor may share it here"):
+        verify_shared(pbin(tmp_path), work=work, part=(0, 2), depth="full")
+    with ps.create(path, format="mds", columns={"t": "str"}, overwrite=True) as writer:
+        writer.write({"t": "another"})
+    with pytest.raises(Corrupt, match="changed after share 0 had looked at it"):
+        verify_shared(path, work=work)
+    (mark,) = work.rglob("*.part")
+    flip(mark, 3)
+    with pytest.raises(Corrupt, match="a mark of shared work is damaged"):
+        verify_shared(path, work=work)
+    assert not (path / ".work").exists()
+
+
+def test_a_share_checks_its_share_and_no_more(tmp_path: Path) -> None:
+    path, work = mds(tmp_path), tmp_path / "marks"
+    whole, done = Counting(), list[int]()
+    verify(path, depth="full", executor=whole)
+    for share in range(4):
+        own = Counting()
+        verify_shared(path, work=work, part=(share, 4), depth="full", executor=own)
+        done.append(own.num_tasks)
+    assert sum(done) == whole.num_tasks
+    assert max(done) - min(done) <= 1
+    own = Counting()
+    assert verify_shared(path, work=work, depth="full", executor=own).findings == []
+    assert own.num_tasks == 0
+
+
+@pytest.mark.parametrize("work", ["s3://bucket/marks", "marks"])
+def test_shares_of_what_is_in_a_bucket(work: str, tmp_path: Path, s3_server: str) -> None:
+    del s3_server
+    store, root = resolve("s3://bucket/verified")
+    path = mds(tmp_path)
+    flip(sorted(path.glob("*.mds"))[4], 6)
+    for file in path.iterdir():
+        put(store, f"{root}/{file.name}", file.read_bytes())
+    marks = work if "://" in work else tmp_path / work
+    alone = verify("s3://bucket/verified")
+    assert alone
+    for share in range(3):
+        verify_shared("s3://bucket/verified", work=marks, part=(share, 3))
+    assert verify_shared("s3://bucket/verified", work=marks, no_work=True).findings == alone
+
+
+def cli(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(tuple(map(str, arguments)))
+    return int(ended.value.code or 0), capsys.readouterr().out

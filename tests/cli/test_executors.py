@@ -1,4 +1,4 @@
-"""`--executor` and `--workers` on every verb that works on data, and a refusal where they would do nothing."""
+"""`--executor` and `--workers` on every verb that works on data, honoured or refused with the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock.cli.main import main
 
 WITH_TASKS = ("pack", "convert", "prepare", "prepare-media", "index", "verify")
-ALONE = {"filter": ["--where", "n > 1"], "merge": [], "shuffle": ["--seed", "1"], "split": ["--ratio", "1,1"]}
+ROWS = {"filter": ["--where", "n > 1"], "merge": [], "shuffle": ["--seed", "1"], "split": ["--ratio", "1,1"]}
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -29,7 +29,7 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", [*WITH_TASKS, *ALONE])
+@pytest.mark.parametrize("verb", [*WITH_TASKS, *ROWS])
 def test_every_verb_has_both(verb: str) -> None:
     status, said = run(verb, "--help")
     assert status == 0
@@ -37,17 +37,22 @@ def test_every_verb_has_both(verb: str) -> None:
     assert "--workers" in said
 
 
-@pytest.mark.parametrize("verb", ALONE)
-def test_verbs_without_tasks_refuse_what_would_do_nothing(verb: str, lines: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ROWS)
+def test_verbs_on_rows_honour_or_refuse(verb: str, lines: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "out.jsonl" if verb != "split" else tmp_path / "out")
-    given = [verb, str(lines), "-o", output, *ALONE[verb]]
-    for option in (["--workers", "2"], ["--executor", "ray"], ["--executor", "processes"]):
-        status, said = run(*given, *option)
-        assert status == 10  # a ConfigError
-        assert f"`{verb}` writes one dataset in its order, and has no tasks" in said
-    assert not Path(output).exists()
-    status, said = run(*given, "--workers", "1", "--executor", "inline")
+    given = [verb, str(lines), "-o", output, *ROWS[verb]]
+    status, said = run(*given, "--executor", "rays")
+    assert status == 10  # a ConfigError
+    assert "no such executor" in said
+    assert not Path(output).is_file()
+    status, said = run(*given, "--workers", "2", "--executor", "inline")
     assert status == 0, said
+
+
+def test_an_index_over_shards_has_nothing_to_copy(lines: Path, tmp_path: Path) -> None:
+    status, said = run("merge", str(lines), "-o", str(tmp_path / "out"), "--no-copy", "--workers", "2")
+    assert status == 10  # a ConfigError
+    assert "only an index is written, and nothing is copied" in said
 
 
 def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import penstock as ps
+from penstock.convert import groups as groups_module
 from penstock.convert import merge_partitions, write_partition
-from penstock.convert import output as output_module
+from penstock.convert import run as run_module
 from penstock.convert import samples as samples_module
 from penstock.convert.asked import understand
-from penstock.convert.output import Output
 from penstock.convert.plan_samples import plan_samples
 from penstock.convert.rows import SourceRows
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
@@ -34,6 +34,7 @@ from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.testing.equality import same_samples
 from penstock.types import Sample
+from penstock.work.sharing import Sharing
 
 TEXTUAL = ("csv", "tsv", "json-shards", "jsonl", "mds", "webdataset", "folder")
 ADDED = ("__key__", "__restore_key__", "__sources__", "__subflavors__")
@@ -265,7 +266,7 @@ def test_an_existing_output_is_refused_or_replaced(tmp_path: Path) -> None:
 
 
 def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = samples_module.assemble
+    put = groups_module.assemble
 
     def damaged(*args: Any, **options: Any) -> Any:
         manifest = put(*args, **options)
@@ -275,7 +276,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_bytes(data)
         return manifest
 
-    monkeypatch.setattr(samples_module, "assemble", damaged)
+    monkeypatch.setattr(groups_module, "assemble", damaged)
     with pytest.raises(Corrupt, match="reads back differently"):
         convert(iter([{"a": "xyz"}]), tmp_path / "out", to="mds")
 
@@ -316,13 +317,14 @@ def test_workers_do_not_change_the_bytes(tmp_path: Path, to: str) -> None:
 
 SCRIPT = """
 import sys, penstock as ps
-from penstock.convert import samples
-real = samples.save_done
-def slow(work, done):
-    real(work, done)
-    print(done.number, flush=True)
+from penstock.convert import groups
+real = groups.write_group
+def slow(job, task):
+    done = real(job, task)
+    print(done.task, flush=True)
     import time; time.sleep(float(sys.argv[3]))
-samples.save_done = slow
+    return done
+groups.write_group = slow
 ps.convert(sys.argv[1], sys.argv[2], to="mds", group_rows=20, size_limit=300, executor="inline")
 """
 
@@ -337,8 +339,11 @@ def test_killed_and_run_again(tmp_path: Path, otherwise: bool) -> None:
         process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "out").exists()
     options: dict[str, Any] = {"to": "mds", "group_rows": 20, "size_limit": 300}
-    if otherwise:  # another command throws the work away
-        other = convert(tmp_path / "a.jsonl", tmp_path / "out", **{**options, "group_rows": 50})
+    if otherwise:
+        options["group_rows"] = 50
+        with pytest.raises(ConfigError, match="unfinished work for this output differs: --group-rows"):
+            convert(tmp_path / "a.jsonl", tmp_path / "out", **options)
+        other = convert(tmp_path / "a.jsonl", tmp_path / "out", restart=True, **options)
         assert (other.groups, other.reused_groups) == (4, 0)
     else:
         report = convert(tmp_path / "a.jsonl", tmp_path / "out", **options)
@@ -356,7 +361,7 @@ def test_samples_that_come_once_are_held_against_the_work(tmp_path: Path, monkey
     rows = [{"a": number} for number in range(1100)]
     with pytest.raises(OSError, match="gone"):
         convert(failing(rows, OSError("gone")), tmp_path / "out", to="mds", group_rows=1000)
-    assert hidden(tmp_path) == [".out.convert"]
+    assert hidden(tmp_path) == [".out.work"]
     with pytest.raises(ConfigError, match="group 0 of the unfinished work"):
         convert(iter([{"a": 7}, *rows[1:]]), tmp_path / "out", to="mds", group_rows=1000)
     with pytest.raises(OSError, match="gone"):
@@ -406,7 +411,7 @@ def test_remote_output_is_written_at_once(tmp_path: Path) -> None:
     rows = iter([{"a": number} for number in range(20)])
     asked = understand(
         rows, Place(MemoryStore(), "out"), to="mds", format=None, eos=None, columns=None, group_rows=7, workers=1,
-        executor="inline", overwrite=False, options={},
+        executor="inline", overwrite=False, sharing=Sharing(), options={},
     )  # fmt: skip
     plan = plan_samples(asked)
     written = samples_module.write_samples(plan, plan.output, lambda done, text: None)
@@ -414,35 +419,49 @@ def test_remote_output_is_written_at_once(tmp_path: Path) -> None:
     assert samples_module.verify_samples(plan, plan.output, written, lambda done, text: None).samples == 20
 
 
-def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"a": number} for number in range(30)]
-    convert(iter(rows), tmp_path / "a.jsonl")
-    with monkeypatch.context() as patched:
-        patched.setattr(Output, "finish", lambda output: None)
-        convert(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
-    assert sorted(hidden(tmp_path)) == [".out.convert", ".out.unfinished"]
+def leave_published(source: Path, target: Path, **options: Any) -> None:
+    """A run that is killed when its output is visible, and before it is read back."""
+
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "verify_samples", killed)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, target, **options)
+
+
+def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path) -> None:
+    convert(iter([{"a": number} for number in range(30)]), tmp_path / "a.jsonl")
+    leave_published(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
+    assert hidden(tmp_path) == [".out.work"]
     before = {name: os.stat(tmp_path / "out" / name).st_ino for name in os.listdir(tmp_path / "out")}
     report = convert(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
-    assert (report.samples, report.reused_groups) == (30, 3)
+    assert (report.samples, report.reused_groups, report.was_complete) == (30, 3, True)
     assert before == {name: os.stat(tmp_path / "out" / name).st_ino for name in os.listdir(tmp_path / "out")}
     assert hidden(tmp_path) == []
+    leave_published(tmp_path / "a.jsonl", tmp_path / "bad", to="mds", group_rows=10)
+    shard = tmp_path / "bad/shard.00000.mds"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(Corrupt, match="reads back differently"):
+        convert(tmp_path / "a.jsonl", tmp_path / "bad", to="mds", group_rows=10)
 
 
 @pytest.mark.parametrize("left", ["all", "no plan", "nothing but the folder", "of another plan"])
-def test_work_that_a_killed_run_had_finished_goes_with_the_next_refusal(tmp_path: Path, left: str) -> None:
+def test_work_that_a_killed_run_had_finished_goes_with_the_next(tmp_path: Path, left: str) -> None:
     ps.convert([{"id": n} for n in range(8)], tmp_path / "in", to="mds", executor="inline")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_module, "remove_work", lambda target: None)
-        convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
-    work = tmp_path / ".out.convert"
-    assert (work / "plan.json").exists()
+    leave_published(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
+    work = tmp_path / ".out.work"
     before = files_of(tmp_path / "out")
-    if left in ("no plan", "nothing but the folder"):
-        (work / "plan.json").unlink()
+    if left == "no plan":
+        (work / "plan").unlink()
     if left == "nothing but the folder":
         shutil.rmtree(work)
         work.mkdir()
-    with pytest.raises(ConfigError, match="the output exists"):
-        convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=3 if left == "of another plan" else 2)
+    if left == "of another plan":
+        with pytest.raises(ConfigError, match="the output exists"):
+            convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=3)
+    else:
+        assert convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2).was_complete
     assert work.exists() == (left == "of another plan")
     assert files_of(tmp_path / "out") == before

@@ -423,6 +423,13 @@ VERBS = [
     Case("filter pbin", two_pbin, verb("filter", "a.pbin", "out.pbin", min_tokens=10), clean("out.pbin"), OLD_PBIN),
     Case("filter jsonl", two_jsonl, verb("filter", "a.jsonl", "out.jsonl", match="."), clean("out.jsonl"), OLD_JSONL),
     Case(
+        "filter jsonl, by pieces",
+        two_jsonl,
+        verb("filter", "a.jsonl", "out.jsonl", match=".", workers=2),
+        clean("out.jsonl"),
+        OLD_JSONL,
+    ),
+    Case(
         "chunk pbin",
         two_pbin,
         verb("chunk", "a.pbin", "out.pbin", chunk_id=0, num_chunks=2),

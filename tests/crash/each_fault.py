@@ -27,7 +27,7 @@ LIMIT_S = 60
 OTHER_USER = 65534
 SYSTEM = 18
 FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
-_HIDDEN = (".staged", ".work", ".convert", ".unfinished")
+_HIDDEN = (".staged", ".work", ".unfinished")
 READS = ("info", "head", "verify", "lint", "preview", "plan", "explain", "energon")
 Tree = dict[str, bytes]
 

@@ -127,10 +127,9 @@ def test_jsonl(upload: Upload, tmp_path: Path, indexed: bool) -> None:
     (here / "a.jsonl").write_text("".join(json.dumps({"text": "x" * n, "n": n}) + "\n" for n in range(300)))
     local = ps.open(here / "a.jsonl")
     assert len(local) == 300
-    files = files_of(here)
-    if not indexed:
-        del files["a.idx"]
-    url = upload(files)
+    if indexed:
+        ps.index(here / "a.jsonl")
+    url = upload(files_of(here))
     far = ps.open(f"{url}/a.jsonl")
     assert [far[i] for i in (0, 299, 17)] == [local[i] for i in (0, 299, 17)]
     assert same(far.get_batch([5, 3]), local.get_batch([5, 3]))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reshape.datasets import DOCUMENTS, documents_in, lines_in, sound, write_lines, write_tokens
 
+import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import create
 from penstock.reshape.filter import filter
@@ -122,7 +123,7 @@ def test_refusals(lines: Path, tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_json(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ["x", "y"])
-    filter(path, tmp_path / "b.jsonl", where="id == 1")  # makes the index
+    ps.index(path)
     path.write_bytes(path.read_bytes().replace(b'"y"}', b'"y"]'))
     with pytest.raises(Corrupt, match="line at index 1 is not valid JSON"):
         filter(path, tmp_path / "c.jsonl", where="id == 1")

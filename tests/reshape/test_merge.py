@@ -135,7 +135,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_a_wrong_index_of_lines(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ["x" * 50] * 40)
-    ps.open(path)[0]
+    ps.index(path)
     data = bytearray(path.read_bytes())
     end = data.index(b"\n", 1000)
     data[end : end + 1] = b" "  # a line end of line 14 is gone: the index names two halves of one line

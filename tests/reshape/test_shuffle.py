@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,16 @@ from hypothesis import strategies as st
 from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
+from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.reshape import reorder
+from penstock.reshape.cost import ShuffleCost
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.shuffle import shuffle
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place
+from penstock.store.put import put
 
 
 @settings(max_examples=15, deadline=None)
@@ -80,3 +87,46 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists"):
         shuffle(source, tmp_path / "b.pbin", seed=1)
     assert ps.open(tmp_path / "b.pbin").manifest.options["seed"] == 1
+
+
+class Reads(MemoryStore):
+    """Counts what is read of a file."""
+
+    reads = 0
+
+    def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        self.reads += path.endswith("a.jsonl")
+        return super().get(path, start, length)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 1 << 26])
+def test_what_it_costs_is_said_before_and_holds(memory_bytes: int, tmp_path: Path) -> None:
+    store, said = Reads(), list[ShuffleCost]()
+    lines = b"".join(b'{"text": "%05d %s"}\n' % (number, b"x" * 2000) for number in range(10_000))
+    put(store, "mem://a.jsonl", lines)
+    source, before = Place(store, "mem://a.jsonl"), 0
+
+    def announce(cost: ShuffleCost) -> None:
+        nonlocal before
+        assert not (tmp_path / "b.jsonl").exists()
+        before = store.reads
+        said.append(cost)
+
+    shuffle(
+        source, Place(LocalStore(), str(tmp_path / "b.jsonl")), seed=1, memory_bytes=memory_bytes, announce=announce
+    )
+    (cost,) = said
+    assert (cost.read_bytes, cost.is_remote) == (len(lines), True)
+    assert cost.scratch_bytes == (len(lines) if memory_bytes == 1 << 20 else 0)
+    assert 0 < store.reads - before <= cost.reads + 1
+    assert cost.reads < 10
+
+
+def test_the_command_says_the_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(write_lines(tmp_path / "a.jsonl", ["one", "two"]))
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit):
+            main(["shuffle", source, "-o", str(tmp_path / f"b{len(more)}.jsonl"), "--seed", "1", *more])
+    out, err = capsys.readouterr()
+    assert err == "reads 50 B in at most 2 reads in random places\n"
+    assert json.loads(out[out.index("{") :])["cost"]["reads"] == 2

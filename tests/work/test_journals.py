@@ -15,18 +15,17 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.prepare.energon import share as energon
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
-from penstock.work import convert, energon, shared
+from penstock.work import shared
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import PartMeta, PartName, encode_end, finish_part, put_part
 from penstock.work.plan import Plan, require_same
+from penstock.work.status import status_of
 
-SHARD = "s_0.tar"
+NAME = f"00000000-000000z-0-0-0-{'0' * 16}.part"
 A = Plan({"--eos": "a"}, (), 1, "gigatoken").digest()
-PLAN = {".out.work": "plan", ".out.convert": "plan.json"}
 
 
 @dataclass(frozen=True)
@@ -48,98 +47,50 @@ class Kind:
         folder: of an output.
         files: what a finished piece is in the folder, the plan included.
         ours: a name that it would make.
-        busy: what it says of another run.
     """
 
     name: str
     open: Callable[[Path, str], contextlib.AbstractContextManager[Run]]
     folder: Callable[[Place], WorkFolder]
-    files: set[str]
-    ours: str
-    busy: str
+    files: frozenset[str] = frozenset(("plan", f"{A}/plan-00000", f"{A}/parts/00/{NAME}"))
+    ours: str = "0123456789abcdef"
 
 
-@contextlib.contextmanager
-def packing(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]:
-    place = place_of(output)
-    asked = Plan({"--eos": plan}, (), 1, "gigatoken")
-    name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
-    with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
-        require_same(work.plan, asked, place.path)
-        work.begin(asked, 1)
+def working(folder_of: Callable[[Place], WorkFolder]) -> Callable[..., contextlib.AbstractContextManager[Run]]:
+    """Runs whose work lies in this folder."""
 
-        def finish() -> None:
-            path = work.parts.child(name.path).path
-            finish_part(work.folder.store.stage(path), encode_end(np.empty(0, np.int64), PartMeta((), 0, 0, -1, ())))
+    @contextlib.contextmanager
+    def run(output: Path, plan: str, *, restart: bool = False) -> Generator[Run]:
+        place = place_of(output)
+        asked = Plan({"--eos": plan}, (), 1, "gigatoken")
+        name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
+        with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
+            require_same(work.plan, asked, place.path)
+            work.begin(asked, 1)
 
-        yield Run(finish, lambda: work.listed() == {0: [name]}, work.clear)
+            def finish() -> None:
+                end = encode_end(np.empty(0, np.int64), PartMeta((), 0, 0, -1, ()))
+                finish_part(work.folder.store.stage(work.parts.child(name.path).path), end)
+
+            yield Run(finish, lambda: work.listed() == {0: [name]}, work.clear)
+
+    return run
 
 
 def folder_of(output: Place) -> WorkFolder:
     return shared.work_folder(output, inside=False)
 
 
-@contextlib.contextmanager
-def converting(output: Path, plan: str) -> Generator[Run]:
-    target = place_of(output)
-    with convert.open_work(target, {"to": plan}) as work:
-
-        def finish() -> None:
-            os.mkdir(convert.group_at(work, 0).path)
-            Path(convert.group_at(work, 0).path, "index.json").write_text("{}")
-            convert.save_done(work, convert.Done(0, 1, "7", 2))
-
-        yield Run(finish, lambda: convert.find_done(work, 0) is not None, lambda: convert.remove_work(target))
-
-
-@contextlib.contextmanager
-def preparing(dataset: Path, plan: str) -> Generator[Run]:
-    dataset.mkdir(parents=True, exist_ok=True)
-    shard = dataset / SHARD  # what a shard is now is its plan
-    if not shard.exists() or shard.read_text() != plan:
-        shard.write_text(plan)
-    stamp = energon.stamp_of(place_of(shard))
-    with energon.open_work(place_of(dataset)) as work:
-
-        def finish() -> None:
-            energon.save_done(work.folder, energon.Done(energon.VERSION, SHARD, *stamp, b"", None, []))
-
-        def is_finished() -> bool:
-            return energon.find_done(work.folder, SHARD, stamp) is not None
-
-        yield Run(finish, is_finished, work.clear)
+packing = working(folder_of)
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
-            ".out.work",
-            packing,
-            folder_of,
-            {"plan", f"{A}/plan-00000", f"{A}/parts/00/00000000-000000z-0-0-0-{'0' * 16}.part"},
-            "0123456789abcdef",
-            "another run is writing this output",
-        ),
-        Kind(
-            ".out.convert",
-            converting,
-            convert.work_of,
-            {"plan.json", "g0000000/index.json", "g0000000.json"},
-            "g0000001",
-            "another run is writing this output",
-        ),
-        Kind(
-            "out/.nv-meta.work",
-            preparing,
-            energon.work_of,
-            {"ed968af3b4ae830e0840938efdc5126a.shard"},
-            f"{'0' * 32}.shard",
-            "another run is preparing this dataset",
-        ),
+        Kind(".out.work", packing, folder_of),
+        Kind("out/.nv-meta.work", working(energon.folder_of), energon.folder_of),
     )
 }
-PLANNED = [name for name in KINDS if name != "out/.nv-meta.work"]
 
 
 @pytest.fixture(params=KINDS)
@@ -183,16 +134,15 @@ def test_the_names_on_disk(kind: Kind, out: Path) -> None:
     assert set(files_in(folder)) == {*kind.files, "lock"}
 
 
-@pytest.mark.parametrize("name", PLANNED)
-def test_a_long_name_is_cut(name: str, tmp_path: Path) -> None:
-    folder = KINDS[name].folder(place_of(tmp_path / ("é" * 120)))
-    assert os.path.basename(folder.path) == f".{'é' * 100}{name.removeprefix('.out')}"
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    folder = folder_of(place_of(tmp_path / ("é" * 120)))
+    assert os.path.basename(folder.path) == f".{'é' * 100}.work"
 
 
 def test_another_run_is_refused(kind: Kind, out: Path) -> None:
     with kind.open(out, "a") as run:
         run.finish()
-        with pytest.raises(PrepareError, match=kind.busy) as caught, kind.open(out, "a"):
+        with pytest.raises(PrepareError, match="another run is writing this output") as caught, kind.open(out, "a"):
             pass
         assert caught.value.path == str(out)
         assert {*kind.files, "lock"} == set(files_in(out.parent / kind.name))
@@ -219,20 +169,16 @@ def test_a_run_that_finished_nothing(error: type[BaseException], kind: Kind, out
     with kind.open(out, "a") as run:
         assert not run.is_finished()
         run.end()
-    assert set(files_in(out.parent)) <= {f"out/{SHARD}"}
+    assert set(files_in(out.parent)) == set()
 
 
 def test_another_plan(kind: Kind, out: Path) -> None:
     folder = leave_finished(kind, out)
-    if kind.name == ".out.work":
-        before = files_in(folder)
-        with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"), kind.open(out, "b"):
-            pass
-        assert files_in(folder) == before
-        with packing(out, "b", restart=True) as run:
-            assert not run.is_finished()
-        return
-    with kind.open(out, "longer") as run:
+    before = files_in(folder)
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"), kind.open(out, "b"):
+        pass
+    assert files_in(folder) == before
+    with working(kind.folder)(out, "b", restart=True) as run:
         assert not run.is_finished()
 
 
@@ -301,9 +247,8 @@ def test_in_the_place_of_the_lock(what: str, kind: Kind, out: Path, outside: Pat
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":' * 100_000])
 def test_a_damaged_plan(data: bytes, out: Path) -> None:
-    for name in PLANNED:
-        folder = leave_finished(KINDS[name], out)
-        (folder / PLAN[name]).write_bytes(data)
+    folder = leave_finished(KINDS[".out.work"], out)
+    (folder / "plan").write_bytes(data)
     with (
         pytest.raises(Corrupt, match=r"the plan of unfinished work is damaged.*--restart") as caught,
         packing(out, "a"),
@@ -312,26 +257,12 @@ def test_a_damaged_plan(data: bytes, out: Path) -> None:
     assert caught.value.path == str(out.parent / ".out.work/plan")
     with packing(out, "a", restart=True) as run:
         assert not run.is_finished()
-    with converting(out, "a") as run:  # whose plan it was nobody knows: nothing counts
-        assert not run.is_finished()
 
 
 def test_work_without_a_plan_counts_for_nothing(out: Path) -> None:
-    for name in PLANNED:
-        folder = leave_finished(KINDS[name], out)
-        (folder / PLAN[name]).unlink()
-        with KINDS[name].open(out, "a") as run:
-            assert not run.is_finished()
-
-
-def test_a_note_that_is_damaged_is_none(kind: Kind, out: Path) -> None:
-    folder = leave_finished(kind, out)
-    for path in folder.glob("*.json" if kind.name != "out/.nv-meta.work" else "*.shard"):
-        if path.name not in PLAN.values():
-            path.write_bytes(b"{")
-    if kind.name == ".out.work":
-        return  # parts have their own test
-    with kind.open(out, "a") as run:
+    folder = leave_finished(KINDS[".out.work"], out)
+    (folder / "plan").unlink()
+    with packing(out, "a") as run:
         assert not run.is_finished()
 
 
@@ -341,70 +272,26 @@ def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("error", "stays"),
-    [
-        (OSError("full"), True),
-        (KeyboardInterrupt(), True),
-        (PrepareError("killed"), True),
-        (ConfigError("no"), False),
-        (Corrupt("bad"), False),
-        (ValueError("bug"), False),
-    ],
-)
-def test_what_a_conversion_keeps(error: BaseException, stays: bool, out: Path) -> None:
-    with pytest.raises(type(error)):
-        stop(converting(out, "a"), error)
-    assert (out.parent / ".out.convert").exists() == stays
-
-
-@pytest.mark.parametrize(("plan", "stays"), [("a", False), ("b", True), (None, False)])
-def test_a_conversion_that_was_complete_is_swept(plan: str | None, stays: bool, out: Path) -> None:
-    folder = leave_finished(KINDS[".out.convert"], out)
-    if plan is None:
-        (folder / "plan.json").unlink()
-    convert.sweep_work(place_of(out), {"to": plan or "a"})
-    assert folder.exists() == stays
-
-
-def test_a_conversion_that_somebody_makes_is_not_swept(out: Path) -> None:
-    with converting(out, "a") as run:
-        convert.sweep_work(place_of(out), {"to": "a"})
-        run.finish()
-        assert run.is_finished()
-
-
 def test_a_preparation_that_was_complete_is_forgotten(out: Path) -> None:
-    folder = leave_finished(KINDS["out/.nv-meta.work"], out)
-    energon.forget_work(place_of(out))
-    assert not folder.exists()
-    energon.forget_work(place_of(out))
+    place = place_of(out)
+    with shared.open_shared(place, energon.folder_of(place), restart=False, shared=False) as work:
+        work.begin(Plan({"verb": "prepare"}, (), 1, ""), 1)
+        put_part(work.parts, 0, b"", documents=0, tokens=0, num_dropped=0)
+    assert (out / ".nv-meta.work").is_dir()
+    for _ in range(2):
+        energon.forget(place)
+        assert not (out / ".nv-meta.work").exists()
 
 
-def test_a_finished_shard_that_changed(out: Path) -> None:
-    dataset = place_of(out)
-    out.mkdir(parents=True)
-    (out / SHARD).write_text("one")
-    with energon.open_work(dataset) as work:
-        shard = place_of(out / SHARD)
-        energon.save_done(
-            work.folder, energon.Done(energon.VERSION, SHARD, *energon.stamp_of(shard), b"table", None, [])
-        )
-        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is not None
-        assert work.read(SHARD) == (b"table", [])
-        os.utime(out / SHARD, (5, 5))
-        assert energon.find_done(work.folder, SHARD, energon.stamp_of(shard)) is None
-        with pytest.raises(Corrupt, match="the table of a finished shard is damaged"):
-            work.read("s_1.tar")
-        work.clear()
-
-
-def test_work_on_what_is_not_local_lies_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    far = Place(MemoryStore(), "s3://bucket/data")
-    with energon.open_work(far) as work:
-        assert os.path.dirname(work.folder.path) == str(tmp_path / "prepare")
-        assert type(work.folder.store) is LocalStore
+def test_shards_of_an_older_version_are_named(out: Path) -> None:
+    folder = energon.folder_of(place_of(out))
+    Path(folder.path).mkdir(parents=True)
+    (Path(folder.path) / f"{'0' * 32}.shard").write_bytes(b"old")
+    opened = working(energon.folder_of)
+    with pytest.raises(ConfigError, match="an earlier version of Penstock began work"), opened(out, "a"):
+        pass
+    with opened(out, "a", restart=True):
+        assert files_in(Path(folder.path)).keys() == {"lock", "plan", f"{A}/plan-00000"}
 
 
 def test_a_folder_goes_to_workers(kind: Kind, out: Path) -> None:
@@ -419,7 +306,6 @@ def test_the_plan_is_json(out: Path) -> None:
     assert (head["digest"], head["pieces"]) == (A, 1)
     plan = json.loads((folder / A / "plan-00000").read_bytes())
     assert plan == {"options": {"--eos": "a"}, "task_bytes": 1, "engine": "gigatoken", "version": 2}
-    assert (leave_finished(KINDS[".out.convert"], out) / "plan.json").read_bytes() == b'{"to":"a"}'
 
 
 def test_a_real_folder(tmp_path: Path) -> None:
@@ -427,3 +313,23 @@ def test_a_real_folder(tmp_path: Path) -> None:
     assert is_real_folder(place_of(tmp_path))
     assert not is_real_folder(place_of(tmp_path / "link"))
     assert not is_real_folder(place_of(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("old", "plan"), [(".out.work", "plan.json"), (".out.convert", "plan.json")])
+def test_work_of_an_earlier_version_is_named(old: str, plan: str, out: Path) -> None:
+    folder = out.parent / old
+    (folder / "g0000000").mkdir(parents=True)
+    (folder / "g0000000/index.json").write_text("{}")
+    (folder / "g0000000.json").write_text("{}")
+    (folder / "mine.txt").write_text("precious")
+    (folder / plan).write_text("{}")
+    before = files_in(folder)
+    for use in (lambda: packing(out, "a").__enter__(), lambda: status_of(place_of(out))):
+        with pytest.raises(ConfigError, match=r"an earlier version of Penstock began work.*--restart") as caught:
+            use()
+        assert caught.value.path == str(folder)
+    assert {name: data for name, data in files_in(folder).items() if name != "lock"} == before
+    with packing(out, "a", restart=True) as run:
+        run.end()
+    assert not (folder / plan).exists()
+    assert (folder / "mine.txt").exists()

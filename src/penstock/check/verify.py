@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from penstock.abc import Format, Store
+from penstock.check.shares import SharedReport, check_in_shares, require_apart
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, get_format, sniff
+from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.outputs import claimed_data
-from penstock.store.place import Place, dataset_at
+from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
+from penstock.work.plan import Plan
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 """What codes of findings end in that say that data are not those of their side file."""
@@ -48,25 +52,80 @@ def verify(
         Unsupported: no format recognises it, or the format has no check.
         ConfigError: the check has no tasks for the executor that was asked for.
     """
-    if depth not in get_args(Depth):
-        raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
-    given = open_options(options)
+    given = _asked(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format)
+    return _told(chosen, place, depth, lambda: _check(chosen, place, given, depth, executor, workers))
+
+
+def _told(chosen: Format, place: Place, depth: Depth, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """The findings of a check; what keeps it from going on is one."""
     if depth == "full" and isinstance(place.store, CachedStore):
         place.store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
     found: list[Finding] = []
     try:
-        found.extend(_check(chosen, place, given, depth, executor, workers))
+        found.extend(check())
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
     return found
 
 
+def verify_shared(
+    path: str | os.PathLike[str],
+    *,
+    work: Given,
+    part: tuple[int, int] | None = None,
+    no_work: bool = False,
+    depth: Depth = "sample",
+    format: str | None = None,
+    workers: int | None = None,
+    executor: AnyExecutor | None = None,
+    **options: Any,
+) -> SharedReport:
+    """Check a dataset by many processes that only see it and one folder; never writes to the dataset.
+
+    Each does its share with `part`; without it the report of one run is made of their marks, which go then.
+
+    Args:
+        path: as of `verify`, with `depth, format, workers, executor, options`.
+        work: folder or URL for marks; never in the dataset.
+        part: `(i, n)`: do the i-th (from 0) of n shares; None: finish, and do what is missing.
+        no_work: finish where nothing is missing, else say what is.
+
+    Raises:
+        ConfigError: the check of this format has no tasks to share, or `work` holds marks of another check.
+        Corrupt: the dataset changed between two shares.
+    """
+    given, marks = _asked(depth, options), place_of(work).bare()
+    place = dataset_at(path, follow_links=given.follow_links)
+    require_apart(marks, place)
+    chosen = find_format(place, format)
+    if not isinstance(chosen, _ChecksByTasks) or depth not in getattr(chosen, "share_depths", ()):
+        what = f"the check of the format {chosen.name!r} at depth {depth} is not shared by processes of an array"
+        raise ConfigError(what, path=place.path, hint="Leave --part (part=) out: --executor may share it here")
+    said = {name: value for name, value in options.items() if value not in (None, False)}
+    plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, "verify")
+    alone = executor in (None, "inline") and workers in (None, 1)
+    name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
+    with make_executor("inline" if alone else name, workers, preload, reads=[place]) as pool:
+
+        def check(run: Run) -> list[Finding]:
+            by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, run)
+            return _told(chosen, place, depth, by_tasks)
+
+        return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work)
+
+
+def _asked(depth: str, options: dict[str, Any]) -> OpenOptions:
+    if depth not in get_args(Depth):
+        raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
+    return open_options(options)
+
+
 @runtime_checkable
 class _ChecksByTasks(Protocol):
-    """A format whose check gives tasks away, at some depths."""
+    """A format whose check gives tasks away, at some depths; at `share_depths`, which it may have, all that is long."""
 
     task_depths: tuple[Depth, ...]
 

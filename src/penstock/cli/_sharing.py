@@ -1,4 +1,4 @@
-"""Options of verbs whose work may be shared: `--part I/N`, `--finish`, `--no-work`."""
+"""Options of verbs whose work may be shared: `--part I/N`, `--finish`, `--no-work`; and what they end with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PrepareError
 
 _INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
@@ -18,14 +18,28 @@ Command = Callable[..., Any]
 def sharing_options(command: Command) -> Command:
     """`--part`, `--finish` and `--no-work`."""
     no_work = "With --finish: commit where nothing is missing, else print the missing shares and end with 14."
-    part = "Do the I-th (from 0) of N shares of the work, and commit nothing; auto/N: I is $SLURM_ARRAY_TASK_ID or "
     for option in (
         click.option("--no-work", is_flag=True, help=no_work),
         click.option("--finish", is_flag=True, help="Do what is missing of shared work, and commit."),
-        click.option("--part", metavar="I/N", callback=_part, help=f"{part}$JOB_COMPLETION_INDEX."),
+        part_option("Do the I-th (from 0) of N shares of the work, and commit nothing"),
     ):
         command = option(command)
     return command
+
+
+def part_option(does: str) -> Callable[[Command], Command]:
+    """`--part`, and what it does."""
+    auto = "auto/N: I is $SLURM_ARRAY_TASK_ID or $JOB_COMPLETION_INDEX."
+    return click.option("--part", metavar="I/N", callback=_part, help=f"{does}; {auto}")
+
+
+restart_option = click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
+
+
+def end_unfinished(missing: Sequence[int]) -> None:
+    """End the command with 14 where shares are missing."""
+    if missing:
+        raise SystemExit(PrepareError.exit_status)
 
 
 def _part(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, int] | None:

@@ -8,6 +8,12 @@ import click
 
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
+
+_WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
+"""Options of writers that have a flag of their own."""
+
+_NO_WRITERS = ("source", "target", "to", "format", "progress", "raw", "trust", "read")
 
 
 @click.command()
@@ -38,10 +44,10 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
 @click.option("--dtype", help="Dtype of the target's tokens, for megatron.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
-@click.option(
-    "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any other option of the target's writer."
-)
+@click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
+@restart_option
+@sharing_options
 @follow_links_option
 @json_option
 def command(
@@ -50,34 +56,26 @@ def command(
     to: str | None,
     format_name: str | None,
     more: tuple[str, ...],
-    columns: str | None,
-    hashes: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Convert a dataset to another format or layout, and verify the result by its digest.
 
     SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it resumes.
+
+    Many machines share a conversion to shards by --part, with TARGET where all of them see it; --finish commits it.
     """
     import msgspec
 
     from penstock.convert import convert
 
     with progress("convert", total=None, unit="samples") as advance:
-        report = convert(
-            source,
-            target,
-            to=to,
-            format=format_name,
-            columns=None if columns is None else _columns(columns),
-            hashes=None if hashes is None else [name.strip() for name in hashes.split(",")],
-            progress=advance,
-            **options,
-            **_parsed(more),
-        )
+        asked = _of_writer(options, _parsed(more))
+        report = convert(source, target, to=to, format=format_name, progress=advance, **asked)
     for what in report.lost:
         note(f"{source}: {report.to} has no place for its {what}")
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
+    end_unfinished(report.missing)
 
 
 def _columns(text: str) -> dict[str, str] | list[str]:
@@ -88,6 +86,23 @@ def _columns(text: str) -> dict[str, str] | list[str]:
     if "=" not in text:
         return [name.strip() for name in pairs]
     return {name.strip(): encoding.strip() for name, _, encoding in (pair.partition("=") for pair in pairs)}
+
+
+def _of_writer(flags: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Flags and `-O` as one: an option of the writer may be said by either, what is none by its flag alone."""
+    for name in more:
+        if name in _NO_WRITERS or (name in flags and name not in _WRITERS):
+            raise click.BadParameter(f"{name!r} is no option of a writer", param_hint="--option")
+        if more[name] is None:
+            raise click.BadParameter(f"{name!r}: null says nothing; leave it out", param_hint="--option")
+        if flags.get(name) is not None:
+            raise click.BadParameter(f"{name!r} is said twice, here and by its own flag", param_hint="--option")
+    asked = flags | more
+    if isinstance(asked["columns"], str):
+        asked["columns"] = _columns(asked["columns"])
+    if isinstance(asked["hashes"], str):
+        asked["hashes"] = [name.strip() for name in asked["hashes"].split(",")]
+    return asked
 
 
 def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
@@ -101,12 +116,22 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
         try:
             found[name.replace("-", "_")] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name.replace("-", "_")] = value
     return found
 
 
 def _text(source: str, target: str, report: Any) -> str:
+    if report.missing:
+        return f"--array={array_expression(report.missing)}"
+    if report.was_complete:
+        return f"{target}: complete already: {report.samples:,} samples, {human_bytes(report.size_bytes)}"
+    if report.part is not None:
+        index, count = report.part
+        reused = (
+            f", {report.reused_groups} of {report.groups} groups were written before" if report.reused_groups else ""
+        )
+        return f"{target}: part {index} of {count}: {report.samples:,} samples in {report.copy_seconds:.2f} s{reused}"
     tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
     lines = [
         f"{source} → {target} ({report.to})",
@@ -115,7 +140,7 @@ def _text(source: str, target: str, report: Any) -> str:
     if report.kept_bytes:
         lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
     if report.reused_groups:
-        lines.append(f"  {report.reused_groups} of {report.groups} groups were written by an earlier run")
+        lines.append(f"  {report.reused_groups} of {report.groups} groups were written before")
     if report.digest is not None:
         rule = "" if report.tokens is None else f" (EOS: {report.eos})"
         lines.append(f"  digest {report.digest}{rule}, verified in {report.verify_seconds:.2f} s")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._executors import alone_options
+from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, token_bytes_option, whole_options
 
@@ -22,7 +22,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @click.option("--indices", help="File with the indices to keep, from 0: one a line, or .npy.")
 @click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
 @token_bytes_option
-@alone_options("filter")
+@optional_executor_options
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     """Keep the documents, lines or samples that fit all conditions, in their order."""

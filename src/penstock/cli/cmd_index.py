@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli._executors import modest_executor_options
-from penstock.cli._output import emit, human_bytes, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._sharing import part_option
+
+if TYPE_CHECKING:
+    from penstock.prepare.raw import IndexReport
+    from penstock.prepare.raw_many import IndexSummary
 
 _SHOWN = 10
 
 
 @click.command()
-@click.argument("path")
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--flavor", default="modalities", show_default=True, help="Whose index to make.")
-@click.option("--index-path", help="Where it goes, instead of beside the file.")
+@click.option("--index-path", help="Where it goes, instead of beside the file; of one file alone.")
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),
@@ -26,26 +31,47 @@ _SHOWN = 10
 @click.option("--no-validate", is_flag=True, help="Look for line ends only.")
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there.")
 @modest_executor_options
+@part_option("Do the I-th (from 0) of N shares of the files")
+@follow_links_option
 @json_option
-def command(path: str, no_validate: bool, as_json: bool, **options: Any) -> None:
-    """Make the raw index of a JSONL file: where each line begins, and how long it is."""
+def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options: Any) -> None:
+    """Make the raw index of JSONL files: where each line begins, and how long it is.
+
+    An INPUT is a file, a folder, which is searched for .jsonl, or a glob. Of several files, an index that is there and
+    fits is done, and what fails keeps none of the others from its index: the first error comes at the end.
+    """
     import msgspec
 
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.raw import IndexReport
+    from penstock.prepare.raw_many import index
     from penstock.store.place import place_of
 
-    place = place_of(path)
-    size_bytes = place.store.size(place.path) if place.is_local and place.is_file() else None
-    with progress("index", total=size_bytes) as advance:
-        report = build_index(path, validate=not no_validate, progress=lambda done: advance(done, ""), **options)
-
-    def text() -> str:
-        made = f"{report.index_path}: {report.num_lines:,} lines of {human_bytes(report.size_bytes)}"
-        return made if not report.num_dropped else f"{made}, {report.num_dropped:,} faulty ones left out"
-
+    place = place_of(paths[0])
+    total_bytes = place.store.size(place.path) if len(paths) == 1 and place.is_local and place.is_file() else None
+    with progress("index", total=total_bytes) as advance:
+        made = index(paths, validate=not no_validate, progress=lambda done: advance(done, ""), **options)
+    reports = [made] if isinstance(made, IndexReport) else made.indexes
     if not as_json:
-        for one in report.dropped[:_SHOWN]:
-            note(f"left out: line {one.line} at byte {one.offset_bytes}: {one.reason}")
-        if report.num_dropped > _SHOWN:
-            note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+        for report in reports:
+            _list_dropped(report)
+    totals = {"num_lines": made.num_lines, "num_dropped": made.num_dropped, "size_bytes": made.size_bytes}
+    emit(totals | msgspec.to_builtins(made), as_json=as_json, text=lambda: _text(made))
+
+
+def _list_dropped(report: IndexReport) -> None:
+    for one in report.dropped[:_SHOWN]:
+        note(f"left out: line {one.line} at byte {one.offset_bytes}: {one.reason}")
+    if report.num_dropped > _SHOWN:
+        note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
+
+
+def _text(made: IndexReport | IndexSummary) -> str:
+    from penstock.prepare.raw import IndexReport
+
+    lines = f"{made.num_lines:,} lines of {human_bytes(made.size_bytes)}"
+    dropped = f", {made.num_dropped:,} faulty ones left out" if made.num_dropped else ""
+    if isinstance(made, IndexReport):
+        return f"{made.index_path}: {lines}{dropped}"
+    reused = f"; {made.num_reused:,} were there already" if made.num_reused else ""
+    part = "" if made.part is None else f"part {made.part[0]} of {made.part[1]}: "
+    return f"{part}{len(made.indexes):,} indexes: {lines}{dropped}{reused}"

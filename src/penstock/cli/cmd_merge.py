@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._executors import alone_options
+from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
 
@@ -22,13 +22,20 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
     help="Shards of samples stay where they are, below the output: only one index over all of them is written.",
 )
 @tar_options
-@alone_options("merge")
+@optional_executor_options
 @whole_options
 def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
     import msgspec
 
+    from penstock.errors import ConfigError
+
     if no_copy:
+        given = [name for name in ("executor", "workers") if options[name] not in (None, "inline", 1)]
+        if given:
+            what, flags = "only an index is written, and nothing is copied", ", ".join(f"--{name}" for name in given)
+            raise ConfigError(what, found=f"--no-copy {flags}", hint=f"Leave {flags} out")
+
         from penstock.formats.shards.merge import merge_index
 
         shards = merge_index(output, sources, overwrite=options["overwrite"], follow_links=options["follow_links"])

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, sharing_options
+from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare import PackReport
@@ -79,7 +79,7 @@ _SHOWN = 10
     help="What encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that library confirms it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
-@click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
+@restart_option
 @sharing_options
 @follow_links_option
 @json_option
@@ -99,7 +99,6 @@ def command(
 
     import msgspec
 
-    from penstock.errors import PrepareError
     from penstock.prepare import PackProgress, pack
 
     if field:
@@ -117,8 +116,7 @@ def command(
     if not as_json:
         _list_dropped(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
-    if report.missing:
-        raise SystemExit(PrepareError.exit_status)
+    end_unfinished(report.missing)
 
 
 def _list_dropped(report: PackReport) -> None:

@@ -19,15 +19,17 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare.energon.run import PrepareSummary
 
 _SHOWN = 10
+_SHARING = ("part", "finish", "no_work", "restart")
 _OF_SHARDS = (
     "split_ratio", "split_parts", "exclude", "shuffle_tars", "sample_type", "field_map", "dataset_yaml_name",
     "skip_dataset_yaml", "tar_index_only", "no_sqlite", "media_metadata", "by_extension", "by_glob", "by_header",
-    "exact", "fix_duplicates",
+    "exact", "fix_duplicates", *_SHARING,
 )  # fmt: skip
 
 
@@ -53,6 +55,8 @@ _OF_SHARDS = (
 @click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where no other way is given.")
 @media_options
 @modest_executor_options
+@restart_option
+@sharing_options
 @click.option("--overwrite", "--force-overwrite", is_flag=True, help="Prepare again what is prepared.")
 @click.option("--non-interactive", is_flag=True, help="Ask no questions, also on a terminal.")
 @click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
@@ -67,6 +71,8 @@ def command(
     """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file.
 
     On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
+
+    Many machines share the shards by --part, where all of them see DIR; --finish makes the index of all.
     """
     use_tmp_path(tmp_path)
     if path.endswith(".jsonl"):
@@ -88,7 +94,8 @@ def command(
         raise click.UsageError("--tar-index-only makes no media metadata: use `penstock prepare-media`.")
     if options["tar_index_only"]:
         refuse_given(context, ("shuffle_tars", "overwrite", "dataset_yaml_name"), "The list of shards stays as it is")
-    if not options["tar_index_only"] and not as_json and not non_interactive:
+    shared = options["part"] is not None or options["finish"]
+    if not options["tar_index_only"] and not as_json and not non_interactive and not shared:
         if _on_terminal():
             _prepare(path, options, media, as_json, ask=True, confirm=True)
             return
@@ -145,12 +152,14 @@ def _prepare(
             sqlite=not options["no_sqlite"],
             follow_links=options["follow_links"],
             media=None if media is None else ShardMedia(media_filter(*media), options["exact"]),
+            **{name: options[name] for name in _SHARING},
             progress=(lambda done, total: advance(done, f"of {total:,}")) if options["show_progress"] else None,
         )
     if not as_json:
         for warning in summary.warnings:
             note(f"warning: {warning}")
-    emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary) + closing("Done"))
+    emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary))
+    end_unfinished(summary.missing)
 
 
 def _require_splits(path: str, options: dict[str, Any]) -> None:
@@ -195,20 +204,25 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
 
 
 def _text(summary: PrepareSummary) -> str:
-    lines = [
-        f"{summary.path}: {len(summary.shard_counts):,} shards, {summary.num_samples:,} samples, "
-        f"{summary.num_parts:,} parts, {human_bytes(summary.size_bytes)}"
-    ]
+    if summary.missing:
+        return f"--array={array_expression(summary.missing)}"
+    samples = f"{len(summary.shard_counts):,} shards, {summary.num_samples:,} samples"
+    if summary.was_complete:
+        return f"{summary.path}: complete already: {samples}"
+    share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
+    lines = [f"{summary.path}: {share}{samples}, {summary.num_parts:,} parts, {human_bytes(summary.size_bytes)}"]
     if summary.num_reused:
         lines.append(f"  {summary.num_reused:,} shards were finished by an earlier run")
     for split, (shards, samples) in summary.splits.items():
         share = samples / summary.num_samples if summary.num_samples else 0
         lines.append(f"  {split}: {shards:,} shards, {samples:,} samples, {share:.1%}")
+    if summary.part is not None:
+        return "\n".join(lines)
     wrote = [f".nv-meta/{name}" for name in summary.wrote if not name.endswith(".tar.idx")]
     indexes = len(summary.wrote) - len(wrote)
     if indexes:
         wrote.append(f"{indexes:,} indexes of shards")
-    return "\n".join([*lines, f"  wrote {', '.join(wrote) or 'nothing'}"])
+    return "\n".join([*lines, f"  wrote {', '.join(wrote) or 'nothing'}"]) + closing("Done")
 
 
 def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:

@@ -16,6 +16,7 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option, note, progress
+from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
 
 _SHOWN = 10
 
@@ -24,6 +25,8 @@ _SHOWN = 10
 @click.argument("path")
 @media_options
 @modest_executor_options
+@restart_option
+@sharing_options
 @progress_option
 @tmp_path_option
 @follow_links_option
@@ -48,6 +51,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             executor=options["executor"],
             exact=exact,
             follow_links=options["follow_links"],
+            **{name: options[name] for name in ("part", "finish", "no_work", "restart")},
             progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,
         )
     if not as_json:
@@ -55,9 +59,12 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             note(f"warning: {one.name}: {one.what}")
         if len(summary.problems) > _SHOWN:
             note(f"… and {len(summary.problems) - _SHOWN:,} more; --json lists them all")
+    share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
     text = (
-        f"{summary.path}: metadata of {summary.num_rows:,} media; "
+        f"{summary.path}: {share}metadata of {summary.num_rows:,} media; "
         f"{summary.num_files:,} files chosen, {summary.num_read:,} of them read now"
     )
-    text += closing(f"Done. Stored metadata for {summary.num_rows} files.")
+    text += "" if share else closing(f"Done. Stored metadata for {summary.num_rows} files.")
+    text = f"--array={array_expression(summary.missing)}" if summary.missing else text
     emit(msgspec.to_builtins(summary), as_json=as_json, text=text)
+    end_unfinished(summary.missing)

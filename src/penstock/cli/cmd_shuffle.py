@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli._executors import alone_options
-from penstock.cli._output import emit, progress
+from penstock.cli._executors import optional_executor_options
+from penstock.cli._output import emit, human_bytes, note, progress
 from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
+
+if TYPE_CHECKING:
+    from penstock.reshape.cost import ShuffleCost
 
 
 @click.command()
@@ -20,15 +23,34 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
     "--memory-mb", type=click.IntRange(min=1), help="For documents held at once; more is faster beyond memory's size."
 )
 @tar_options
-@alone_options("shuffle")
+@optional_executor_options
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
-    """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory."""
+    """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory.
+
+    What will be read is said first, on standard error, or as `cost` with --json.
+    """
     import msgspec
 
     from penstock.reshape.shuffle import shuffle
 
+    costs: list[ShuffleCost] = []
+
+    def announce(cost: ShuffleCost) -> None:
+        costs.append(cost)
+        if not as_json:
+            note(_said(cost))
+
     given: dict[str, Any] = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
     with progress("shuffle", total=None, unit="samples") as advance:
-        written = shuffle(source, output, progress=advance, **given)
-    emit(msgspec.to_builtins(written), as_json=as_json, text=describe(written))
+        written = shuffle(source, output, progress=advance, announce=announce, **given)
+    data = msgspec.to_builtins(written) | {"cost": msgspec.to_builtins(costs[0]) if costs else None}
+    emit(data, as_json=as_json, text=describe(written))
+
+
+def _said(cost: ShuffleCost) -> str:
+    """The cost in a line."""
+    where = "requests" if cost.is_remote else "reads in random places"
+    text = f"reads {human_bytes(cost.read_bytes)} in at most {cost.reads:,} {where}"
+    text += f", and writes and reads {human_bytes(cost.scratch_bytes)} of scratch" if cost.scratch_bytes else ""
+    return text + (f"; cheaper: {cost.cheaper}" if cost.cheaper else "")

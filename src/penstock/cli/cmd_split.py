@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._executors import alone_options
+from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, tar_options, whole_options
 
@@ -25,7 +25,7 @@ from penstock.cli._whole import describe, known, tar_options, whole_options
     help="position: exact shares; content: equal documents share a part, shares hold on average.",
 )
 @tar_options
-@alone_options("split")
+@optional_executor_options
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
     """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""

@@ -9,6 +9,7 @@ import click
 from penstock._printable import printable
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option
+from penstock.cli._sharing import array_expression, sharing_options
 
 
 @click.command()
@@ -24,6 +25,8 @@ from penstock.cli._output import emit, follow_links_option, json_option
     is_flag=True,
     help="The same, also where the data contradict the existing side file: the data are taken to be right.",
 )
+@click.option("--work", metavar="DIR", help="Folder or URL for the marks of --part and --finish; never in the dataset.")
+@sharing_options
 @optional_executor_options
 @follow_links_option
 @json_option
@@ -36,15 +39,30 @@ def command(
     as_json: bool,
     workers: int | None,
     executor: str | None,
+    part: tuple[int, int] | None,
+    finish: bool,
+    no_work: bool,
+    work: str | None,
     **options: Any,
 ) -> int:
-    """Check a dataset: each finding with its place and what to do. Exits with 1 for an error."""
+    """Check a dataset: each finding with its place and what to do. Exits with 1 for an error.
+
+    Many machines share the check by --part, with DIR where all of them see it; --finish reports what one run would.
+    """
     import msgspec
 
     from penstock.check import verify
-    from penstock.check.verify import is_contradiction, write_side_file
+    from penstock.check.verify import is_contradiction, verify_shared, write_side_file
 
-    findings = verify(path, depth=depth, format=format_name, workers=workers, executor=executor, **options)
+    _require_together(part, finish=finish, no_work=no_work, work=work, writes=write_manifest or replace_manifest)
+    how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
+    if work is None:
+        findings = verify(path, **how)
+    else:
+        report = verify_shared(path, work=work, part=part, no_work=no_work, **how)
+        if report.findings is None:
+            return _say_unfinished(path, report, as_json=as_json)
+        findings = report.findings
     if replace_manifest:
         findings = [one for one in findings if not is_contradiction(one, options)]
     errors = sum(one.severity == "error" for one in findings)
@@ -63,6 +81,31 @@ def command(
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}
     emit(data | ({"side_file": side_path} if side_path else {}), as_json=as_json, text=text)
     return 1 if errors else 0
+
+
+def _require_together(
+    part: tuple[int, int] | None, *, finish: bool, no_work: bool, work: str | None, writes: bool
+) -> None:
+    """That what is said of sharing goes together; raises `ConfigError`."""
+    from penstock.errors import ConfigError
+
+    if (part is not None or finish) != (work is not None):
+        what, hint = "shares of a check leave marks in a folder", "Give --work DIR with --part or --finish, or neither"
+        raise ConfigError(what, hint=hint)
+    if part is not None and (finish or writes):
+        what = "--finish" if finish else "--write-manifest or --replace-manifest"
+        raise ConfigError("a part does its share of the check alone", found=what, hint="Leave out one of the two")
+    if no_work and not finish:
+        raise ConfigError("--no-work says how to finish", hint="Add --finish")
+
+
+def _say_unfinished(path: str, report: Any, *, as_json: bool) -> int:
+    from penstock.errors import PrepareError
+
+    data = {"path": path, "part": report.part, "tasks": report.tasks, "missing": list(report.missing)}
+    done = "" if report.part is None else f"part {report.part[0]} of {report.part[1]}: {report.tasks} tasks checked"
+    emit(data, as_json=as_json, text=f"--array={array_expression(report.missing)}" if report.missing else done)
+    return PrepareError.exit_status if report.missing else 0
 
 
 def describe_finding(one: Any) -> str:

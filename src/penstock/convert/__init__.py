@@ -5,9 +5,9 @@ the data, but for 12 bytes a document, and for a document that is larger itself.
 processes: in each about 150 MB, and a few times its largest sample. Killed and run again, both go on.
 
 Files: `run` the one way in · `asked` what its arguments mean · of tokens: `plan`, `eos`, `tokens`, and `documents`
-written and read back · of samples: `plan_samples`, `forms` and `columns` of values, `rows` read, and `samples` written
-in groups and read back, `assemble` one dataset of them · `output` what is there of the target, and how it becomes
-visible · `partitions` for workers of others.
+written and read back · of samples: `plan_samples`, `forms` and `columns` of values, `rows` read, `samples` written by
+one writer and read back, `groups` by many workers, `assemble` one dataset of them · `output` what is there of the
+target, and how it becomes visible · `partitions` for workers of others.
 """
 
 from penstock.convert.documents import token_digest

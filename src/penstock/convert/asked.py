@@ -15,10 +15,12 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, sniff
 from penstock.formats._read_only import instead_of
 from penstock.store.local import Kept
+from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.types import Sample
+from penstock.work.sharing import Sharing
 
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
@@ -41,6 +43,7 @@ class Asked:
         workers: how many write samples; None: as many as there are.
         executor: what runs them.
         overwrite: replace the target.
+        sharing: what this run does of the work.
         of_source: options of the source.
         of_target: options of the target's writer.
         kept: what is found again of the files of a killed writer.
@@ -56,6 +59,7 @@ class Asked:
     workers: int | None
     executor: AnyExecutor
     overwrite: bool
+    sharing: Sharing
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
     kept: Kept = field(default_factory=Kept)
@@ -73,6 +77,7 @@ def understand(
     workers: int | None,
     executor: AnyExecutor,
     overwrite: bool,
+    sharing: Sharing,
     options: Mapping[str, Any],
 ) -> Asked:
     """What the arguments of `convert` mean, without a look into the data.
@@ -83,18 +88,43 @@ def understand(
         ConfigError: a target that can't be, or arguments that make no sense.
     """
     chosen, rule = _target_format(target, to), EosRule.of(eos)
+    _require_columns(columns)
+    _require_values(options)
     count = 1 if chosen.traits.tokens else _count_workers(workers)
     if chosen.traits.tokens and not (isinstance(executor, str) and executor in HERE):
         what, hint = "documents of tokens are written in this process alone", "Leave executor= out"
         raise ConfigError(what, path=target.path, found=f"executor={executor!r}", hint=hint)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
+    if chosen.name == "jsonl" != source_format and "flavor" in of_source:
+        of_target["flavor"] = of_source.pop("flavor")
     target = replace(target, path=output_path(target.store, target.path))
     if isinstance(source, Place):
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
         require_other(files, target.path, *files_at(chosen.name, target.path))
-    sides = (of_source, of_target)
-    return Asked(source, source_format, target, chosen, rule, columns, group_rows, count, executor, overwrite, *sides)
+    _require_shareable(sharing, source, target, chosen)
+    how = (rule, columns, group_rows, count, executor, overwrite, sharing)
+    return Asked(source, source_format, target, chosen, *how, of_source, of_target)
+
+
+def is_grouped(to: str, target: Place) -> bool:
+    """Whether many workers write samples in that format there, in groups."""
+    return to in GROUPED and not isinstance(target.store, MemoryStore)
+
+
+def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place, to: Format) -> None:
+    """That work which is to be shared, or thrown away, is in groups; raises `ConfigError`."""
+    sharing.require_sense()
+    if not (sharing.joins or sharing.restart):
+        return
+    if not is_grouped(to.name, target):
+        asked = "part (--part)" if sharing.part else "finish (--finish)" if sharing.finish else "restart (--restart)"
+        what = f"{to.name} is written in one stream by one process: there is no work to share, or to throw away"
+        hint = f"Leave it out; or share a conversion to one of {', '.join(GROUPED)}"
+        raise ConfigError(what, path=target.path, found=asked, hint=hint)
+    if sharing.joins and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
+        what = "samples that come once can't be shared by workers"
+        raise ConfigError(what, path=target.path, hint="Save them as a dataset")
 
 
 def _target_format(target: Place, to: str | None) -> Format:
@@ -119,6 +149,23 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
     if "source_split" in of_target:
         of_source["split"] = of_target.pop("source_split")
     return of_source, of_target
+
+
+def _require_columns(columns: Any) -> None:
+    """That columns are names, or names and what they are written as; raises `ConfigError`."""
+    texts: Any = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
+    if columns is not None and not (isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)):
+        raise ConfigError("columns are names, or names and encodings", found=repr(columns))
+
+
+def _require_values(options: Mapping[str, Any]) -> None:
+    """That texts are UTF-8 and an EOS is an id; a writer looks at the others. Raises `ConfigError`."""
+    for name, value in options.items():
+        if isinstance(value, str) and value != value.encode(errors="ignore").decode():
+            raise ConfigError(f"the option {name} is no UTF-8", found=repr(value))
+    eos_id = options.get("eos_id")
+    if eos_id is not None and (isinstance(eos_id, bool) or not hasattr(eos_id, "__index__")):
+        raise ConfigError("the option eos_id has no such value", found=repr(eos_id), expected="an integer")
 
 
 def _count_workers(workers: int | None) -> int | None:

@@ -1,38 +1,94 @@
-"""Groups of shards → one dataset: their files get a second name in it, numbered through, under one index."""
+"""Groups of shards → one dataset: their files get names in it, numbered through, under one index.
+
+On this machine they get second names in a folder that becomes visible as a whole. In an object store they are copied
+under their names by many workers, each only where none is of that name, and the index is put when all are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import msgspec
+import xxhash
+
 import penstock
-from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index
+from penstock.errors import Corrupt
+from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import own_files, read_index
+from penstock.formats.shards.source import own_files
+from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
 from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
-from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, load_manifest
+from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
+from penstock.work.parts import PartName
+from penstock.work.plan import RESTART
+
+
+class GroupPart(msgspec.Struct, frozen=True):
+    """The part of a finished group: what the folder of its files holds.
+
+    Attributes:
+        digest: sum of `rows.sample_digest`, as a decimal number.
+        index: its `index.json`.
+        blocks: name of each file → digests of its blocks.
+    """
+
+    digest: str
+    index: msgspec.Raw
+    blocks: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A finished group: its name as a part, what its part holds, and where its files are."""
+
+    name: PartName
+    part: GroupPart
+    files: Place
+
+    def moved(self, first: int) -> Iterator[tuple[Shard, dict[str, str]]]:
+        """Its shards, numbered from `first` on, each with the old and new names of its files."""
+        for shard in kept_shards(bytes(self.part.index), self.name.task, self.files):
+            moved, names = _renamed(shard, first)
+            yield moved, {before: after for before, after in names.items() if before in self.part.blocks}
+            first += 1
+
+
+def kept_shards(index: bytes, number: int, group: Place) -> list[Shard]:
+    """Shards of a group's index: the original's empty first shard is kept in the first group alone."""
+    return [shard for shard in parse_index(index, group.path).shards if shard.samples or not number]
+
+
+def files_of(name: PartName, work: Place) -> Place:
+    """The folder of a group's files."""
+    return work.child(f"groups/{name.task:08d}-{name.digest}")
+
+
+def read_group(name: PartName, work: Place) -> Group:
+    """A finished group; raises `Corrupt` where its part is damaged."""
+    place = work.child(f"parts/{name.path}")
+    data = place.store.get(place.path)
+    if xxhash.xxh3_64_hexdigest(data) != name.digest:
+        raise Corrupt("a part of unfinished work is damaged", path=place.path, hint=RESTART)
+    return Group(name, msgspec.json.decode(data, type=GroupPart), files_of(name, work))
 
 
 def assemble(
-    groups: Sequence[Place],
-    target: Place,
-    *,
-    name: str,
-    recorded: Mapping[str, Any],
-    overwrite: bool,
+    groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any], overwrite: bool
 ) -> Manifest:
-    """Make one dataset of finished ones, in their order; they stay as they are.
+    """Make one dataset of finished groups on this machine, in their order; they stay as they are.
 
     No byte is copied where the file system knows second names. Memory: the indexes.
 
     Args:
-        groups: folders of shards, each with its index and side file, on this machine as the target.
+        groups: on this machine as the target.
         target: the folder of the dataset.
         name: of the format.
         recorded: fields of the side file that tell of the source, such as `eos_id` and `options`.
@@ -46,27 +102,11 @@ def assemble(
     try:
         index = folder.stage(INDEX_NAME)
         hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()
-        shards: list[Shard] = []
-        digests: dict[str, tuple[str, ...]] = {}
-        for number, group in enumerate(groups):
-            known = load_manifest(store, group.child(SIDE_NAME).path, to_write=True)
-            for shard in read_index(store, group.path).shards:
-                if shard.samples or not number:  # the original's empty first shard, in the first group alone
-                    moved, names = _renamed(shard, len(shards))
-                    for before, after in names.items():
-                        if _give(folder, group.child(before), hidden.child(after)):
-                            digests[after] = known.block_digests[before] if known is not None else ()
-                    shards.append(moved)
-        data = encode_index(shards)
-        manifest = Manifest(
-            format=name,
-            num_samples=sum(shard.samples for shard in shards),
-            size_bytes=sum(store.size(hidden.child(file).path) for file in digests) + len(data),
-            block_digests=digests,
-            binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
-            tool=f"penstock {penstock.__version__}",
-            **recorded,
-        )
+        made = _Made()
+        for group in groups:
+            for before, after in made.add(group):
+                _give(folder, group.files.child(before), hidden.child(after))
+        data, manifest = made.described(name, recorded)
         side = folder.stage(SIDE_NAME)
         for staged, content in ((side, encode_manifest(manifest)), (index, data)):
             staged.write(content)
@@ -76,6 +116,68 @@ def assemble(
         folder.abort()
         raise
     return manifest
+
+
+def copy_group(group: Group, target: Place, first: int) -> None:
+    """Copy the files of a group into the dataset in an object store, its shards numbered from `first` on.
+
+    Raises:
+        PrepareError: another file of such a name is there.
+    """
+    for _, names in group.moved(first):
+        for before, after in names.items():
+            copy_new(target.store, group.files.child(before).path, target.child(after).path)
+
+
+def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any]) -> Manifest:
+    """Make a dataset in an object store visible, whose shards are all there; arguments as of `assemble`.
+
+    Raises:
+        ConfigError: the target exists.
+    """
+    made, store, index = _Made(), target.store, target.child(INDEX_NAME).path
+    for group in groups:
+        made.add(group)
+    data, manifest = made.described(name, recorded)
+    with aborting(store.stage(index)) as staged:
+        staged.write(data)
+        side = stage_side_file(store, target.child(SIDE_NAME).path, manifest, replaces=False)
+        publish_beside(store, [side], staged.commit, lambda: store.get(index) == data)
+    return manifest
+
+
+class _Made:
+    """The dataset so far."""
+
+    def __init__(self) -> None:
+        self._shards: list[Shard] = []
+        self._digests: dict[str, tuple[str, ...]] = {}
+        self._size_bytes = 0
+
+    def add(self, group: Group) -> list[tuple[str, str]]:
+        """Add a group; the old and new names of its files."""
+        found: list[tuple[str, str]] = []
+        for shard, names in group.moved(len(self._shards)):
+            self._shards.append(shard)
+            found += names.items()
+            files = (shard.raw_data, shard.zip_data, shard.raw_meta, shard.zip_meta)
+            self._size_bytes += sum(file.size_bytes for file in files if file and file.basename in names.values())
+        self._digests |= {after: group.part.blocks[before] for before, after in found}
+        return found
+
+    def described(self, name: str, recorded: Mapping[str, Any]) -> tuple[bytes, Manifest]:
+        """The index, and what the side file says."""
+        data = encode_index(self._shards)
+        manifest = Manifest(
+            format=name,
+            num_samples=sum(shard.samples for shard in self._shards),
+            size_bytes=self._size_bytes + len(data),
+            block_digests=self._digests,
+            binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
+            tool=f"penstock {penstock.__version__}",
+            **recorded,
+        )
+        return data, manifest
 
 
 def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
@@ -93,13 +195,9 @@ def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
     return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:]), names
 
 
-def _give(folder: StagedFolder, file: Place, hidden: Place) -> bool:
-    """Put a file into the folder; False where there is none, as for the raw one of a compressed shard."""
-    if not file.exists():
-        return False
-    if cast(LocalStore, file.store).link(file.path, hidden.path):
-        return True
-    with aborting(folder.stage(hidden.name)) as staged:
-        staged.append_file(file.path)
-        staged.commit()
-    return True
+def _give(folder: StagedFolder, file: Place, hidden: Place) -> None:
+    """Put a file into the folder."""
+    if not cast(LocalStore, file.store).link(file.path, hidden.path):
+        with aborting(folder.stage(hidden.name)) as staged:
+            staged.append_file(file.path)
+            staged.commit()

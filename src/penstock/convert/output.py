@@ -15,7 +15,6 @@ from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
 from penstock.types import Manifest
-from penstock.work.convert import remove_work
 
 Advance = Callable[[int, str], None]
 """Called with the number of samples done so far, and a text to show."""
@@ -31,6 +30,8 @@ class Written:
         samples: rows; None of documents.
         groups: how many; None where one writer wrote all.
         reused: of these, by an earlier run.
+        missing: shares of the work that are not done.
+        was_complete: an earlier run had made all of it.
     """
 
     digest: str | None
@@ -38,6 +39,8 @@ class Written:
     samples: int | None = None
     groups: int | None = None
     reused: int = 0
+    missing: tuple[int, ...] = ()
+    was_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +124,6 @@ class Output:
             raise
 
     def finish(self) -> None:
-        """It is there and was found right: nothing of the work is needed."""
-        if self.place.is_local:
-            remove_work(self.place)
+        """It is there and was found right."""
         if self.place.is_local or self.what is not None:
-            # Last: until then the same command knows that this output is its own.
             remove_mark(self.place.store, self.place.path)

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
 from penstock._kinds import is_token_source
 from penstock.abc import Source
-from penstock.convert.asked import Asked
+from penstock.convert.asked import Asked, is_grouped
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
 from penstock.convert.output import Output
 from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
@@ -22,6 +24,8 @@ from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.place import Place
 from penstock.types import Manifest, OpenOptions, Sample
+from penstock.work.plan import Plan
+from penstock.work.sharing import Sharing
 
 TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
 FIRST_SAMPLES = 1000
@@ -48,6 +52,8 @@ class SamplePlan:
         lost: what the source holds and the target has no place for.
         workers: how many write; None: as many as there are.
         executor: what runs them.
+        sharing: what this run does of it, where it is written in groups.
+        shared: that work, as others know it.
     """
 
     given: Input
@@ -59,6 +65,8 @@ class SamplePlan:
     lost: tuple[str, ...]
     workers: int | None
     executor: AnyExecutor
+    sharing: Sharing
+    shared: Plan
 
     @property
     def batch_rows(self) -> int:
@@ -68,7 +76,7 @@ class SamplePlan:
     @property
     def is_grouped(self) -> bool:
         """Whether many processes write it in groups."""
-        return self.output.dataset.format in GROUPED and self.output.place.is_local
+        return is_grouped(self.output.dataset.format, self.output.place)
 
 
 def plan_samples(asked: Asked) -> SamplePlan:
@@ -82,7 +90,7 @@ def plan_samples(asked: Asked) -> SamplePlan:
     to = asked.to.name
     _require_sense(asked)
     given, first = _input(asked)
-    recorded, dataset = _recorded(given.rows), _target(asked)
+    recorded, dataset = {"eos_id": asked.of_source.get("eos_id"), **_recorded(given.rows)}, _target(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
@@ -94,20 +102,28 @@ def plan_samples(asked: Asked) -> SamplePlan:
     if to in GROUPED:
         options["columns"] = {one.name: one.write.partition(":")[2] for one in columns}
     group_rows = asked.group_rows or _group_rows(options, mean_bytes, once=given.rows is None)
-    what = {
-        "to": to,
-        "source": None if given.rows is None else given.rows.fingerprint,
-        "columns": [[one.source, one.name, one.read, one.write, one.missing] for one in columns],
-        "options": options,
-        "group_rows": group_rows,
-        "version": 1,
-    }
-    # Samples that come once can't be known again, but for the groups of them that are written.
-    is_known = given.rows is not None or (asked.target.is_local and to in GROUPED)
-    output = Output(dataset, options, asked.overwrite, what if is_known else None)
-    recorded["options"] = {"command": "convert", "group_rows": group_rows}
-    workers, executor = asked.workers, asked.executor
-    return SamplePlan(given, maker, mean_bytes, group_rows, output, recorded, tuple(lost), workers, executor)
+    written = [[one.source, one.name, one.read, one.write, one.missing] for one in columns]
+    source = None if given.rows is None else given.rows.fingerprint
+    what = {"to": to, "source": source, "columns": written, "options": options, "group_rows": group_rows, "version": 1}
+    output = Output(dataset, options, asked.overwrite, None if given.rows is None else what)
+    shared = _shared(what)
+    recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest()}
+    workers, executor, sharing = asked.workers, asked.executor, asked.sharing
+    shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))
+    return SamplePlan(*shape, workers, executor, sharing, shared)
+
+
+def _shared(what: Mapping[str, Any]) -> Plan:
+    """All that decides the bytes, as a plan that others join, or are told in what they differ."""
+    options = {f"--{name.replace('_', '-')}": value for name, value in what["options"].items()}
+    if "size_limit" in what["options"]:
+        options["--size-limit"] = parse_size(what["options"]["size_limit"])  # "1kb" and 1024 are one plan
+    told = {"--to": what["to"], "the source": what["source"], "--group-rows": what["group_rows"]}
+    try:
+        plain = msgspec.json.decode(msgspec.json.encode({**options, **told, "--columns": what["columns"]}))
+    except (UnicodeEncodeError, OverflowError):  # no UTF-8, or more than 64 bits: what JSON holds all the same
+        plain = {"what is asked for": json.dumps(what, sort_keys=True)}
+    return Plan(options=plain, inputs=(), task_bytes=0, engine="convert")
 
 
 def _require_sense(asked: Asked) -> None:

@@ -12,13 +12,15 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Source
 from penstock.convert.asked import Asked, understand
 from penstock.convert.documents import verify_tokens, write_tokens
-from penstock.convert.output import Advance
+from penstock.convert.groups import write_groups
+from penstock.convert.output import Advance, ReadBack, Written
 from penstock.convert.plan import TokenPlan, plan_tokens
-from penstock.convert.plan_samples import plan_samples
+from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.samples import verify_samples, write_samples
 from penstock.executors import AnyExecutor
 from penstock.store.place import dataset_at, place_of
 from penstock.types import Sample
+from penstock.work.sharing import Sharing
 
 
 @redacted_repr
@@ -39,7 +41,10 @@ class ConvertReport:
         copy_seconds: reading, writing and publishing.
         verify_seconds: reading the target back.
         groups: pieces that samples were written in by many processes; None where one writer wrote all.
-        reused_groups: of these, finished by a run that was killed.
+        reused_groups: of these, finished by a run that was killed, or by others.
+        part: `(i, n)` where this run did a share of the work: then `samples` and `groups` are of that share.
+        missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
+        was_complete: all was there already.
     """
 
     to: str
@@ -55,6 +60,9 @@ class ConvertReport:
     verify_seconds: float
     groups: int | None = None
     reused_groups: int = 0
+    part: tuple[int, int] | None = None
+    missing: tuple[int, ...] = ()
+    was_complete: bool = False
 
 
 def convert(
@@ -69,14 +77,18 @@ def convert(
     executor: AnyExecutor = "processes",
     group_rows: int | None = None,
     overwrite: bool = False,
+    part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
+    restart: bool = False,
     progress: Advance | None = None,
     **options: Any,
 ) -> ConvertReport:
     """Write the samples of `source` as a new dataset, and read it back.
 
-    Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all it is
-    the one that the source was made from, where that is known, else what the largest id needs. Shard formats are
-    written by many processes; the bytes depend on source and options alone.
+    Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all that
+    which the source was made from, else what the largest id needs. Shards are written by many processes, of many
+    machines with `part`; the bytes depend on source and options alone.
 
     Args:
         source: dataset to read; a `.csv` or `.tsv` file with a header; a source; or samples, as dicts, once.
@@ -84,23 +96,25 @@ def convert(
         to: its format; found from the suffix of `target` where it is None.
         format: format of the source; found by sniffing where it is None.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
-        columns: of the target: name → encoding (for tars and folders: the part), or names. By default all, with
-            encodings that follow from the source's schema, or from its first 1000 samples.
+        columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
         workers: processes that write samples; by default one a core.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see
-            `penstock.executors`. The last three are refused where the target holds tokens: this process alone writes
-            those.
+            `penstock.executors`. The last three are refused where the target holds tokens.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
+        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
+        finish: do what is missing of shared work, and commit; with `no_work` only where nothing is, else say what.
+        no_work: see `finish`.
+        restart: throw away what an unfinished run has finished.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
-            `token_bytes=`, `dtype=`, `size_limit=`, `compression=`, `hashes=` or `split=`. A target without
-            splits leaves `split=` to the source.
+            `token_bytes=`, `dtype=`, `size_limit=` or `split=`. A target without splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
-        ConfigError: the target exists, options or the EOS rule make no sense.
+        ConfigError: the target exists, an option makes no sense, or unfinished work was asked for otherwise.
+        PrepareError: another run writes the target.
         TooLarge: an id does not fit the target.
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
@@ -108,13 +122,16 @@ def convert(
     place = dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
-        workers=workers, executor=executor, overwrite=overwrite, options=options,
+        workers=workers, executor=executor, overwrite=overwrite,
+        sharing=Sharing(part, finish, no_work, restart), options=options,
     )  # fmt: skip
     return _convert(asked, progress or _ignore)
 
 
 def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
+    if isinstance(plan, SamplePlan) and plan.is_grouped:
+        return _in_groups(asked, plan, advance)
     with plan.output.held() as output:
         started = time.monotonic()
         if isinstance(plan, TokenPlan):
@@ -126,6 +143,30 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
             copied = time.monotonic()
             found = verify_samples(plan, output, written, advance)
         output.finish()
+    return _report(asked, plan, written, found, (started, copied))
+
+
+def _in_groups(asked: Asked, plan: SamplePlan, advance: Advance) -> ConvertReport:
+    """The same by many workers; where others share the work, each reads back what it wrote."""
+    started = time.monotonic()
+    copied: list[float] = []
+    found: list[ReadBack] = []
+
+    def verify(written: Written) -> None:
+        copied.append(time.monotonic())
+        if not asked.sharing.joins:
+            found.append(verify_samples(plan, plan.output, written, advance))
+
+    written = write_groups(plan, advance, verify)
+    size_bytes = 0 if written.manifest is None else written.manifest.size_bytes
+    found.append(ReadBack(written.samples or 0, written.digest, size_bytes))
+    return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
+
+
+def _report(
+    asked: Asked, plan: TokenPlan | SamplePlan, written: Written, found: ReadBack, times: Sequence[float]
+) -> ConvertReport:
+    started, copied = times[:2]
     return ConvertReport(
         to=asked.to.name,
         samples=found.samples,
@@ -140,6 +181,9 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
         verify_seconds=time.monotonic() - copied,
         groups=written.groups,
         reused_groups=written.reused,
+        part=asked.sharing.part,
+        missing=written.missing,
+        was_complete=written.was_complete,
     )
 
 

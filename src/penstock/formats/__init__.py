@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
@@ -39,9 +39,10 @@ BUILT_IN: dict[str, str] = {
     "folder": "penstock.formats.samples.folder:FORMAT",
     "parquet": "penstock.formats.tables.parquet:FORMAT",
     "hf": "penstock.formats.tables.hf:FORMAT",
+    "jsonl-files": "penstock.formats.jsonl.several:FORMAT",
 }
 SUFFIXES: dict[str, tuple[str, ...]] = {
-    "jsonl": (".jsonl", ".ndjson"),
+    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst"),
     "pbin": (".pbin", ".packed.bin"),
     "token-files": (),
     "flat-tokens": (".zarr",),
@@ -57,6 +58,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "folder": (),
     "parquet": (".parquet", ".pq"),
     "hf": (),
+    "jsonl-files": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
@@ -126,7 +128,7 @@ def sniff(store: Store, path: str) -> Format:
 
 
 def open_source(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,
     split: str | None = None,
@@ -143,10 +145,11 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
+    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
 
     Args:
-        path: file, folder or URL.
+        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -166,7 +169,6 @@ def open_source(
         FormatError: the data are not what their format says.
         ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
     """
-    store, root = resolve_dataset(path, follow_links=follow_links)
     options = OpenOptions(
         split=split,
         flavor=flavor,
@@ -180,6 +182,9 @@ def open_source(
         validate_hash=validate_hash,
         follow_links=follow_links,
     )
+    if not isinstance(path, str | os.PathLike):
+        return _open_list([os.fspath(one) for one in path], format, options)
+    store, root = resolve_dataset(path, follow_links=follow_links)
     chosen = get_format(format) if format else sniff(store, root)
     if validate_hash is not None and not chosen.traits.hashes:
         what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
@@ -188,6 +193,17 @@ def open_source(
 
 
 open = open_source  # as the façade calls it
+
+
+def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
+    """One source of several files, folders and patterns."""
+    several = get_format("jsonl-files")
+    if not paths:
+        raise ConfigError("no path to open", hint="Name files, folders or patterns")
+    if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
+        what = "a list of paths is JSONL, which has neither splits nor digests of files"
+        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
+    return cast(_OpensLists, several).open_list(paths, options)
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
@@ -214,6 +230,12 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+class _OpensLists(Protocol):
+    """A format whose datasets may be named by several paths."""
+
+    def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> Source[Sample]: ...
 
 
 @runtime_checkable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias, cast
+
+import msgspec
 
 from penstock.errors import ConfigError
 from penstock.types import Manifest
@@ -36,8 +38,55 @@ def require_open(is_open: bool, path: str) -> None:
         raise ConfigError("the writer is closed: it was committed or aborted", path=path)
 
 
-def require_known(options: Iterable[str], known: Sequence[str], path: str) -> None:
-    """Raise `ConfigError` for options that a writer does not take."""
+def require_known(options: Mapping[str, Any], known: Sequence[str], path: str) -> None:
+    """Raise `ConfigError` for options that a writer does not take, or whose values are of another kind."""
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
+    for name, value in options.items():
+        fits, expected = _KINDS.get(name, _ANY)
+        if value is not None and not fits(value):
+            raise ConfigError(f"the option {name} has no such value", path=path, found=repr(value), expected=expected)
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value == value.encode(errors="ignore").decode()
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, cast(Sequence[Any], value)))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, [*value, *cast(Mapping[Any, Any], value).values()]))
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return isinstance(value, Mapping) and bool(msgspec.json.encode(dict(cast(Mapping[Any, Any], value))))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+
+
+_Kind: TypeAlias = tuple[Callable[[Any], bool], str]
+_ANY: _Kind = (lambda value: True, "")
+_COUNT: _Kind = (_is_count, "an integer")
+_TEXT: _Kind = (_is_text, "a text")
+_KINDS: dict[str, _Kind] = {
+    **dict.fromkeys(("token_bytes", "vocab_size", "eos_id", "zarr_format", "maxcount", "maxsize"), _COUNT),
+    **dict.fromkeys(("chunk_tokens", "chunk_starts", "shard_tokens"), _COUNT),
+    **dict.fromkeys(("tokenizer", "tokenizer_digest", "compression", "split", "pattern"), _TEXT),
+    "shuffle_tars": (lambda value: isinstance(value, bool), "true or false"),
+    "dtype": (lambda value: isinstance(value, Hashable), "the name of a dtype"),
+    "hashes": (_are_names, "a list of names"),
+    "inputs": (_are_texts, "name → digest"),
+    "options": (_is_plain, "name → value, as JSON has them"),
+    "dataset": (_is_plain, "keys and values of dataset.yaml"),
+    "code": (lambda value: isinstance(value, Mapping), "name of a file → its content"),
+    "size_limit": (lambda value: _is_count(value) or _is_text(value), "bytes, or a text such as 64mb"),
+}
+"""Option → what it may be; a writer says by itself which of these values it takes."""

@@ -15,6 +15,7 @@ from penstock._index import as_positions
 from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._resolved import Prefetch, samples_of
+from penstock._secrets import logger
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
@@ -25,6 +26,8 @@ from penstock.order.compat.streaming.partition import Cluster, as_original, padd
 from penstock.order.compat.streaming.sampling import Shares, Weight, shares_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, IntArray, Location, Sample, Schema
+
+_log = logger()
 
 Weighted: TypeAlias = tuple[Source[Sample], Mapping[str, float]]
 
@@ -53,7 +56,7 @@ class StreamingOrder:
         world: nodes, ranks of each node, and workers of each rank; a number of workers has no influence on the stream.
         batch_size: samples of a rank's batch.
         epoch_size: samples of an epoch, such as 1000000 or "1m"; by default all.
-        predownload: accepted for callers of the original; has no effect.
+        predownload: of the original; changes nothing, which is logged.
         sampling_method: `"balanced"` or `"fixed"`.
         sampling_granularity: samples taken of one shard at a time.
         partition_algo: `"relaxed"` or `"orig"`.
@@ -93,7 +96,8 @@ class StreamingOrder:
         replication: int | None = None,
         derived: Derived | None = None,
     ) -> None:
-        del predownload
+        if predownload is not None:
+            _log.warning("predownload=%r has no effect on an order: give it to what reads", predownload)
         sources, weights = _weighted(source)
         self._source = sources[0] if len(sources) == 1 else ConcatSource(sources, as_stored=True)
         self._copies = operator.index(replication or 1)

@@ -135,9 +135,6 @@ def build_index(
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
 
 
-index = build_index  # as the façade calls it
-
-
 def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
     """Where the index goes."""
     require_flavor(data.path, flavor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class Context:
         """The path or URL that `path` means."""
         return path if self.file is None else beside(self.file, path)
 
-    def open_source(self, path: str, **options: Any) -> Any:
+    def open_source(self, path: str | Sequence[str], **options: Any) -> Any:
         """A dataset in any format."""
         return open_source(path, **options)
 

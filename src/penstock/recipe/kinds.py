@@ -34,6 +34,7 @@ NODE: dict[str, Any] = {"$ref": "#/$defs/node"}
 NODES: dict[str, Any] = {"type": "array", "items": NODE, "minItems": 1}
 BY_NAME: dict[str, Any] = {"type": "object", "additionalProperties": NODE, "minProperties": 1}
 TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
+PATHS: dict[str, Any] = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
 MAYBE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
 FLAG: dict[str, Any] = {"type": "boolean"}
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
@@ -88,7 +89,8 @@ _OPEN = {
 
 
 def _open(context: Context, node: Mapping[str, Any]) -> Any:
-    path = context.beside(node["path"])
+    several = [context.beside(one) for one in ([node["path"]] if isinstance(node["path"], str) else node["path"])]
+    path = several[0]
     given = {key: value for key, value in node.items() if key not in ("kind", "path")}
     if given.get("trust") and not context.code.trust:
         raise context.untrusted("code that comes with the data", path)
@@ -99,6 +101,8 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
         )
     given |= {"follow_links": True} if context.code.follow_links else {}
     config = {key: given.pop(key) for key in ("dataset_config", "split_config") if key in given}
+    if not isinstance(node["path"], str):
+        return context.open_source(several, **given, **config)
     if not config and not context.code.types:
         return context.open_source(path, **given)
     # Types are those of a `dataset.yaml`: nothing else has use for them.
@@ -330,7 +334,7 @@ _COOKERS = {
 _LABELS = {"enum": [None, "shift", "start-zero"]}
 
 KINDS: dict[str, Kind] = {
-    "open": Kind(_open, {"path": TEXT}, _OPEN, {}),
+    "open": Kind(_open, {"path": PATHS}, _OPEN, {}),
     "metadataset": Kind(
         _metadataset, {"path": TEXT},
         {"split": TEXT, "mode": {"enum": ["train", "val"]}, "seed": MAYBE_INT, "lanes": COUNT}, {},

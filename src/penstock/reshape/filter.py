@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,19 +18,18 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.hashes import hex_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.executors import AnyExecutor
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
+from penstock.reshape.pieces import Groups, Range, Workers, pieces_for, ranges_of
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, write_output, write_rows
-from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
+from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store.place import Given, Place, place_of
 from penstock.types import IntArray
-
-Keep = Callable[[int, int, NDArray[Any], IntArray], NDArray[np.bool_]]
-"""(first, stop, rows back to back, lengths) → bool[stop - first]: which rows fit."""
 
 Fits = Callable[[Mapping[str, Any]], bool]
 """Fields of a line → whether it fits."""
@@ -69,76 +68,77 @@ def filter(
     overwrite: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
+    executor: AnyExecutor | None = None,
+    workers: int | None = None,
     **options: Any,
 ) -> FilterReport:
     """Write the documents, or the lines, that fit all conditions; their order is kept.
 
-    Memory: some 50 MB, 64 MiB, 8 bytes a document, and 1 byte a document where indices are given.
+    Memory: some 50 MB, 64 MiB, and 8 bytes a document, or 9 where indices are given.
 
     Args:
-        source: dataset of documents, or a JSONL file.
-        target: dataset to make.
-        min_tokens: least length of a document, its EOS token counted; token sources only.
-        max_tokens: greatest length; token sources only.
-        match: regular expression that is searched in `field`; what has no text there does not fit. Lines and samples.
-        field: key, or keys joined by dots.
+        source, target: dataset of documents, JSONL file or shards; and the dataset to make.
+        min_tokens, max_tokens: bounds of a document's length, its EOS token counted; token sources only.
+        match, field: regular expression that is searched in this field, a key or keys joined by dots; what has no text
+            there does not fit. Lines and samples.
         where: expression on the fields; see `penstock.reshape.expression`. Lines and samples.
-        indices: those to keep, from 0, in any order; or a file with one a line, or a `.npy` file of integers.
+        indices: those to keep, from 0, in any order; or a file with one a line, or `.npy`.
         invert: keep what does not fit instead.
-        to: format of the target; by default that of its suffix, else that of the source.
-        format: format of the source; found by sniffing where it is None.
+        to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
         store: where all files are.
         progress: called after each run.
+        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         options: what `penstock.open` takes for the source.
 
     Raises:
         ConfigError: no condition, one that can't be, a field that no sample has, or an output that exists.
-        PrepareError: the expression fails on a line; it names the line.
+        PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
     rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
-    chosen = None if indices is None else _chosen(indices)
+    chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
-    conditions: list[Keep] = []
-    if min_tokens is not None or max_tokens is not None:
-        conditions.append(_by_length(rows, min_tokens, max_tokens))
-    if match is not None or where is not None:
-        conditions.append(_by_content(rows, match, field, where))
-    conditions += [] if chosen is None else [_by_index(rows, chosen)]
-    if not conditions:
+    conditions = Conditions(**given, field=field, invert=invert)
+    if chosen is None and not conditions.by_length and not conditions.by_content:
         raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
-    made_by = {name: value for name, value in given.items() if value is not None} | {"invert": invert}
+    conditions.require_possible(rows)
+    made_by: dict[str, Any] = {"command": "filter"} | {
+        name: value for name, value in given.items() if value is not None
+    }
     output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
-    return write_kept(rows, _all_of(conditions, invert), output, {"command": "filter"} | made_by, progress)
+    wanted = None if chosen is None else _wanted(rows, chosen)
+    work = _Work(rows, rows_at(rows, options), conditions, wanted, Workers(executor, workers))
+    return _write_kept(work, output, made_by | {"invert": invert}, Counter(len(rows), progress))
 
 
-def _all_of(conditions: Sequence[Keep], invert: bool) -> Keep:
-    def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
-        fits = np.logical_and.reduce([condition(first, stop, data, lengths) for condition in conditions])
-        return ~fits if invert else fits
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is filtered, by what, and by whom; `wanted` is bool[n] where indices are given."""
 
-    return keep
+    rows: AnyRows
+    rows_at: RowsAt
+    conditions: Conditions
+    wanted: NDArray[np.bool_] | None
+    workers: Workers
 
 
-def write_kept(
-    rows: AnyRows,
-    keep: Keep,
-    output: Output,
-    made_by: Mapping[str, Any],
-    progress: Progress | None = None,
-) -> FilterReport:
-    """Write the rows that `keep` says."""
-    counter = Counter(len(rows), progress)
+def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter: Counter) -> FilterReport:
+    rows, wanted = work.rows, work.wanted
 
     def fill(writer: Writer) -> None:
-        for first, stop in runs(rows):
-            data, lengths = read_run(rows, first, stop)
-            groups = keep(first, stop, data, lengths).astype(np.int64) - 1
-            for _, some, some_lengths in grouped(data, lengths, groups):
-                write_rows(writer, rows, some, some_lengths)
-            counter.add(stop - first)
+        if work.workers.are_alone:
+            for first, stop in runs(rows):
+                some = None if wanted is None else wanted[first:stop]
+                for _, data, lengths in work.conditions.kept(rows, first, stop, some):
+                    write_rows(writer, rows, data, lengths)
+                counter.add(stop - first)
+            return
+        width = output.token_bytes or rows.dtype.itemsize
+        with pieces_for(work.workers, output.place) as pieces:
+            made = pieces.made([work.rows_at], _Kept(work.conditions), _tasks(rows, wanted), width)
+            append_made(made, writer, [rows], counter)
 
     manifest = write_output(output, [rows], made_by, fill)
     return FilterReport(Written.of(output.place, manifest), len(rows) - manifest.num_samples)
@@ -147,45 +147,84 @@ def write_kept(
 # --- conditions ----------------------------------------------------------------------------------------------------
 
 
-def _by_length(rows: AnyRows, least: int | None, most: int | None) -> Keep:
-    if not isinstance(rows, TokenRows):
-        raise ConfigError(
-            "lines have no tokens", path=rows.place.path, hint="Filter by an expression: --where 'len(text) > 200'"
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What must hold, as it was asked for; see `filter`. Picklable."""
+
+    min_tokens: int | None
+    max_tokens: int | None
+    match: str | None
+    field: str
+    where: str | None
+    invert: bool
+
+    @property
+    def by_length(self) -> bool:
+        """Whether lengths are looked at."""
+        return self.min_tokens is not None or self.max_tokens is not None
+
+    @property
+    def by_content(self) -> bool:
+        """Whether fields are looked at."""
+        return self.match is not None or self.where is not None
+
+    def require_possible(self, rows: AnyRows) -> None:
+        """Refuse what such rows don't have; raises `ConfigError`."""
+        if self.by_length and not isinstance(rows, TokenRows):
+            raise ConfigError(
+                "lines have no tokens", path=rows.place.path, hint="Filter by an expression: --where 'len(text) > 200'"
+            )
+        if not self.by_content:
+            return
+        if isinstance(rows, TokenRows):
+            raise ConfigError(
+                "documents of tokens have no fields",
+                path=rows.place.path,
+                hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
+            )
+        self.fits()
+        names = names_in(self.where) if self.where is not None else set[tuple[str, ...]]()
+        require_fields(
+            names | ({tuple(self.field.split("."))} if self.match is not None else set()),
+            lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
+            len(rows),
+            rows.place,
+            columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
         )
-    low = 0 if least is None else least
-    high = np.iinfo(np.int64).max if most is None else most
-    return lambda first, stop, data, lengths: (lengths >= low) & (lengths <= high)
 
+    def fits(self) -> list[Fits]:
+        """The conditions on fields; raises `ConfigError` for one that can't be."""
+        made = [] if self.match is None else [_field_matches(compile_pattern(self.match), tuple(self.field.split(".")))]
+        return made if self.where is None else [*made, compile_expression(self.where)]
 
-def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None) -> Keep:
-    if isinstance(rows, TokenRows):
-        raise ConfigError(
-            "documents of tokens have no fields",
-            path=rows.place.path,
-            hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
-        )
-    conditions: list[Fits] = []
-    names: set[tuple[str, ...]] = set()
-    if match is not None:
-        keys = tuple(field.split("."))
-        conditions.append(_field_matches(compile_pattern(match), keys))
-        names.add(keys)
-    if where is not None:
-        conditions.append(compile_expression(where))
-        names |= names_in(where)
-    has_regex = match is not None or "match" in (where or "")
-    require_fields(
-        names,
-        lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
-        len(rows),
-        rows.place,
-        columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
-    )
+    def kept(self, rows: AnyRows, first: int, stop: int, wanted: NDArray[np.bool_] | None) -> Groups:
+        """What fits of the rows `[first, stop)`, as one group.
 
-    def keep(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> NDArray[np.bool_]:
+        Args:
+            rows: of the dataset.
+            first: index of the first row.
+            stop: index behind the last one.
+            wanted: bool[stop - first]: what else must hold.
+        """
+        found = self.fits()
+        for at, end in runs(rows, first, stop):
+            data, lengths = read_run(rows, at, end)
+            fits = np.ones(end - at, np.bool_) if wanted is None else wanted[at - first : end - first]
+            if self.by_length:
+                low = 0 if self.min_tokens is None else self.min_tokens
+                high = np.iinfo(np.int64).max if self.max_tokens is None else self.max_tokens
+                fits = fits & (lengths >= low) & (lengths <= high)
+            if found and not isinstance(rows, TokenRows):
+                fits = fits & self._by_content(rows, at, data, lengths, found)
+            yield from grouped(data, lengths, (~fits if self.invert else fits).astype(np.int64) - 1)
+
+    def _by_content(
+        self, rows: LineRows | SampleRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
+    ) -> NDArray[np.bool_]:
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
         start = 0
+        has_regex = self.match is not None or "match" in (self.where or "")
         with each_at_most(EXPRESSION_SECONDS) if has_regex else contextlib.nullcontext(Clock()) as clock:
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
@@ -194,7 +233,21 @@ def _by_content(rows: AnyRows, match: str | None, field: str, where: str | None)
                 start = end
         return fits
 
-    return keep
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a worker does: gives what fits of a range, whose `bits` say what else must hold."""
+
+    conditions: Conditions
+
+    def __call__(self, rows: AnyRows, task: Range, /) -> Groups:
+        bits = np.unpackbits(np.frombuffer(task.bits, np.uint8), count=task.stop - task.first) if task.bits else None
+        return self.conditions.kept(rows, task.first, task.stop, None if bits is None else bits.astype(np.bool_))
+
+
+def _tasks(rows: AnyRows, wanted: NDArray[np.bool_] | None) -> Iterator[Range]:
+    for task in ranges_of(0, rows):
+        yield task if wanted is None else replace(task, bits=np.packbits(wanted[task.first : task.stop]).tobytes())
 
 
 def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
@@ -247,7 +300,9 @@ class _Chosen:
     file: Place | None
 
 
-def _chosen(given: Sequence[int] | IntArray | Given) -> _Chosen:
+def _chosen(given: Sequence[int] | IntArray | Given | None) -> _Chosen | None:
+    if given is None:
+        return None
     if not isinstance(given, str | os.PathLike | Place):
         return _Chosen(np.asarray(given), None)
     file = place_of(given)
@@ -262,7 +317,8 @@ def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> O
     return replace(output, reads=[chosen.file] if chosen.file else [], what=what | {"indices": digest})
 
 
-def _by_index(rows: AnyRows, chosen: _Chosen) -> Keep:
+def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
+    """bool[n]: which rows are chosen."""
     indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
     if indices.ndim != 1 or (indices.dtype.kind not in "iu" and indices.size):
         raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
@@ -276,7 +332,7 @@ def _by_index(rows: AnyRows, chosen: _Chosen) -> Keep:
         )
     wanted = np.zeros(len(rows), np.bool_)
     wanted[indices.astype(np.int64)] = True
-    return lambda first, stop, data, lengths: wanted[first:stop]
+    return wanted
 
 
 def _read_indices(file: Place) -> NDArray[Any]:

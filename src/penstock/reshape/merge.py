@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
+from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats.shards.merge import copy_shards
+from penstock.executors import AnyExecutor
+from penstock.formats.shards.merge import FileCopy, copy_shards
+from penstock.reshape.pieces import Copied, Pieces, Workers, leave, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.rewrite import (
     Counter,
     Output,
     Progress,
     Written,
+    append_made,
     append_rows,
     once_of,
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import is_tars, open_rows
+from penstock.reshape.rows import AnyRows, is_tars, open_rows, rows_at
 from penstock.reshape.samples import SampleRows
 from penstock.store.place import Given, Place, place_of
 
@@ -52,6 +57,8 @@ def merge(
     overwrite: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
+    executor: AnyExecutor | None = None,
+    workers: int | None = None,
     **options: Any,
 ) -> MergeReport:
     """Write all documents, or all lines, of several datasets as one.
@@ -69,6 +76,7 @@ def merge(
         overwrite: replace the target.
         store: where all files are.
         progress: called after each run.
+        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
@@ -83,26 +91,41 @@ def merge(
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        return MergeReport(*merge_tars(places, place, to=to, overwrite=overwrite, progress=progress, **options))
+        hands = Workers(executor, workers)
+        return MergeReport(*merge_tars(places, place, hands, to=to, overwrite=overwrite, progress=progress, **options))
     opened = [open_rows(one, format=format, **options) for one in places]
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
+    hands = Workers(executor, workers)
     if len(samples) == len(opened):
-        return _merge_samples(samples, output)
-    width = token_bytes or opened[0].dtype.itemsize
+        return _merge_samples(samples, output, hands)
+    return _merge_rows(opened, options, output, hands, progress)
+
+
+def _merge_rows(
+    opened: Sequence[AnyRows], options: dict[str, Any], output: Output, workers: Workers, progress: Progress | None
+) -> MergeReport:
+    width = output.token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)
 
     def fill(writer: Writer) -> None:
-        for rows in opened:
-            append_rows(writer, rows, 0, len(rows), width, counter.add)
+        if workers.are_alone:
+            for rows in opened:
+                append_rows(writer, rows, 0, len(rows), width, counter.add)
+            return
+        tasks = itertools.chain.from_iterable(ranges_of(number, rows) for number, rows in enumerate(opened))
+        with pieces_for(workers, output.place) as pieces:
+            made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
+            append_made(made, writer, opened, counter)
 
-    manifest = write_output(output, opened, {"command": "merge"}, fill, sum(map(len, opened)))
-    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
+    manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
+    return MergeReport(Written.of(output.place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
 
 
-def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport:
+def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
     place = output.place
+    sweep_pieces(place)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
@@ -113,14 +136,35 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output) -> MergeReport
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
     if manifest is None:
-        copy = functools.partial(
-            copy_shards,
-            [rows.part for rows in sources],
-            place.store,
-            place.path.rstrip("/") or place.path,
-            name=sources[0].format,
-            options=made_by,
-            overwrite=output.overwrite,
-        )
-        manifest = once.commit(copy)
+        parts = [rows.part for rows in sources]
+        with pieces_for(workers, place) as pieces:
+            fetched = None if workers.are_alone else functools.partial(_fetched, pieces, sources)
+            copy = functools.partial(
+                copy_shards,
+                parts,
+                place.store,
+                place.path.rstrip("/") or place.path,
+                name=sources[0].format,
+                options=made_by,
+                overwrite=output.overwrite,
+                fetched=fetched,
+            )
+            manifest = once.commit(copy)
     return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in sources))
+
+
+def _fetched(
+    pieces: Pieces, sources: Sequence[SampleRows], files: Sequence[FileCopy]
+) -> Iterator[tuple[Place, tuple[str, ...]]]:
+    """Copies of files, which workers make."""
+    reads = [rows.place for rows in sources]
+    for name, digests in pieces.files(len(files), reads, _leave_copy, files):
+        with pieces.taken(name) as copy:
+            yield copy, digests
+
+
+def _leave_copy(copy: Place, file: FileCopy) -> tuple[str, ...]:
+    """Copy a file; the digests of its blocks. Runs where the executor has it."""
+    digester = BlockHasher()
+    leave(copy, file.chunks(digester))
+    return digester.finish()

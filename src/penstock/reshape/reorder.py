@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeVar
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
+from penstock.reshape.pieces import Groups, Range
 from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
 from penstock.store._named import named
@@ -45,7 +46,7 @@ _WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces, which 
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class Window:
     """Places `[first, stop)` of the output, and how many units they hold."""
 
     first: int
@@ -108,8 +109,48 @@ class TableOrder:
         return self._buckets[first:stop].astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """How rows get into their order.
+
+    Attributes:
+        gathers: windows are gathered from where rows lie; else rows pass through a scratch file.
+        windows: of the output; each is a bucket of the scratch file.
+        total_bytes: of all rows.
+    """
+
+    gathers: bool
+    windows: list[Window]
+    total_bytes: int
+
+
+def passes_of(rows: Rows, order: RowOrder, memory_bytes: int | None = None) -> Passes:
+    """The cheaper way to put rows in order.
+
+    Args:
+        rows: the input.
+        order: of as many rows.
+        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 112 MB.
+    """
+    if memory_bytes is None:
+        memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
+    total_bytes = total_units(rows) * rows.dtype.itemsize
+    # Half for the run that is made, half for the one that is written.
+    window_bytes = max(1, memory_bytes // 2)
+    gathers = _gathers(rows, total_bytes, -(-total_bytes // window_bytes))
+    if not gathers:  # a third is for rows as they come out of their bucket
+        window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
+    return Passes(gathers, _windows(rows, order, window_bytes), total_bytes)
+
+
 def reordered(
-    rows: Rows, order: RowOrder, *, output: Place, memory_bytes: int | None = None
+    rows: Rows,
+    order: RowOrder,
+    *,
+    output: Place,
+    memory_bytes: int | None = None,
+    passes: Passes | None = None,
+    dealt: Iterable[tuple[int, NDArray[Any]]] | None = None,
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
 
@@ -121,24 +162,60 @@ def reordered(
         rows: the input.
         order: of as many rows.
         output: where the rows go; a scratch file for it has no name, and leaves nothing behind.
-        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 112 MB.
+        memory_bytes: as of `passes_of`.
+        passes: how; by default as `passes_of` says.
+        dealt: `(window, rows of it)` for all rows, those of a window in the order of the input; by default read here.
 
     Raises:
         ConfigError: the folder of uploads, where a URL has its scratch file, does not take it.
         OSError: that beside a local output can't be written; it names the output.
     """
-    if memory_bytes is None:
-        memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
-    total_bytes = total_units(rows) * rows.dtype.itemsize
-    # Half for the run that is made, half for the one that is written.
-    window_bytes = max(1, memory_bytes // 2)
-    if _gathers(rows, total_bytes, -(-total_bytes // window_bytes)):
-        yield from ahead(_gathered(rows, order, _windows(rows, order, window_bytes)))
+    passes = passes or passes_of(rows, order, memory_bytes)
+    if passes.gathers:
+        yield from ahead(_gathered(rows, order, passes.windows))
         return
-    # Here a third is for rows as they come out of their bucket.
-    windows = _windows(rows, order, max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS))
+    if dealt is None:
+        deal, everything = Bucketed.of(order, passes), Range(0, 0, len(rows), "")
+        dealt = ((window, some) for window, some, _ in deal(rows, everything))
     with _scratch_file(output) as scratch:
-        yield from ahead(_through_buckets(rows, order, windows, _Scratch(scratch.fileno(), output)))
+        yield from ahead(_through_buckets(rows, order, passes.windows, _Scratch(scratch.fileno(), output), dealt))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a worker does: gathers the rows of a window, whose places in the output the task names."""
+
+    order: RowOrder
+
+    def __call__(self, rows: Rows, task: Range, /) -> Groups:
+        """The rows, as one group."""
+        indices = self.order.rows_at(task.first, task.stop)
+        out = np.empty(int(rows.ranges(indices)[1].sum()), rows.dtype)
+        yield 0, out, _gather(rows, indices, out)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucketed:
+    """The same with a range of the input: its rows by the window that they go to.
+
+    Attributes:
+        order: of all rows.
+        borders: int64[n_windows + 1]: places in the output.
+    """
+
+    order: RowOrder
+    borders: IntArray
+
+    @classmethod
+    def of(cls, order: RowOrder, passes: Passes) -> Bucketed:
+        """For the windows of these passes."""
+        return cls(order, np.array([0, *(window.stop for window in passes.windows)], np.int64))
+
+    def __call__(self, rows: Rows, task: Range, /) -> Groups:
+        """The rows, run by run."""
+        for first, stop in runs(rows, task.first, task.stop):
+            data, lengths = read_run(rows, first, stop)
+            yield from grouped(data, lengths, self.order.buckets_of(first, stop, self.borders))
 
 
 def _scratch_file(output: Place) -> IO[bytes]:
@@ -205,29 +282,29 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[_Window]:
+def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
     """Windows of the output, each of at most `window_bytes`, or of one longer row."""
     most = window_bytes // rows.dtype.itemsize
-    windows: list[_Window] = []
+    windows: list[Window] = []
     first = opened = total = 0
     for at in range(0, len(rows), _BLOCK_ROWS):
         _, lengths = rows.ranges(order.rows_at(at, min(len(rows), at + _BLOCK_ROWS)))
         marks = total + np.concatenate([[0], np.cumsum(lengths)])  # units before each row of the block, and behind it
         while (fitting := int(np.searchsorted(marks, opened + most, side="right")) - 1) < len(lengths):
             stop = max(at + fitting, first + 1)
-            windows.append(_Window(first, stop, int(marks[stop - at]) - opened))
+            windows.append(Window(first, stop, int(marks[stop - at]) - opened))
             first, opened = stop, int(marks[stop - at])
         total = int(marks[-1])
-    return [*windows, _Window(first, len(rows), total - opened)] if first < len(rows) else windows
+    return [*windows, Window(first, len(rows), total - opened)] if first < len(rows) else windows
 
 
-def _buffers(rows: Rows, windows: list[_Window], count: int) -> list[NDArray[Any]]:
+def _buffers(rows: Rows, windows: list[Window], count: int) -> list[NDArray[Any]]:
     """Room for any one window each. It is used again and again: fresh memory costs as much as copying into it."""
     largest = max((window.units for window in windows), default=0)
     return [np.empty(largest, rows.dtype) for _ in range(min(count, len(windows)))]
 
 
-def _gathered(rows: Rows, order: RowOrder, windows: list[_Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
+def _gathered(rows: Rows, order: RowOrder, windows: list[Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """The rows of each window, copied from where they are."""
     for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
         yield out[: window.units], _gather(rows, order.rows_at(window.first, window.stop), out)
@@ -251,19 +328,20 @@ def _gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
 
 
 def _through_buckets(
-    rows: Rows, order: RowOrder, windows: list[_Window], scratch: _Scratch
+    rows: Rows,
+    order: RowOrder,
+    windows: list[Window],
+    scratch: _Scratch,
+    dealt: Iterable[tuple[int, NDArray[Any]]],
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """The same by way of a scratch file with one bucket for each window."""
-    borders = np.array([0, *(window.stop for window in windows)], np.int64)
     width = rows.dtype.itemsize
     sizes_bytes = np.array([window.units * width for window in windows])
     starts_bytes = (np.cumsum(sizes_bytes) - sizes_bytes).tolist()
     filled_bytes = list(starts_bytes)
-    for first, stop in runs(rows):
-        data, lengths = read_run(rows, first, stop)
-        for group, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
-            scratch.write_at(filled_bytes[group], some)
-            filled_bytes[group] += some.nbytes
+    for group, some in dealt:
+        scratch.write_at(filled_bytes[group], some)
+        filled_bytes[group] += some.nbytes
     (bucket,) = _buffers(rows, windows, 1)
     for window, start_bytes, out in zip(windows, starts_bytes, itertools.cycle(_buffers(rows, windows, 2))):
         scratch.read_at(start_bytes, bucket[: window.units])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.reshape.once import once_dataset
+from penstock.reshape.pieces import Range, Segment, sweep_pieces
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.store.outputs import require_other
@@ -110,6 +111,7 @@ def write_output(
 
     Raises: as `open_writer`.
     """
+    sweep_pieces(output.place)
     once = once_of(output, sources, made_by, num_samples)
     made = None if output.overwrite else once.made()
     if made is not None:
@@ -219,6 +221,41 @@ def append_rows(
         starts, lengths = rows.ranges(slice(at, end))
         writer.write_part(run.path, run.offset_bytes + int(starts[0]) * width, lengths, None)
         advance(end - at)
+
+
+def append_made(
+    made: Iterable[tuple[Range, Iterable[Segment]]],
+    writer: Writer | Sequence[Writer],
+    sources: Sequence[AnyRows],
+    counter: Counter,
+) -> None:
+    """Append what workers made.
+
+    Args:
+        made: by `Pieces.made`.
+        writer: what `open_writer` gave, or one for each group.
+        sources: by number.
+        counter: told of the rows of the input.
+    """
+    for task, segments in made:
+        for one in segments:
+            append_segment(writer[one.group] if isinstance(writer, Sequence) else writer, sources[task.source], one)
+        counter.add(task.stop - task.first)
+
+
+def append_segment(writer: Writer, source: AnyRows, one: Segment, place: Place | None = None) -> None:
+    """Append rows that a worker left in a file: by the kernel where a writer of tokens takes files.
+
+    Args:
+        writer: what `open_writer` gave.
+        source: where they come from, or one of several.
+        one: the rows.
+        place: as of `write_rows`.
+    """
+    if isinstance(source, TokenRows) and isinstance(writer, TokenParts):
+        writer.write_part(one.file.path, one.offset_bytes, one.lengths, None)
+    else:
+        write_rows(writer, source, one.data, one.lengths, place)
 
 
 def write_rows(

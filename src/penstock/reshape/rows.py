@@ -8,7 +8,7 @@ written once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -91,6 +91,11 @@ class _Lines(Protocol):
 
     def line_ranges(self) -> IntArray:
         """int64[n, 2]: start and length in bytes of each line, without its line end."""
+        ...
+
+    @property
+    def text(self) -> tuple[Store, str]:
+        """Store and path of the bytes in which they lie: a file, or the joined content of several."""
         ...
 
 
@@ -218,6 +223,30 @@ AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
 """What a dataset may be for the verbs."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowsAt:
+    """Rows by name; picklable, so that each process opens them by itself.
+
+    Attributes:
+        place: where they are.
+        format: their format.
+        options: what `penstock.open` takes.
+    """
+
+    place: Place
+    format: str
+    options: dict[str, Any]
+
+    def rows(self) -> AnyRows:
+        """The rows; raises as `open_rows`."""
+        return open_rows(self.place, format=self.format, **self.options)
+
+
+def rows_at(rows: AnyRows, options: dict[str, Any]) -> RowsAt:
+    """What rows are called that were opened with `options`."""
+    return RowsAt(rows.place, rows.format, options)
+
+
 class JoinedRows:
     """Ranges of rows of several datasets, one after another.
 
@@ -300,7 +329,7 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)
     if isinstance(source, _Lines):
-        return LineRows(source.line_ranges(), place, chosen.name)
+        return LineRows(source.line_ranges(), Place(*source.text), "jsonl")
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS)
     raise Unsupported(

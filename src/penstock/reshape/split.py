@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,18 +17,22 @@ from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock.abc import Store
 from penstock.errors import ConfigError
+from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._last_files import last_file
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
+from penstock.reshape.pieces import Groups, Range, Workers, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, once_of, open_writer, write_rows
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, once_of, open_writer, write_rows
 from penstock.reshape.rows import (
     AnyRows,
+    RowsAt,
     TokenRows,
     is_tars,
     open_rows,
     read_run,
+    rows_at,
     runs,
     total_units,
 )
@@ -36,7 +40,7 @@ from penstock.store.object_folder import take_back
 from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
-from penstock.types import IntArray, Manifest
+from penstock.types import IntArray, Manifest, Sample
 
 By = Literal["position", "content"]
 
@@ -60,6 +64,8 @@ def split(
     overwrite: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
+    executor: AnyExecutor | None = None,
+    workers: int | None = None,
     **options: Any,
 ) -> tuple[Written, ...]:
     """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
@@ -77,20 +83,18 @@ def split(
         names: of the parts; by default train, validation, test for two or three, else their numbers from 0.
         seed: any integer.
         by: `"position"` or `"content"`.
-        to: format of the parts; by default that of the source.
-        format: format of the source; found by sniffing where it is None.
+        to, format: of the parts, by default that of the source; and of the source, found by sniffing where it is None.
         overwrite: replace parts that are there.
         store: where all files are.
         progress: called after each run.
+        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         options: what `penstock.open` takes for the source.
 
     Raises:
         ConfigError: shares or names that can't be, or a part that exists; then none is made.
         FormatError: the source is damaged.
     """
-    if by not in get_args(By):
-        raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
-    shares = _checked_shares(ratio)
+    shares = _checked_shares(ratio, by)
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
@@ -99,28 +103,40 @@ def split(
 
         places = [target.child(f"{dataset.name}_{name}") for name in names]
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
-        return split_tars(dataset, places, part_of, made_by, overwrite=overwrite, progress=progress, **options)
+        hands = Workers(executor, workers)
+        return split_tars(dataset, places, part_of, made_by, hands, overwrite=overwrite, progress=progress, **options)
     rows = open_rows(dataset, format=format, **options)
-    by_content = _by_content(shares, seed, is_tokens=isinstance(rows, TokenRows))
-    parts = _by_position(len(rows), shares, seed) if by == "position" else by_content
+    by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
+    parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
+    work = _Work(rows, rows_at(rows, options), parts, Workers(executor, workers), target.child(rows.place.name))
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
-    manifests = _written(rows, parts, outputs, target, made_by, Counter(len(rows), progress))
-    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+    return _written(work, outputs, made_by, Counter(len(rows), progress))
 
 
-def _written(
-    rows: AnyRows, parts: Parts, outputs: Sequence[Output], target: Place, made_by: dict[str, Any], counter: Counter
-) -> tuple[Manifest, ...]:
-    """The side files of all parts, which a run of the same work may have made, all or some, before it was killed."""
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is dealt, how, by whom, and where what they share stands: beside the parts, under the name of the source."""
+
+    rows: AnyRows
+    rows_at: RowsAt
+    parts: Parts
+    workers: Workers
+    beside: Place
+
+
+def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter) -> tuple[Written, ...]:
+    """All parts, which a run of the same work may have made, all or some, before it was killed."""
+    rows = work.rows
+    sweep_pieces(work.beside)
     known = [once_of(output, [rows], made_by) for output in outputs]
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
-    once = once_parts(target.child(rows.place.name), what, known)
-    made = None if outputs[0].overwrite else once.made()
-    if made is not None:
-        return made
-    if once.is_begun():
-        outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
-    return _deal(rows, parts, outputs, made_by, once, counter)
+    once = once_parts(work.beside, what, known)
+    manifests = None if outputs[0].overwrite else once.made()
+    if manifests is None:
+        if once.is_begun():
+            outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
+        manifests = _deal(work, outputs, made_by, once, counter)
+    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
 
 
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
@@ -133,14 +149,16 @@ def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     return replace(output, overwrite=output.overwrite or own)
 
 
-def _parts_of_samples(count: int, samples: Any, *, shares: Sequence[float], seed: int, by: By) -> IntArray:
+def _parts_of_samples(
+    count: int, samples: Callable[[], Iterable[Sample]], *, shares: Sequence[float], seed: int, by: By
+) -> IntArray:
     """int64[count]: the part of each sample of tars; by content, that is the names and contents of its parts."""
     nothing = np.empty(0, np.uint8)
     if by == "position":
-        return _by_position(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
-    parts = _by_content(shares, seed, is_tokens=False)
+        return ByPosition(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
+    parts = ByContent(shares, seed, is_tokens=False)
     found = [np.empty(0, np.int64)]
-    for sample in samples.at(np.arange(count)):
+    for sample in samples():
         content = b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
         found.append(parts(0, 1, np.frombuffer(content, np.uint8), np.array([len(content)])))
     return np.concatenate(found)
@@ -165,8 +183,7 @@ def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) 
 
 
 def _deal(
-    rows: AnyRows,
-    parts: Parts,
+    work: _Work,
     outputs: Sequence[Output],
     made_by: dict[str, Any],
     once: Once[tuple[Manifest, ...]],
@@ -174,35 +191,67 @@ def _deal(
 ) -> tuple[Manifest, ...]:
     with contextlib.ExitStack() as stack:
         # All writers begin first: a part that exists is refused before anything is written.
+        rows = work.rows
         writers = [stack.enter_context(open_writer(output, [rows], made_by)) for output in outputs]
-        for first, stop in runs(rows):
-            data, lengths = read_run(rows, first, stop)
-            for part, some, some_lengths in grouped(data, lengths, parts(first, stop, data, lengths)):
-                write_rows(writers[part], rows, some, some_lengths)
+        if not work.workers.are_alone:
+            with pieces_for(work.workers, work.beside) as pieces:
+                made = pieces.made([work.rows_at], _Dealt(work.parts), ranges_of(0, rows), rows.dtype.itemsize)
+                append_made(made, writers, [rows], counter)
+        for first, stop in runs(rows) if work.workers.are_alone else ():
+            for part, data, lengths in _dealt(rows, work.parts, first, stop):
+                write_rows(writers[part], rows, data, lengths)
             counter.add(stop - first)
         return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
 
 
-def _by_position(num_samples: int, shares: Sequence[float], seed: int) -> Parts:
-    key = derive_key(seed, "split")
-    borders = np.cumsum(part_counts(num_samples, shares))
+def _dealt(rows: AnyRows, parts: Parts, first: int, stop: int) -> Groups:
+    """The rows of one run by part."""
+    data, lengths = read_run(rows, first, stop)
+    return grouped(data, lengths, parts(first, stop, data, lengths))
 
-    def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
-        places = unpermute(np.arange(first, stop), num_samples, key)
+
+@dataclass(frozen=True, slots=True)
+class _Dealt:
+    """What a worker does: gives the rows of a range by part."""
+
+    parts: Parts
+
+    def __call__(self, rows: AnyRows, task: Range, /) -> Groups:
+        for first, stop in runs(rows, task.first, task.stop):
+            yield from _dealt(rows, self.parts, first, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class ByPosition:
+    """Parts by the numbers of rows; see `split`."""
+
+    num_samples: int
+    shares: Sequence[float]
+    seed: int
+
+    def __call__(self, first: int, stop: int, _data: NDArray[Any], _lengths: IntArray, /) -> IntArray:
+        """int64[stop - first]: the part of each row."""
+        borders = np.cumsum(part_counts(self.num_samples, self.shares))
+        places = unpermute(np.arange(first, stop), self.num_samples, derive_key(self.seed, "split"))
         return np.searchsorted(borders, places, side="right")
 
-    return parts
 
+@dataclass(frozen=True, slots=True)
+class ByContent:
+    """Parts by what is in rows; see `split`."""
 
-def _by_content(shares: Sequence[float], seed: int, *, is_tokens: bool) -> Parts:
-    key = derive_key(seed, "split by content")
-    total = math.fsum(shares)
-    sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
-    borders = np.array([min(int(one / total * _HASH_SPACE), _HASH_SPACE - 1) for one in sums], np.uint64)
-    # As 4-byte ids, so that the width of the tokens decides nothing.
-    hashed = "<u4" if is_tokens else "<u1"
+    shares: Sequence[float]
+    seed: int
+    is_tokens: bool
 
-    def parts(first: int, stop: int, data: NDArray[Any], lengths: IntArray) -> IntArray:
+    def __call__(self, _first: int, _stop: int, data: NDArray[Any], lengths: IntArray, /) -> IntArray:
+        """int64[k]: the part of each row."""
+        shares, key = self.shares, derive_key(self.seed, "split by content")
+        total = math.fsum(shares)
+        sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
+        borders = np.array([min(int(one / total * _HASH_SPACE), _HASH_SPACE - 1) for one in sums], np.uint64)
+        # As 4-byte ids, so that the width of the tokens decides nothing.
+        hashed = "<u4" if self.is_tokens else "<u1"
         view = byte_view(data.astype(hashed, copy=False))
         stops = np.cumsum(lengths) * np.dtype(hashed).itemsize
         digests = np.empty(len(lengths), np.uint64)
@@ -212,10 +261,10 @@ def _by_content(shares: Sequence[float], seed: int, *, is_tokens: bool) -> Parts
             start = end
         return np.searchsorted(borders, digests, side="right")
 
-    return parts
 
-
-def _checked_shares(ratio: Sequence[float]) -> list[float]:
+def _checked_shares(ratio: Sequence[float], by: str) -> list[float]:
+    if by not in get_args(By):
+        raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
     shares = list(ratio)
     if len(shares) < 2 or not all(math.isfinite(share) and share >= 0 for share in shares) or not any(shares):
         raise ConfigError(

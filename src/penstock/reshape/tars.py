@@ -7,6 +7,7 @@ stay apart: what is in `val` is in `val` afterwards. What a `split.yaml` exclude
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock._digest import digest
+from penstock._secrets import redact
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import get_format
@@ -30,7 +32,9 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
+from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
+from penstock.reshape.pieces import ALONE, Pieces, Workers, leave, pieces_for, sweep_pieces, whole
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Progress, Written
 from penstock.store.outputs import require_other
@@ -59,53 +63,112 @@ class TarSamples:
     def __len__(self) -> int:
         return sum(len(places) for *_, places in self.shards)
 
-    def at(self, rows: IntArray) -> Iterator[Sample]:
-        """The samples at `rows`, in that order; read a few hundred at once, shard by shard."""
+    def at(self, rows: Iterable[IntArray], pieces: Pieces | None = None) -> Iterator[Sample]:
+        """The samples at `rows`, runs of at most a few hundred, in that order; by workers where there are `pieces`."""
         borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
-        for first in range(0, len(rows), _AT_ONCE):
-            some = rows[first : first + _AT_ONCE]
-            numbers = np.searchsorted(borders, some, side="right") - 1
-            found: dict[int, Sample] = {}
-            for number in np.unique(numbers).tolist():
-                chosen = np.flatnonzero(numbers == number)
-                places = self.shards[number][2][some[chosen] - borders[number]]
-                found.update(zip(chosen.tolist(), self._read(number, places.tolist()), strict=True))
-            yield from (found[place] for place in range(len(some)))
+        blocks = (self._block(some, borders) for some in rows)
+        if pieces is None:
+            for block in blocks:
+                yield from block.samples(block.read())
+            return
+        ahead, tasks = itertools.tee(blocks)  # as many are held as are under way
+        folders = list(dict.fromkeys(shard.folder() for shard, *_ in self.shards))
+        left = pieces.files(-(-len(self) // _AT_ONCE), folders, _leave_contents, tasks)
+        for block, (name, _) in zip(ahead, left, strict=True):
+            with pieces.taken(name) as file:
+                yield from block.samples(block.cut(file))
 
-    def _read(self, number: int, places: Iterable[int]) -> Iterator[Sample]:
-        shard, table, _ = self.shards[number]
-        chosen = [(one, range(*table.part_starts[one : one + 2].tolist())) for one in places]
-        ranges = [
-            (int(table.contents[part]), int(table.contents[part] + table.sizes[part]))
-            for _, parts in chosen
-            for part in parts
-        ]
-        contents = iter(shard.store.get_ranges(shard.path, ranges))
-        for place, parts in chosen:
-            yield {"__key__": table.keys[place]} | {table.part_names[part]: next(contents) for part in parts}
+    def _block(self, some: IntArray, borders: IntArray) -> _Block:
+        """What is to be read of the samples at `some`, shard by shard."""
+        numbers = np.searchsorted(borders, some, side="right") - 1
+        reads: list[tuple[Place, list[tuple[int, int]]]] = []
+        found: dict[int, tuple[str, list[tuple[str, int]]]] = {}
+        count = 0
+        for number in np.unique(numbers).tolist():
+            shard, table, places = self.shards[number]
+            ranges: list[tuple[int, int]] = []
+            chosen = np.flatnonzero(numbers == number)
+            for row, place in zip(chosen.tolist(), places[some[chosen] - borders[number]].tolist(), strict=True):
+                parts = range(*table.part_starts[place : place + 2].tolist())
+                starts = table.contents[parts.start : parts.stop].tolist()
+                sizes = table.sizes[parts.start : parts.stop].tolist()
+                ranges += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+                names = [table.part_names[part] for part in parts]
+                found[row] = (table.keys[place], list(zip(names, range(count, count + len(parts)), strict=True)))
+                count += len(parts)
+            reads.append((shard, ranges))
+        return _Block(reads, [found[row] for row in range(len(some))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A few hundred samples.
+
+    Attributes:
+        reads: ranges of shards, which hold the parts.
+        names: key of each sample; and name of each of its parts, with its number among the ranges.
+    """
+
+    reads: list[tuple[Place, list[tuple[int, int]]]]
+    names: list[tuple[str, list[tuple[str, int]]]]
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{len(self.names)} samples of {redact(self.reads[0][0].path)}" if self.reads else "no sample"
+
+    def read(self) -> Iterator[bytes | memoryview]:
+        """The parts, in the order of the ranges."""
+        for shard, ranges in self.reads:
+            yield from shard.store.get_ranges(shard.path, ranges)
+
+    def cut(self, file: Place) -> Iterator[memoryview]:
+        """The same out of a file that holds them back to back."""
+        stops = np.cumsum([0, *(stop - start for _, ranges in self.reads for start, stop in ranges)]).tolist()
+        data = whole(file, stops[-1]).data if stops[-1] else memoryview(b"")
+        yield from (data[start:stop] for start, stop in itertools.pairwise(stops))
+
+    def samples(self, contents: Iterator[bytes | memoryview]) -> Iterator[Sample]:
+        """The samples that these contents are the parts of."""
+        parts = list(contents)
+        for key, names in self.names:
+            yield {"__key__": key} | {name: parts[number] for name, number in names}
+
+
+def _leave_contents(file: Place, block: _Block) -> None:
+    """Write the parts of a block to a file, back to back; runs where the executor has it."""
+    leave(file, block.read())
+
+
+def _in_order(count: int, order: SeededOrder | None = None) -> Iterator[IntArray]:
+    """All of `count` rows, a few hundred at a time."""
+    for first in range(0, count, _AT_ONCE):
+        stop = min(count, first + _AT_ONCE)
+        yield np.arange(first, stop) if order is None else order.rows_at(first, stop)
 
 
 def merge_tars(
     sources: Sequence[Place],
     target: Place,
+    workers: Workers = ALONE,
     *,
     to: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     seed: int | None = None,
+    announce: Announce | None = None,
     **options: Any,
 ) -> tuple[Written, tuple[tuple[str, int], ...]]:
-    """Write the samples of all sources into new shards, split by split; see `merge` and `shuffle`.
-
-    Memory: about 300 bytes a part, and 256 samples.
+    """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
 
     Args:
-        sources: folders of tars.
-        target: folder to make.
+        sources, target: folders of tars, and the one to make.
+        workers: who reads the samples.
         to: None or `"webdataset"`.
         overwrite: replace the target.
         progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
+        announce: told before anything is written what will be read.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
     Returns:
@@ -122,26 +185,42 @@ def merge_tars(
     opened = [_splits_of(one, split, follow_links) for one in sources]
     require_other([one.path for one, _ in opened], target.path)
     typing = [_typing(one) for one, _ in opened]
-    other = next((place for place, one in enumerate(typing) if one != typing[0]), None)
-    if other is not None:
-        what = "another dataset.yaml than the first dataset has"
-        raise ConfigError(what, path=meta_path(opened[other][0].path, DATASET_YAML), hint="Make them say the same")
+    _require_one_typing([one for one, _ in opened], typing)
     counts = [sum(map(len, splits.values())) for _, splits in opened]
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
+    sweep_pieces(target)
     once = _once(target, what, sum(counts))
     made = None if overwrite else once.made()
     if made is not None:
         return Written.of(target, made), inputs
+    if announce is not None:
+        announce(_cost([samples for _, splits in opened for samples in splits.values()]))
     counter = Counter(sum(counts), progress)
     names = list(dict.fromkeys(name for _, splits in opened for name in splits))
     with _writer(target, given | typing[0], overwrite) as writer:
-        for name in names:
-            writer.begin_split(name)
-            parts = [splits[name] for _, splits in opened if name in splits]
-            _write(writer, _joined(parts), seed, counter)
+        with pieces_for(workers, target) as pieces:
+            for name in names:
+                writer.begin_split(name)
+                samples = _joined([splits[name] for _, splits in opened if name in splits])
+                order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
+                _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
     return Written.of(target, manifest), inputs
+
+
+def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
+    shards = [shard for one in samples for shard in one.shards]
+    total_bytes = sum(int(table.sizes.sum()) for _, table, _ in shards)
+    is_remote = any(not place.is_local for place, *_ in shards)
+    return cost_of_samples(sum(map(len, samples)), total_bytes, is_remote=is_remote)
+
+
+def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]]) -> None:
+    for place, one in zip(places, typing, strict=True):
+        if one != typing[0]:
+            what = "another dataset.yaml than the first dataset has"
+            raise ConfigError(what, path=meta_path(place.path, DATASET_YAML), hint="Make them say the same")
 
 
 def split_tars(
@@ -149,6 +228,7 @@ def split_tars(
     places: Sequence[Place],
     part_of: Any,
     made_by: Mapping[str, Any],
+    workers: Workers = ALONE,
     *,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -161,8 +241,9 @@ def split_tars(
     Args:
         source: folder of tars.
         places: of the datasets to be made.
-        part_of: number of samples → what tells for rows [first, stop) the parts, int64[stop - first].
+        part_of: number of samples, and what reads them all → int64[n], the part of each.
         made_by: verb and options, by which the same work is known after a kill.
+        workers: who reads the samples.
         overwrite: replace them.
         progress: called with the samples done.
         options: as of `merge_tars`.
@@ -177,12 +258,15 @@ def split_tars(
     for place in places:
         require_other([dataset.path], place.path)
     writer_options = given | _typing(dataset)
-    parts = part_of(len(samples), samples)
+    beside = places[0].folder().child(dataset.name)
+    sweep_pieces(beside)
+    with pieces_for(workers, beside) as pieces:
+        parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples)), _or_none(pieces)))
     rows = [np.flatnonzero(parts == number) for number in range(len(places))]
     shards = [[one.path, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
     what = {**made_by, "options": options, "source": dataset.shown, "shards": digest(shards)}
     known = [_once(place, what, len(some)) for place, some in zip(places, rows, strict=True)]
-    once = once_parts(places[0].folder().child(dataset.name), what, known)
+    once = once_parts(beside, what, known)
     manifests = None if overwrite else once.made()
     if manifests is None:
         # Where the same work was killed, parts that are there are its own.
@@ -194,20 +278,31 @@ def split_tars(
                 found or stack.enter_context(_writer(place, writer_options, overwrite))
                 for place, found in zip(places, own, strict=True)
             ]
-            _fill(writers, samples, rows, counter)
+            with pieces_for(workers, beside) as pieces:
+                _fill(writers, samples, rows, _or_none(pieces), counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
     return tuple(map(Written.of, places, manifests))
 
 
 def _fill(
-    writers: Sequence[WebdatasetWriter | Manifest], samples: TarSamples, rows: Sequence[IntArray], counter: Counter
+    writers: Sequence[WebdatasetWriter | Manifest],
+    samples: TarSamples,
+    rows: Sequence[IntArray],
+    pieces: Pieces | None,
+    counter: Counter,
 ) -> None:
     """Write the rows of each part that is not there yet."""
     for writer, some in zip(writers, rows, strict=True):
         if isinstance(writer, WebdatasetWriter):
-            for sample in samples.at(some):
+            blocks = (some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE))
+            for sample in samples.at(blocks, pieces):
                 writer.write(sample)
         counter.add(len(some))
+
+
+def _or_none(pieces: Pieces) -> Pieces | None:
+    """None where this process reads by itself."""
+    return None if pieces.workers.are_alone else pieces
 
 
 def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
@@ -224,13 +319,14 @@ def _published(part: WebdatasetWriter | Manifest) -> Manifest:
     return part.commit() if isinstance(part, WebdatasetWriter) else part
 
 
-def _write(writer: WebdatasetWriter, samples: TarSamples, seed: int | None, counter: Counter) -> None:
-    order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
-    for first in range(0, len(samples), _AT_ONCE):
-        stop = min(len(samples), first + _AT_ONCE)
-        for sample in samples.at(np.arange(first, stop) if order is None else order.rows_at(first, stop)):
-            writer.write(sample)
-        counter.add(stop - first)
+def _write(
+    writer: WebdatasetWriter, samples: TarSamples, rows: Iterable[IntArray], pieces: Pieces | None, counter: Counter
+) -> None:
+    for count, sample in enumerate(samples.at(rows, pieces), 1):
+        writer.write(sample)
+        if count % _AT_ONCE == 0:
+            counter.add(_AT_ONCE)
+    counter.add(len(samples) % _AT_ONCE)
 
 
 def _once(place: Place, what: dict[str, Any], num_samples: int) -> Once[Manifest]:

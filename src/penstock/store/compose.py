@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from penstock._optional import require
 from penstock.abc import Store
-from penstock.errors import ConfigError, MissingExtra, Unreachable
+from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
 from penstock.store._credentials import s3_settings
 from penstock.store._objects import is_expired
 from penstock.store.cache import CachedStore
@@ -32,6 +33,7 @@ _STEP_BYTES = 1 << 28
 _HERE_BYTES = 10 << 20
 """Of a part that is uploaded from this machine."""
 _STREAM_BYTES = 1 << 26
+_COPY_BYTES = 1 << 24
 _THREADS = 8
 
 Extent: TypeAlias = tuple[str, int, int]
@@ -133,6 +135,33 @@ def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | N
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
+
+
+def copy_new(store: Store, source: str, target: str) -> None:
+    """Copy a file to a new name of its store, by the store itself where it can; one of the same bytes may be there.
+
+    Raises:
+        PrepareError: what has that name holds other bytes.
+    """
+    size_bytes = store.size(source)
+    try:
+        if size_bytes >= LEAST_PART_BYTES and compose(store, [(source, 0, size_bytes)], target):
+            return
+        with aborting(store.stage(target)) as staged:
+            for chunk in _chunks(store, source, size_bytes):
+                staged.write(chunk)
+            staged.commit()
+    except ConfigError:
+        if not store.exists(target):
+            raise
+        there = _chunks(store, target, store.size(target))
+        if any(ours != theirs for ours, theirs in zip_longest(_chunks(store, source, size_bytes), there)):
+            what = "another run has written a file of this name"
+            raise PrepareError(what, path=target, hint="Name another output, or remove it") from None
+
+
+def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
+    return (store.get(path, start, _COPY_BYTES) for start in range(0, size_bytes, _COPY_BYTES))
 
 
 def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:

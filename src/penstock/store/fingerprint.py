@@ -67,8 +67,15 @@ def _read(store: Store, path: str, ranges: list[tuple[int, int]]) -> Sequence[by
 
 
 def file_key(store: Store, format_name: str, path: str) -> str:
-    """Key of what this host derives from a whole file: a fingerprint is a sample, but every change has a time."""
-    parts: list[str | int] = [sample_fingerprint(store, format_name, b"", [("data", path)]), store.size(path)]
+    """Key of what this host derives from a whole file: a fingerprint is a sample, but every change has a time.
+
+    A file of a store that names versions is known by its version alone.
+    """
+    size_bytes = store.size(path)
+    version = store.version(path) if isinstance(store, CopyingStore) else ""
+    if version:
+        return digest(path, version, size_bytes)
+    parts: list[str | int] = [sample_fingerprint(store, format_name, b"", [("data", path)]), size_bytes]
     if isinstance(store, LocalStore):
         status = os.stat(path)
         parts += [os.path.realpath(path), status.st_mtime_ns, status.st_ino]

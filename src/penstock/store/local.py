@@ -33,6 +33,7 @@ from penstock.store._files import (
     cannot_read,
     files_below,
     is_free,
+    make_folders,
     not_found,
     output_exists,
     read_range,
@@ -221,6 +222,8 @@ class LocalStore:
     def move_new(self, path: str, target: str) -> bool:
         """Give a file or folder of the same file system a new name, durably; false where something has that name."""
         self.require_target(target)
+        for made in make_folders(self._os, os.path.dirname(os.path.abspath(target))):
+            sync_folder(self._os, os.path.dirname(made))
         try:
             if os.path.isdir(path):
                 self._os.rename(path, target)

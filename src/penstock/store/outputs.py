@@ -115,12 +115,13 @@ def claimed(store: StoreT, path: str) -> Generator[StoreT]:
 
 
 @contextlib.contextmanager
-def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
+def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
     """Hold a dataset while a verb changes what stands beside its data, or its metadata; yields the store for that.
 
     Args:
         store: where it is.
         paths: its files, or its folder; see `penstock.formats.files_at`.
+        shared: with other workers of the same plan.
 
     Raises:
         PrepareError: another writer has it.
@@ -128,7 +129,7 @@ def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
         for path in paths:
-            held = _claim_data(store, path)
+            held = _claim_data(store, path, shared)
             stack.callback(held.release)
             first = first or held
         if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
@@ -137,17 +138,17 @@ def claimed_data(store: StoreT, *paths: str) -> Generator[StoreT]:
             yield store
 
 
-def _claim_data(store: Store, path: str) -> Claim:
+def _claim_data(store: Store, path: str, shared: bool) -> Claim:
     if not isinstance(store, LocalStore):
-        return claim(store, path)
+        return claim(store, path, shared=shared)
     real = os.path.realpath(path)
     try:
-        return claim(store, real)
+        return claim(store, real, shared=shared)
     except OSError as error:
         if error.errno not in _NO_FILE_HERE or not os.path.isdir(real):
             raise
     # Whoever may write into this folder alone meets there with others of the kind; nobody can exchange it.
-    return claim(store, os.path.join(real, ".penstock"))
+    return claim(store, os.path.join(real, ".penstock"), shared=shared)
 
 
 def settled(store: Store, path: str) -> str:

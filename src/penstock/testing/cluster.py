@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import random
 import sqlite3
@@ -51,8 +52,8 @@ class Corpus:
     tokenizer: Path
 
 
-Run = Callable[[Corpus, Path, Any, int], object]
-"""A verb: `(corpus, output, executor, workers)`."""
+Run = Callable[..., object]
+"""A verb: `(corpus, output, executor, workers)`, and by name how it takes part in shared work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +65,17 @@ class Case:
         run: does it.
         output: what it makes, below a folder of its own.
         reads: where its input may lie: `"disk"`, `"s3"`.
+        shared: it takes `part=` and `finish=`, and its output may lie where its input does.
     """
 
     name: str
     run: Run
     output: str
     reads: tuple[str, ...] = ("disk", "s3")
+    shared: bool = False
 
 
-def _pack(corpus: Corpus, output: Path, executor: Any, workers: int, **options: Any) -> None:
+def _pack(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
     from penstock.prepare import pack
 
     inputs = [f"{corpus.root}/a.jsonl", f"{corpus.root}/b.jsonl"]
@@ -80,7 +83,7 @@ def _pack(corpus: Corpus, output: Path, executor: Any, workers: int, **options: 
     pack(inputs, output, tokenizer=corpus.tokenizer, eos=_EOS, **how, **options)
 
 
-def _convert(corpus: Corpus, output: Path, executor: Any, workers: int, **options: Any) -> None:
+def _convert(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
     from penstock.convert import convert
 
     convert(f"{corpus.root}/mds", output, to="mds", executor=executor, workers=workers, group_rows=100, **options)
@@ -111,9 +114,9 @@ def _index(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
 
 
 CASES = (
-    Case("pack", _pack, "out.pbin", ("disk",)),
+    Case("pack", _pack, "out.pbin", ("disk",), shared=True),
     Case("pack-megatron", functools.partial(_pack, to="megatron"), "out", ("disk",)),
-    Case("convert", _convert, "out"),
+    Case("convert", _convert, "out", shared=True),
     Case("convert-compressed", functools.partial(_convert, compression="zstd:3", hashes=["sha1"]), "out"),
     Case("prepare", _prepare, "out", ("disk",)),
     Case("prepare-media", _prepare_media, "out", ("disk",)),
@@ -175,6 +178,34 @@ class ClusterSuite:
         watched = Watched(executor, thirds, self.disturb)
         assert _digest(case, corpus, tmp_path / "executor", watched, 2) == expected
         assert (watched.count, watched.acted) == (counted.count, len(thirds)), "the executor got the same tasks"
+
+    def test_an_array(self, case: Case, place: str, corpora: dict[str, Corpus], tmp_path: Path) -> None:
+        """Five shares: one is killed, one comes twice, one is missing, and the end does what is left."""
+        if not case.shared or place not in corpora:
+            pytest.skip("it is not shared, or no object store is given")
+        corpus = corpora[place]
+        expected = _digest(case, corpus, tmp_path / "inline", "inline", 1)
+        made = tmp_path / "array"
+        made.mkdir()
+        folder = str(made) if place == "disk" else f"{corpus.root}-{tmp_path.name}"
+        run = functools.partial(case.run, corpus, f"{folder}/{case.output}")
+        with pytest.raises(KeyboardInterrupt):
+            run(_Killed(), 1, part=(0, 5))
+        for index in (1, 1, 3, 2):
+            run("inline", 1, part=(index, 5))
+        run("inline", 1, finish=True)
+        if place != "disk":
+            download(folder, made)
+        assert digest_of(made) == expected
+
+
+class _Killed:
+    """An executor whose process is stopped when its first task is done."""
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """See `penstock.abc.Executor`."""
+        yield from map(fn, itertools.islice(tasks, 1))
+        raise KeyboardInterrupt
 
 
 @dataclass(slots=True)
@@ -285,3 +316,12 @@ def upload(folder: Path, url: str) -> None:
         staged = store.stage(f"{root}/{name.as_posix()}", overwrite=True)
         staged.write((folder / name).read_bytes())
         staged.commit()
+
+
+def download(url: str, folder: Path) -> None:
+    """Copy all that lies below a URL."""
+    store, root = resolve(url)
+    for path in store.list(root):
+        target = folder / path.removeprefix(f"{root}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(store.get(path))

@@ -118,7 +118,7 @@ class WorkFolder:
         """Remove what work left in it, but the lock; raises the first error after the last name.
 
         Args:
-            first: the name that goes first.
+            first: the name that goes first; where it stays all does.
         """
         self._remove_all(lambda name: is_staged_name(name) or self.is_ours(name), first)
 
@@ -142,6 +142,8 @@ class WorkFolder:
                 try:
                     _remove(self.store, self.file(name))
                 except OSError as error:
+                    if name == first:
+                        raise  # what it speaks of has to be there
                     errors.append(error)
         if errors:
             raise errors[0]

@@ -25,6 +25,7 @@ import xxhash
 from penstock.abc import Staged
 from penstock.errors import Corrupt
 from penstock.store.place import Place
+from penstock.store.put import put_new
 from penstock.types import IntArray
 
 _FOOTER = struct.Struct("<8sQQQ")
@@ -161,6 +162,22 @@ def parse_part_name(name: str) -> PartName | None:
     return PartName(int(task), int(piece), bool(last), int(documents), int(tokens), int(num_dropped), digest)
 
 
+def put_part(parts: Place, task: int, data: bytes, *, documents: int, tokens: int, num_dropped: int) -> PartName:
+    """Put a part that is all of its task; one of the same content may be there already."""
+    name = PartName(task, 0, True, documents, tokens, num_dropped, xxhash.xxh3_64_hexdigest(data))
+    put_new(parts.store, parts.child(name.path).path, data)
+    return name
+
+
+def get_part(parts: Place, name: PartName) -> bytes:
+    """The bytes of such a part; raises `Corrupt` where they are others than it was put with."""
+    part = parts.child(name.path)
+    data = part.store.get(part.path)
+    if xxhash.xxh3_64_hexdigest(data) != name.digest:
+        raise _damaged(part)
+    return data
+
+
 def encode_end(lengths: IntArray, meta: PartMeta) -> bytes:
     """What follows a part's tokens: int64[n_docs] document lengths, `meta`, and the footer."""
     tail = np.ascontiguousarray(lengths, "<i8").tobytes()
@@ -188,7 +205,11 @@ def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
             used_bytes = meta.tokens * token_bytes + 8 * len(lengths) + note_bytes + _FOOTER.size
             if used_bytes == size_bytes:
                 return meta, lengths
-    raise Corrupt(
+    raise _damaged(part)
+
+
+def _damaged(part: Place) -> Corrupt:
+    return Corrupt(
         "a part of unfinished work is damaged", path=part.path, hint="Throw the work away: restart (--restart)"
     )
 

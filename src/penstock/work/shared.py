@@ -23,7 +23,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +32,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
 from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
+from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put, put_new
@@ -43,12 +44,16 @@ HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _OLD_PART = re.compile(r"\d+-\d+\.part")
+_OLD_SHARD = re.compile(r"[0-9a-f]{32}\.shard")
+_OLD_GROUP = re.compile(r"\.?g\d{7}")
 _PROBE = "probe-"
 _MOST_HEAD_BYTES = 1 << 16
 SCRATCH = "tmp"
 """In the folder of a plan: what is being assembled."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
+OF_METADATA = ".nv-meta.work"
+"""Its name in a dataset whose metadata are made."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -159,6 +164,16 @@ class SharedWork:
                     )
         return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
 
+    def missing(self) -> list[int]:
+        """The tasks of which a part is missing; raises as `listed`."""
+        listed, tasks = self.listed(), 0 if self.head is None else self.head.tasks
+        return [task for task in range(tasks) if not is_complete(listed.get(task, []))]
+
+    def shares_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
+        """The shares that these tasks are in; one share where nobody said how many there are."""
+        count = self.shares() or 1
+        return tuple(sorted({task % count for task in tasks}))
+
     def has_parts(self) -> bool:
         """Whether anything is finished by now."""
         with contextlib.suppress(NotFound):
@@ -180,9 +195,21 @@ def is_complete(parts: Sequence[PartName]) -> bool:
     return bool(parts) and parts[-1].last and parts[-1].piece == len(parts) - 1
 
 
-def work_folder(output: Place, *, inside: bool) -> WorkFolder:
-    """The work folder of an output, which is a folder that holds it (`inside`), or a file beside which it is."""
-    place = output.child(INSIDE) if inside else name_beside(output, "work")
+@contextlib.contextmanager
+def scratch(place: Place | None = None) -> Generator[str]:
+    """A folder of one's own on this machine, for as long: in `place` where that is there, else in the cache folder."""
+    above = place.path if place is not None and place.is_local else upload_folder()
+    folder = os.path.join(above, secrets.token_hex(8))
+    os.makedirs(folder)
+    try:
+        yield folder
+    finally:
+        LocalStore().remove_tree(folder)
+
+
+def work_folder(output: Place, *, inside: bool, name: str = INSIDE) -> WorkFolder:
+    """The work folder of an output, a folder that holds it under a `name` (`inside`), or a file beside which it is."""
+    place = output.child(name) if inside else name_beside(output, "work")
     return WorkFolder(_bare(place), place.path, _is_ours)
 
 
@@ -212,7 +239,7 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
     Raises:
         PrepareError: another run writes this output.
         Corrupt: the plan in the folder is damaged.
-        ConfigError: another version of Penstock began what is in it.
+        ConfigError: another version of Penstock began what is in it, or a conversion beside it.
     """
     above = _missing_folders(folder.place.folder())
     refusal = PrepareError(
@@ -220,6 +247,9 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
     )
     with folder.held(refusal, shared=shared):
         work = SharedWork(folder, output)
+        if restart:
+            _drop_old(output)
+        refuse_old(output)
         try:
             _recover(work, restart=restart, shared=shared)
             yield work
@@ -247,6 +277,35 @@ def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
             work.clear()
 
 
+def refuse_old(output: Place) -> None:
+    """Raise `ConfigError` where a conversion of Penstock 0.1, which kept its work elsewhere, is unfinished."""
+    folder = _old_conversion(output)
+    if output.is_local and folder.is_there() and folder.file(_OLD_HEAD).is_file():
+        raise _begun_before(folder)
+
+
+def _drop_old(output: Place) -> None:
+    folder = _old_conversion(output)
+    if output.is_local and folder.is_there():
+        with folder.tried() as had:
+            if had:
+                folder.clear(first=_OLD_HEAD)
+                folder.drop()
+
+
+def _old_conversion(output: Place) -> WorkFolder:
+    place = name_beside(output, "convert")
+    return WorkFolder(_bare(place), place.path, lambda name: name == _OLD_HEAD or _OLD_GROUP.match(name) is not None)
+
+
+def _begun_before(folder: WorkFolder) -> ConfigError:
+    return ConfigError(
+        "an earlier version of Penstock began work for this output, and did not finish it",
+        path=folder.path,
+        hint="Finish it with that version, or throw it away: restart (--restart)",
+    )
+
+
 def _clear_staged(work: SharedWork) -> None:
     """Remove what a killed run left half-written, where nobody else is at work."""
     work.folder.clear_staged()
@@ -263,12 +322,9 @@ def read_head(folder: WorkFolder) -> Head | None:
     try:
         data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):
-        if folder.place.exists() and folder.file(_OLD_HEAD).is_file():
-            raise ConfigError(
-                "an earlier version of Penstock began work for this output, and did not finish it",
-                path=folder.path,
-                hint="Finish it with that version, or throw it away: restart (--restart)",
-            ) from None
+        names = folder.names() if folder.place.exists() else []
+        if any(name == _OLD_HEAD or _OLD_SHARD.fullmatch(name) for name in names):
+            raise _begun_before(folder) from None
         return None
     try:
         head = msgspec.json.decode(data, type=Head)
@@ -321,7 +377,7 @@ def _bare(place: Place) -> Store:
 
 
 def _is_ours(name: str) -> bool:
-    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None
+    old = name == _OLD_HEAD or _OLD_PART.fullmatch(name) is not None or _OLD_SHARD.fullmatch(name) is not None
     return old or name == HEAD_NAME or name.startswith(_PROBE) or _DIGEST.fullmatch(name) is not None
 
 

@@ -7,12 +7,23 @@ import time
 from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import own_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.shared import HEAD_NAME, INSIDE, SharedWork, is_complete, open_shared, peek, read_head, work_folder
+from penstock.work.shared import (
+    HEAD_NAME,
+    INSIDE,
+    OF_METADATA,
+    SharedWork,
+    open_shared,
+    peek,
+    read_head,
+    refuse_old,
+    work_folder,
+)
 
 _TOKEN_FILE = "part-"
 
@@ -53,29 +64,29 @@ def status_of(output: Place) -> WorkStatus:
     Raises:
         NotFound: there is neither the output nor work on it.
         Corrupt: its plan is damaged.
+        ConfigError: another version of Penstock began it.
     """
+    refuse_old(output)
     for folder in _folders(output):
         head = read_head(folder)
         if head is None or _is_published(output, folder):
             continue
         work = SharedWork(folder, output, head)
-        parts = work.listed()
-        finished = {task for task, names in parts.items() if is_complete(names)}
-        shares = work.shares()
-        missing = [task for task in range(head.tasks) if task not in finished]
+        missing, shares = work.missing(), work.shares()
+        done = head.tasks - len(missing)
         seconds = max(time.time() - head.began_s, 1e-9)
         return WorkStatus(
             output=output.shown,
             complete=False,
             plan=head.digest,
             tasks=head.tasks,
-            done=len(finished),
+            done=done,
             missing=len(missing),
             files=_count(work.place.child("files")),
             shares=shares,
-            missing_shares=() if shares is None else tuple(sorted({task % shares for task in missing})),
+            missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
-            rate=len(finished) / seconds,
+            rate=done / seconds,
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists():
@@ -114,14 +125,17 @@ def sweep(output: Place) -> list[str]:
 def _is_published(output: Place, folder: WorkFolder) -> bool:
     """Whether a run was killed between its commit and its end: new work, and the output is there."""
     plan = peek(folder)
-    commit = output.child(INDEX_NAME) if folder.path == output.child(INSIDE).path else output
+    commits = {INSIDE: INDEX_NAME, OF_METADATA: meta_path("", INFO_JSON).lstrip("/")}
+    commit = next(
+        (output.child(file) for name, file in commits.items() if folder.path == output.child(name).path), output
+    )
     return plan is not None and not plan.options.get("--overwrite") and commit.exists()
 
 
 def _folders(output: Place) -> list[WorkFolder]:
     """The work folders of an output that are there."""
-    both = (work_folder(output, inside=inside) for inside in (True, False))
-    return [folder for folder in both if folder.is_there()]
+    every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
+    return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 
 def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:

@@ -21,6 +21,7 @@ import penstock as ps
 from penstock.compat.streaming import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
+from penstock.store.local import LocalStore
 from penstock.testing import FileServer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
@@ -340,3 +341,30 @@ def test_a_remote_dataset(small: Path, workers: int, monkeypatch: pytest.MonkeyP
         loader = StreamingDataLoader(remote, batch_size=4, num_workers=workers)
         assert [remote[index] for index in (0, 99)] == [local[index] for index in (0, 99)]
         assert flat(ids_of(loader)) == [sample["id"] for sample in local]
+
+
+def test_a_local_copy_is_found_whole_without_a_look_at_each_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    looked: list[str] = []
+
+    def counted(real: Any) -> Any:
+        def counting(store: LocalStore, path: str, *more: Any) -> Any:
+            looked.append(path)
+            return real(store, path, *more)
+
+        return counting
+
+    for name in ("exists", "size", "is_folder", "list"):
+        monkeypatch.setattr(LocalStore, name, counted(getattr(LocalStore, name)))
+    for shards in (5, 50):
+        folder = tmp_path / str(shards)
+        with ps.create(folder, format="mds", columns={"id": "int"}, size_limit=64) as writer:
+            for number in range(shards * 3):
+                writer.write({"id": number})
+        assert len(list(folder.glob("*.mds"))) >= shards
+        looked.clear()
+        assert len(StreamingDataset(remote="s3://nowhere/at/all", local=str(folder), batch_size=4)) == shards * 3
+        counts.append(len(looked))
+    assert counts[1] <= counts[0] + 2

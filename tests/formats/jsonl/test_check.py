@@ -12,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Unsupported
 from penstock.formats._side_checks import MOST_FINDINGS
+from penstock.prepare.raw import build_index
 from penstock.types import Depth, Finding
 
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
@@ -175,6 +176,7 @@ class TestSideFile:
     def test_made_for_foreign_data(self, path: Path) -> None:
         from penstock.check.verify import write_side_file
 
+        build_index(path)
         write_side_file(path)
         assert codes(path) == []
         path.write_bytes(path.read_bytes().replace(b'"n": 20', b'"n": 21'))

@@ -74,7 +74,7 @@ def test_samples_are_the_original_s(name: str, has_index: bool, tmp_path: Path) 
         if value == "(invalid)" or name == "bad_json_but_braces":
             continue
         assert source[index]["json"] == value
-    assert Path(f"{path}.idx").exists()
+    assert Path(f"{path}.idx").exists() == has_index
     assert raw.fingerprint == source.fingerprint == pickle.loads(pickle.dumps(raw)).fingerprint
     assert len(list(raw)) == len(raw)
     assert list(raw.get_batch([0])["json"]) == [raw[0]["json"]]

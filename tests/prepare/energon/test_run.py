@@ -27,9 +27,11 @@ from penstock.prepare.energon.run import (
     prepare_jsonl,
     prepare_webdataset,
 )
+from penstock.prepare.energon.share import folder_of
 from penstock.store.place import place_of
 from penstock.types import ImageMetadata
-from penstock.work.energon import WORK_FOLDER, open_work
+from penstock.work.shared import OF_METADATA as WORK_FOLDER
+from penstock.work.shared import open_shared
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 CAPTIONS = DatasetOptions(sample_type="CaptioningSample", field_map={"image": "jpg", "caption": "txt"})
@@ -364,8 +366,13 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
     assert not (root / WORK_FOLDER).exists()
 
 
+def opened(root: Path) -> Any:
+    """The work on a dataset, held by another run."""
+    return open_shared(place_of(root), folder_of(place_of(root)), restart=False, shared=False)
+
+
 def test_two_runs_at_once(root: Path) -> None:
-    with open_work(place_of(root)), pytest.raises(PrepareError, match="another run"):
+    with opened(root), pytest.raises(PrepareError, match="another run"):
         prepare_webdataset(root, split_ratio=(1, 0, 0))
     prepare_webdataset(root, split_ratio=(1, 0, 0))
 

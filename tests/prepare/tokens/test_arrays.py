@@ -27,15 +27,13 @@ Run = Callable[..., tuple[int, str]]
 
 
 def commands() -> dict[str, tuple[str, list[str]]]:
-    """Scheduler → the variable that says which share, and the command of the guide."""
+    """Scheduler and verb → the variable that says which share, and the command of the guide."""
     text = GUIDE.read_text()
-    [script] = re.findall(r"```bash\n#!/bin/bash\n#SBATCH.*?\n(penstock .*?)\n```", text, re.DOTALL)
+    scripts = re.findall(r"```bash\n#!/bin/bash\n#SBATCH.*?\n(penstock .*?)\n```", text, re.DOTALL)
     [job] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     container = yaml.safe_load(job)["spec"]["template"]["spec"]["containers"][0]
-    return {
-        "slurm": ("SLURM_ARRAY_TASK_ID", shlex.split(script)),
-        "kubernetes": ("JOB_COMPLETION_INDEX", container["command"]),
-    }
+    found = {f"slurm {words[1]}": ("SLURM_ARRAY_TASK_ID", words) for words in map(shlex.split, scripts)}
+    return found | {"kubernetes pack": ("JOB_COMPLETION_INDEX", container["command"])}
 
 
 @pytest.fixture
@@ -52,33 +50,36 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return call
 
 
-@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
-def test_an_array(scheduler: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    variable, command = commands()[scheduler]
+@pytest.mark.parametrize("which", ["slurm pack", "kubernetes pack", "slurm convert"])
+def test_an_array(which: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable, command = commands()[which]
     monkeypatch.setattr(pipeline, "default_task_bytes", lambda total_bytes: 4000)
     (tmp_path / "corpus").mkdir()
     write_lines(tmp_path / "corpus/a.jsonl", ({"text": f"{n} {TEXTS[n % 150]}"} for n in range(600)))
     here = {"auto/64": f"auto/{SHARES}", "<|endoftext|>": EOS, "tokenizer.json": str(bpe2 / "tokenizer.json")}
     here |= dict.fromkeys(("/data/corpus", "/data/corpus/"), f"{tmp_path}/corpus")
-    here |= dict.fromkeys(("/data/tokens/", "s3://bucket/tokens/"), f"{tmp_path}/out/")
+    here |= dict.fromkeys(("/data/tokens/", "s3://bucket/tokens/", "s3://bucket/images"), f"{tmp_path}/out/")
+    here |= {"/data/images.jsonl": f"{tmp_path}/corpus/a.jsonl", "10000": "50"}
     mine = [here.get(word, word) for word in command]
     if "--workers" in mine:
         del mine[mine.index("--workers") : mine.index("--workers") + 2]
-    mine += ["--executor", "inline", "--file-tokens", "9000", *(() if "--eos" in mine else ("--eos", EOS))]
+    mine += ["--executor", "inline"]
+    if "pack" in which:
+        mine += ["--file-tokens", "9000", *(() if "--eos" in mine else ("--eos", EOS))]
     finish = [*mine[: mine.index("--part")], *mine[mine.index("--part") + 2 :], "--finish", "--no-work"]
 
     killed = subprocess.Popen(
         [sys.executable, "-c", SLOW, *mine[1:]], env={**os.environ, variable: "2"}, stderr=subprocess.PIPE
     )
     until = time.monotonic() + 60
-    while not list((tmp_path / "out/.work").glob("*/parts/*/*.part")) and time.monotonic() < until:
+    while not list(tmp_path.glob("**/parts/*/*.part")) and time.monotonic() < until:
         assert killed.poll() is None, killed.communicate()
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     for index in (0, 1, 3, 3):
         assert run(variable, index, mine)[0] == 0
-    for _ in range(2):  # the parts, then the token files
+    for _ in range(2 if "pack" in which else 1):  # the parts, then the token files
         status, said = run(variable, None, finish)
         assert status == 14
         for index in shares_of(said):
@@ -86,7 +87,7 @@ def test_an_array(scheduler: str, tmp_path: Path, bpe2: Path, run: Run, monkeypa
     assert run(variable, None, finish)[0] == 0
 
     whole = [word for word in finish if word not in ("--finish", "--no-work")]
-    whole[whole.index("-o") + 1] = f"{tmp_path}/whole/"
+    whole[whole.index(f"{tmp_path}/out/")] = f"{tmp_path}/whole/"
     assert run(variable, None, whole)[0] == 0
     assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
     assert len(ps.open(tmp_path / "out")) == 600
@@ -94,14 +95,16 @@ def test_an_array(scheduler: str, tmp_path: Path, bpe2: Path, run: Run, monkeypa
 
 SLOW = """
 import sys, time
+from penstock.convert import groups
 from penstock.prepare.tokens import pipeline, encode
 pipeline.default_task_bytes = lambda total_bytes: 4000
-make = encode.encode_task
-def slow(job, task):
-    result = make(job, task)
-    time.sleep(0.3)
-    return result
-encode.encode_task = slow
+def slow(make):
+    def made(job, task):
+        result = make(job, task)
+        time.sleep(0.3)
+        return result
+    return made
+encode.encode_task, groups.write_group = slow(encode.encode_task), slow(groups.write_group)
 from penstock.cli.main import main
 main(sys.argv[1:])
 """

@@ -705,3 +705,22 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
         return int(ended.value.code or 0), said.out + said.err
 
     return run
+
+
+@pytest.mark.parametrize("output", ["out/", "out.pbin"])
+@pytest.mark.parametrize("no_work", [False, True])
+def test_the_finisher_lists_what_all_shares_left_out(tmp_path: Path, share: Pack, output: str, no_work: bool) -> None:
+    lines = tmp_path / "some.jsonl"
+    lines.write_text("".join(f'{{"text": "text {n} {"x" * 200}"}}\n' if n % 7 else "no JSON\n" for n in range(60)))
+    how: dict[str, Any] = {"inputs": lines, "on_error": "skip"}
+    how |= {} if output.endswith("/") else {"file_tokens": None}
+    alone = share(f"{tmp_path}/alone-{output}", **how)
+    assert [one.line for one in alone.dropped] == list(range(1, 61, 7))
+    reports = [share(f"{tmp_path}/{output}", part=(index, 3), **how) for index in (0, 1, 2)]
+    if output.endswith("/"):
+        for index in (0, 1, 2):
+            share(f"{tmp_path}/{output}", part=(index, 3), **how)  # now that all tasks are done, the token files
+    assert sum(one.num_dropped for one in reports) == alone.num_dropped
+    finished = share(f"{tmp_path}/{output}", finish=True, no_work=no_work, **how)
+    assert (finished.missing, finished.dropped, finished.num_dropped) == ((), alone.dropped, alone.num_dropped)
+    assert finished.documents == alone.documents

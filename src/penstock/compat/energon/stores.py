@@ -126,10 +126,11 @@ class MockLazy:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A lazy value that is here already."""
+    """A lazy value that is here already, and what it was called where that was said."""
 
     value: Any
     info: SourceInfo | None = field(default=None, compare=False)
+    fname: str | None = None
 
     def get(self, sample: Any = None) -> Any:
         """The value."""
@@ -150,9 +151,8 @@ class CachePool:
         return Lazy(ds, fname)
 
     def to_cache(self, data: Any, name: str) -> Kept:
-        """A handle to a value, which stays in memory."""
-        del name
-        return Kept(data)
+        """A handle to a value, which stays in memory; `name` is its `fname`."""
+        return Kept(data, fname=name)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -119,14 +119,22 @@ def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: An
 
 
 def _is_whole(folder: Place, trust: bool, follow_links: bool) -> bool:
-    """Whether a folder has an index and each shard that it names, raw or compressed."""
+    """Whether a folder has an index and each shard that it names, raw or compressed; by a listing a folder, no stat."""
     if not folder.child(INDEX_NAME).exists():
         return False
     source: Any = open_source(folder.path, trust=trust, follow_links=follow_links)
+    listed: dict[str, set[str]] = {}
+
+    def is_there(name: str) -> bool:
+        above, _, last = name.rpartition("/")
+        if above not in listed:
+            listed[above] = set((folder.child(above) if above else folder).names())
+        return last in listed[above]
+
     for shard in source.shards:
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             names = [one.basename for one in (raw, zipped) if one is not None]
-            if names and not any(folder.child(name).exists() for name in names):
+            if names and not any(map(is_there, names)):
                 _log.info("%s is not whole: it lacks %s", folder.path, names[0])
                 return False
     return True

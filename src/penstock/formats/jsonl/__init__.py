@@ -26,9 +26,9 @@ import json
 from collections.abc import Sequence
 
 from penstock.abc import Store
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.check import check_jsonl
+from penstock.formats.jsonl.check import check_file, check_jsonl
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
     check_energon,
@@ -38,12 +38,14 @@ from penstock.formats.jsonl.energon import (
 )
 from penstock.formats.jsonl.repair import repair_jsonl, sweep_jsonl, write_jsonl_manifest
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
+from penstock.formats.jsonl.text import COMPRESSED, compression_of
 from penstock.formats.jsonl.writer import create_jsonl
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
 _INDEX_HEAD = b"\x80\x04"
-_SUFFIXES = (".jsonl", ".ndjson")
+_PLAIN = (".jsonl", ".ndjson")
+_SUFFIXES = (*_PLAIN, *(plain + suffix for plain in _PLAIN for suffix in COMPRESSED))
 
 
 class _Jsonl:
@@ -81,8 +83,10 @@ class _Jsonl:
         return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
-        """The file that `path` names, and its index of either kind; an index that is named itself alone."""
-        return (path,) if path.endswith(".idx") else (path, index_path_for(path), energon_index_path(path))
+        """The file that `path` names, and its index of either kind; an index, or a compressed file, alone."""
+        return (
+            (path,) if path.endswith((".idx", *COMPRESSED)) else (path, index_path_for(path), energon_index_path(path))
+        )
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
         """See `source.open_jsonl`."""
@@ -93,6 +97,8 @@ class _Jsonl:
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """See `check.check_jsonl` and `energon.check_energon`. Energon's index is looked at where it is there."""
         lines_path = _lines_path(store, path)
+        if compression_of(lines_path) is not None:
+            return check_file(store, lines_path, options, depth)
         if options.flavor == "energon":
             return check_energon(store, lines_path, depth)
         findings = check_jsonl(store, lines_path, options, depth)
@@ -105,6 +111,8 @@ class _Jsonl:
     ) -> list[Action]:
         """See `repair.repair_jsonl`, `energon.repair_energon` and `repair.sweep_jsonl`."""
         lines_path = _lines_path(store, path)
+        if compression_of(lines_path) is not None:
+            return []
         for_energon = options.flavor == "energon"
         index_path = energon_index_path(lines_path) if for_energon else index_path_for(lines_path)
         done = sweep_jsonl(store, lines_path, index_path, write=write)
@@ -113,7 +121,10 @@ class _Jsonl:
         return done + repair_energon(store, lines_path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `repair.write_jsonl_manifest`."""
+        """See `repair.write_jsonl_manifest`; raises `Unsupported` for a compressed file."""
+        if compression_of(path) is not None:
+            hint = "Decompress it, or convert it: penstock convert"
+            raise Unsupported("a compressed JSONL has no side file", path=path, hint=hint)
         return write_jsonl_manifest(store, _lines_path(store, path), options, replace=replace)
 
 
@@ -122,12 +133,12 @@ def _lines_path(store: Store, path: str) -> str:
     if not path.endswith(".idx") or not store.exists(path):
         return path
     stem = path.removesuffix(".idx")
-    if stem.endswith(_SUFFIXES) and store.exists(stem):
+    if stem.endswith(_PLAIN) and store.exists(stem):
         return stem  # Energon's index
     # A damaged index may begin with anything; beside tokens it is rather one of these.
     if store.exists(stem + ".bin") and store.get(path, 0, len(_INDEX_HEAD)) != _INDEX_HEAD:
         return path
-    return next((stem + suffix for suffix in (*_SUFFIXES, ".json") if store.exists(stem + suffix)), path)
+    return next((stem + suffix for suffix in (*_PLAIN, ".json") if store.exists(stem + suffix)), path)
 
 
 FORMAT = _Jsonl()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -12,21 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock._digest import digest
 from penstock._secrets import logger
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
-from penstock.store.derived import DerivedCache, cache_folder
+from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
-from penstock.store.lock import hold_lock
 from penstock.store.network import on_network
-from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting
-from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
@@ -35,7 +29,6 @@ Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lin
 
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
-_NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 _log = logger()
 
 
@@ -158,47 +151,19 @@ def fill_index(lines: IndexedLines, staged: Staged) -> None:
     staged.write(encoder.finish())
 
 
-def make_missing_index(store: Store, path: str, index_path: str) -> IntArray | None:
-    """Make an index that is not there, by one process of this host while the others wait.
+def lines_in_cache(store: Store, path: str) -> IntArray:
+    """int64[k, 2]: start and length in bytes of each line, found once a host and mapped from the cache folder.
 
-    Returns:
-        None where the index now lies at `index_path`; where its folder takes no files, or is in a remote store, the
-        lines, int64[k, 2], mapped from the cache folder.
+    What is kept belongs to the file as it is now; see `store.fingerprint.file_key`.
 
     Raises:
         Corrupt: a faulty line.
     """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # without a cache folder two processes may make the same file: no harm
-            stack.enter_context(hold_lock(_lock_path(path)))
-        if store.exists(index_path):
-            return None
-        if isinstance(store, CopyingStore):
-            return _lines_in_cache(store, path)
-        lines = IndexedLines(store, path, store.size(path))
-        _log.info("%s: making the index %s", path, index_path)
-        try:
-            write_index(lines, store, index_path, overwrite=False)
-        except ConfigError:
-            if not store.exists(index_path):
-                raise
-        except OSError as error:
-            if error.errno not in _NOT_HERE:
-                raise
-            _log.info("%s: no index can be written here (%s); keeping it in the cache folder", path, error)
-            return _lines_in_cache(store, path)
-    return None
-
-
-def _lines_in_cache(store: Store, path: str) -> IntArray:
     size_bytes = store.size(path)
-    runs = DerivedCache().array(
-        f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}",
-        "int64",
-        lambda: np.concatenate([np.empty((0, 2), np.int64), *IndexedLines(store, path, size_bytes)]).reshape(-1),
-    )
-    return runs.reshape(-1, 2)
 
+    def feed(put: Put) -> None:
+        _log.info("%s: finding its lines, which the cache folder will know", path)
+        for pairs in IndexedLines(store, path, size_bytes):
+            put(pairs.reshape(-1))
 
-def _lock_path(path: str) -> str:
-    return os.path.join(cache_folder(), "locks", f"jsonl-{digest(absolute(path))}.lock")
+    return DerivedCache().fed(f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}", "int64", feed).reshape(-1, 2)

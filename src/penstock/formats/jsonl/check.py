@@ -17,12 +17,17 @@ from penstock.formats._manifest import DATA, side_path
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
+from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.index import decode_index, lines_behind, misfits, outside, problem, remake, spread
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
+from penstock.formats.jsonl.text import compression_of, scan_compressed
+from penstock.formats.kit import finding_of
+from penstock.store.place import Place
 from penstock.store.side_file import file_facts
 from penstock.types import Depth, Finding, IntArray, OpenOptions
 
+NO_INDEX = "jsonl.no-index"
 _SAMPLE_LINES = 1024
 
 
@@ -53,6 +58,28 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
+def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """What `check_jsonl` finds; of a compressed file all of it at `full`, else its first bytes.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: no such flavor.
+    """
+    compression = compression_of(path)
+    if compression is None:
+        return check_jsonl(store, path, options, depth)
+    require_flavor(path, options.flavor)
+    store.size(path)
+    try:
+        if depth == "full":
+            scan_compressed(Place(store, path), compression)
+        else:
+            next(reader_of(Place(store, path), compression), None)
+    except FormatError as error:
+        return [finding_of("jsonl", error)]
+    return []
+
+
 def _listed(problems: Iterable[Problem]) -> list[Finding]:
     """The first problems of each kind one by one, the others as a count."""
     findings: list[Finding] = []
@@ -77,8 +104,10 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     if not store.exists(index_path):
         if size_bytes == 0:
             return None, [problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
-        fix = f"`penstock index {path}` makes it; Penstock also makes it when a line is first asked for"
-        return None, [problem("no-index", "there is no index", index_path, fix=fix, severity="warning")]
+        fix = f"`penstock index {path}` makes it; else lines are found once a host, for the cache folder"
+        return None, [
+            problem(NO_INDEX.removeprefix("jsonl."), "there is no index", index_path, fix=fix, severity="warning")
+        ]
     try:
         lines = decode_index(store, index_path)
     except UnsafeData as error:

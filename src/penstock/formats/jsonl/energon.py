@@ -8,7 +8,6 @@ before them, those at the beginning of the file to the first. Checked against me
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +23,19 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Staged, Store
+from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
+from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import file_key
 from penstock.store.held import Held
-from penstock.store.put import aborting, put
+from penstock.store.put import put
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
@@ -63,7 +64,7 @@ _STOP = itemgetter(1)
 _ENTRY_BYTES = 8
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BLOCK_BYTES = 1 << 19
-_NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+_STARTS_VERSION = "jsonl-starts-1"
 _STEP = 1024
 _SHOWN_BYTES = 40
 _FINGERPRINT_LINES = 64
@@ -174,44 +175,23 @@ class StartsEncoder:
         return encode_energon_index(np.array([self._stop_bytes], np.int64))
 
 
-def write_energon_index(store: Store, path: str, staged: Staged) -> IntArray:
-    """Make the index of a file in a staged file, which is committed; returns int64[n_samples + 1], what it holds.
-
-    Raises:
-        Corrupt: a line that is no object; no index is left.
-    """
-    with aborting(staged):
-        starts = scan_energon(store, path)
-        staged.write(encode_energon_index(starts))
-        staged.commit()
-    return starts
-
-
 # --- reading it ----------------------------------------------------------------------------------------------------
 
 
 def load_energon(store: Store, path: str) -> IntArray:
-    """int64[n_samples + 1]: where ranges begin; the index is made where it is missing, and kept where it can be.
+    """int64[n_samples + 1]: where ranges begin, by the index beside the file.
+
+    Where there is none, they are found once a host and kept in the cache folder.
 
     Raises:
         NotFound: no such file.
         Corrupt: the index does not fit the file; or there is none, and a line is no object.
     """
     index_path = current_index(store, path, energon_index_path(path))
-    if not store.exists(index_path):
-        try:
-            return write_energon_index(store, path, store.stage(index_path))
-        except OSError as error:
-            if error.errno not in _NOT_HERE:
-                raise
-        except Unsupported:  # a store that is only read
-            return scan_energon(store, path)
-        except ConfigError:
-            if not store.exists(index_path):  # by another process, just now
-                raise
-        if not store.exists(index_path):
-            return scan_energon(store, path)
-    return read_energon_index(store, path, index_path, store.size(path))
+    if store.exists(index_path):
+        return read_energon_index(store, path, index_path, store.size(path))
+    key = f"{_STARTS_VERSION}-{file_key(store, 'jsonl', path)}"
+    return DerivedCache().array(key, "int64", lambda: scan_energon(store, path))
 
 
 def read_energon_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import xxhash
 
+from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
 from penstock.formats._problems import Problem
-from penstock.formats.jsonl.build import current_index, index_path_for, make_missing_index
+from penstock.formats.jsonl.build import current_index, index_path_for, lines_in_cache
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache
 from penstock.types import IntArray, Severity
@@ -49,23 +50,23 @@ def remake(path: str) -> str:
 
 
 def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArray:
-    """int64[k, 2]: start and length in bytes of each line that the index holds; the index is made where it is missing.
+    """int64[k, 2]: start and length in bytes of each line that the index holds.
 
-    A big index is decoded once a host, into a mapped file.
+    The index is the one that is named, else the one beside the file; where there is none, lines are found once a host
+    and kept in the cache folder. A big index is decoded once a host, into a mapped file.
 
     Raises:
-        NotFound: no JSONL file.
+        NotFound: no JSONL file, or no index where one is named.
         Corrupt: the index does not fit the file; or there is none, and a line is faulty.
         FormatError, UnsafeData: the index is no plain pickled list of pairs.
     """
     if index_path is None:
         index_path = current_index(store, path, index_path_for(path))
+        if not store.exists(index_path):
+            return lines_in_cache(store, path)
     size_bytes = store.size(path)
-    lines = None if store.exists(index_path) else make_missing_index(store, path, index_path)
-    if lines is None:
-        lines = _read_index(store, path, index_path, size_bytes)
-    for problem in misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes):
-        raise problem.error()
+    lines = _read_index(store, path, index_path, size_bytes)
+    _require_none(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes), index_path)
     return lines
 
 
@@ -163,8 +164,7 @@ def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> In
         except FormatError as error:
             error.hint = error.hint or remake(path)
             raise
-        for problem in outside(path, lines, size_bytes):
-            raise problem.error()
+        _require_none(outside(path, lines, size_bytes), index_path)
         # One more row: where the last line ends. Entries may stand in any order.
         end = int(lines.sum(1).max(initial=0))
         return np.append(lines.reshape(-1), [end, 0])
@@ -173,9 +173,16 @@ def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> In
         kept = build()
     else:
         kept = DerivedCache().array(_index_key(store, index_path, size_bytes), "int64", build)
-    for problem in lines_behind(store, path, int(kept[-2]), size_bytes):
-        raise problem.error()
+    _require_none(lines_behind(store, path, int(kept[-2]), size_bytes), index_path)
     return kept[:-2].reshape(-1, 2)
+
+
+def _require_none(problems: Iterator[Problem], index_path: str) -> None:
+    """Raise the first problem as an error that names the index too: either file may be the wrong one."""
+    for problem in problems:
+        error = problem.error()
+        error.found = f"{error.found}, by the index {redact(index_path)}"
+        raise error
 
 
 def _index_key(store: Store, index_path: str, size_bytes: int) -> str:

@@ -22,6 +22,8 @@ from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
+from penstock.formats.jsonl.text import Text, compression_of
+from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -34,16 +36,41 @@ _UNREAD: Any = object()
 
 
 def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource | EnergonJsonlSource:
-    """Open a JSONL file; nothing but its size is asked for.
+    """Open a JSONL file, which may be compressed; nothing but its size is asked for.
 
     Raises:
         NotFound: no such file.
         ConfigError: no such flavor.
+        Unsupported: a compressed file by Energon's rules, or mapped.
     """
     require_flavor(path, options.flavor)
     store.size(path)
+    if compression_of(path) is not None:
+        return open_text(Text(store, path, [path]), path, options)
     kind = EnergonJsonlSource if options.flavor == "energon" else JsonlSource
     return kind(store, path, options)
+
+
+def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> JsonlSource:
+    """Open the lines of several files, or of a compressed one.
+
+    Args:
+        text: of the files.
+        path: what was asked for: a file, a folder, a pattern or a list of these.
+        options: see `penstock.formats.open_source`.
+
+    Raises:
+        ConfigError: no such flavor.
+        Unsupported: Energon's rules, or a map.
+    """
+    require_flavor(text.path, options.flavor)
+    if options.flavor == "energon":
+        what = "Energon's rules are for one JSONL file that is not compressed"
+        raise Unsupported(what, path=text.path, hint="Leave flavor= (--flavor) out, or decompress and join the files")
+    if options.read == "mmap":
+        hint = 'Open without read="mmap"'
+        raise Unsupported("several or compressed files have no map that holds their text", path=text.path, hint=hint)
+    return JsonlSource(text, text.path, options, path)
 
 
 def require_flavor(path: str, flavor: str) -> None:
@@ -53,16 +80,19 @@ def require_flavor(path: str, flavor: str) -> None:
 
 
 class JsonlSource:
-    """The lines of one JSONL file; see `penstock.abc.Source`. Made by `penstock.open`.
+    """The lines of a JSONL file, or of several; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is the line's object; a line that is no object is `{"value": …}`. With `raw=True` it is `{"line": bytes}`,
     without the line end. `columns=` keeps only these fields. The index is read, or made where it is missing, when the
     first line is asked for.
     """
 
-    def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+    def __init__(
+        self, store: Store, path: str, options: OpenOptions, asked_for: str | Sequence[str] | None = None
+    ) -> None:
         self._store = store
         self._path = path
+        self._asked_for = path if asked_for is None else asked_for
         self._options = options
         self._mapping = _is_mapped(store, path, options)
         self._known_lines: IntArray | None = None
@@ -72,6 +102,8 @@ class JsonlSource:
         self._manifest: Manifest | None = _UNREAD
 
     def __reduce__(self) -> tuple[object, ...]:
+        if isinstance(self._store, Text):
+            return (open_text, (self._store, self._asked_for, self._options))
         return (open_jsonl, (self._store, self._path, self._options))
 
     @property
@@ -83,7 +115,10 @@ class JsonlSource:
 
     @property
     def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
+        """How `Shuffle` orders it by default: remote and compressed ones by blocks."""
+        if isinstance(self._store, Text):
+            compressed = any(compression_of(path) for path in self._store.files)
+            return preferred_mode(self._store.base, compressed=compressed)
         return preferred_mode(self._store)
 
     @property
@@ -93,12 +128,17 @@ class JsonlSource:
             lines = self._lines
             places = spread(lines, _FINGERPRINT_LINES).tolist()
             index = digest(self._options.flavor, len(lines), places).encode()
+            if isinstance(self._store, Text):
+                self._fingerprint = sample_fingerprint(self._store.base, "jsonl", index, self._store.named())
+                return self._fingerprint
             self._fingerprint = data_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
         return self._fingerprint
 
     @property
     def manifest(self) -> Manifest | None:
         """What the side file says; None where there is none, or where it does not belong to this file."""
+        if self._manifest is _UNREAD and isinstance(self._store, Text):
+            self._manifest = None
         if self._manifest is _UNREAD:
             facts = functools.partial(file_facts, self._store, self._path, "jsonl")
             self._manifest = fitting_manifest(self._store, side_path(self._path), facts)
@@ -121,13 +161,27 @@ class JsonlSource:
         return stack(list(map(self._sample, data, chosen.tolist(), starts)))
 
     def line_ranges(self) -> IntArray:
-        """int64[k, 2]: start and length in bytes of each line in the file, without its line end."""
+        """int64[k, 2]: start and length in bytes of each line in `text`, without its line end."""
         return self._lines
+
+    @property
+    def text(self) -> tuple[Store, str]:
+        """Store and path of the bytes in which lines lie: the file, or the joined content of several."""
+        return self._store, self._path
 
     def place_of(self, index: int, /) -> Place:
         """Place of line `index` in the file, without its line end."""
         start, length = self._lines[as_index(index, len(self._lines))].tolist()
+        if isinstance(self._store, Text):
+            return Place(extents=self._store.extents(start, length))
         return Place(extents=(Extent(self._path, start, length),))
+
+    def details(self) -> dict[str, Any]:
+        """What `info` shows beside counts, of several files and of compressed ones."""
+        if not isinstance(self._store, Text):
+            return {}
+        compressed = sum(compression_of(path) is not None for path in self._store.files)
+        return {"files": len(self._store.files), **({"compressed files": compressed} if compressed else {})}
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""
@@ -140,7 +194,9 @@ class JsonlSource:
         options |= {"raw": True} if given.raw else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
         options |= {"follow_links": True} if given.follow_links else {}
-        return {"kind": "open", "format": "jsonl", "path": redact(self._path), **options}
+        several = isinstance(self._store, Text) and self._store.files != (self._path,)
+        name = "jsonl-files" if several else "jsonl"
+        return {"kind": "open", "format": name, "path": _redacted(self._asked_for), **options}
 
     def summary(self) -> str:
         """One line: path, and the number of lines where it is known."""
@@ -155,7 +211,8 @@ class JsonlSource:
         # Two threads may both come here: they read the same index, and one copy goes.
         if self._known_lines is None:
             self._size_bytes = self._store.size(self._path)
-            self._known_lines = load_lines(self._store, self._path)
+            text = self._store
+            self._known_lines = text.lines() if isinstance(text, Text) else load_lines(text, self._path)
         return self._known_lines
 
     def _read(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:
@@ -174,16 +231,21 @@ class JsonlSource:
         try:
             value = decode_line(data)
         except (ValueError, RecursionError):
+            path, start = self._store.path_at(start) if isinstance(self._store, Text) else (self._path, start)
             raise Corrupt(
                 f"the line at index {index} is not valid JSON",
-                path=self._path,
+                path=path,
                 offset_bytes=start,
                 found=fault_of(bytes(data)),
-                hint=f"Mend the line. If the file changed after its index was made: {remake(self._path)}",
+                hint=f"Mend the line. If the file changed after its index was made: {remake(path)}",
             ) from None
         sample: Sample = value if isinstance(value, dict) else {"value": value}
         columns = self._options.columns
         return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+
+
+def _redacted(path: str | Sequence[str]) -> str | list[str]:
+    return redact(path) if isinstance(path, str) else [redact(one) for one in path]
 
 
 def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:

@@ -21,6 +21,7 @@ from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, re
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
+from penstock.formats.jsonl.text import compression_of
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import load_manifest, stage_beside
@@ -40,9 +41,11 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
         overwrite: replace what is there.
 
     Raises:
-        ConfigError: an unknown option, or an output or its index that exists.
+        ConfigError: an unknown option, an output or its index that exists, or a compressed file.
     """
     require_known(options, _KNOWN_OPTIONS, path)
+    if compression_of(path) is not None:
+        raise ConfigError("JSONL is written without compression", path=path, hint="Name a .jsonl, and compress that")
     flavor = options.get("flavor", "modalities")
     require_flavor(path, flavor)
     return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor)

@@ -81,7 +81,7 @@ class ShardFormat:
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
 
     check = check_by_tasks = staticmethod(check_shards)
-    task_depths = ("quick", "sample", "full")
+    task_depths = share_depths = ("quick", "sample", "full")
     repair = staticmethod(repair_shards)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import penstock
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
@@ -30,6 +31,7 @@ from penstock.formats.shards.source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
+from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
@@ -162,6 +164,43 @@ def common_layout(shards: Sequence[Shard], path: str) -> Layout:
     return first
 
 
+@dataclass(frozen=True, slots=True)
+class FileCopy:
+    """A file of a shard, to be copied as it is.
+
+    Attributes:
+        store: where it is.
+        path: its path.
+        size_bytes: what its index says.
+    """
+
+    store: Store
+    path: str
+    size_bytes: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, {self.size_bytes} bytes"
+
+    def chunks(self, digester: BlockHasher | None = None) -> Iterator[bytes]:
+        """Its bytes, digested on their way; raises `FormatError` where it has another size than its index says."""
+        size_bytes = self.store.size(self.path)
+        if size_bytes != self.size_bytes:
+            found, expected = f"{size_bytes} bytes", f"{self.size_bytes} bytes"
+            kind = Truncated if size_bytes < self.size_bytes else Corrupt
+            raise kind("the file has another size than its index says", path=self.path, found=found, expected=expected)
+        for start in range(0, size_bytes, _CHUNK_BYTES):
+            chunk = self.store.get(self.path, start, _CHUNK_BYTES)
+            if digester is not None:
+                digester.update(chunk)
+            yield chunk
+
+
+Fetched = Callable[[Sequence[FileCopy]], Iterable[tuple[Place, tuple[str, ...]]]]
+"""For each file, in order: a copy, which may go when the next one is asked for, and the digests of its blocks."""
+
+
 def copy_shards(
     parts: Sequence[Part],
     store: Store,
@@ -170,6 +209,7 @@ def copy_shards(
     name: str,
     options: Mapping[str, Any],
     overwrite: bool = False,
+    fetched: Fetched | None = None,
 ) -> Manifest:
     """Write the shards of all parts as one dataset, byte for byte, numbered anew; shards may differ in compression.
 
@@ -182,35 +222,28 @@ def copy_shards(
         name: of the format.
         options: for the side file.
         overwrite: replace what is there.
+        fetched: who reads the files; None: this process.
 
     Raises:
         ConfigError: columns that differ, or an output that exists.
         FormatError: an index is damaged, or a file has another size than its index says.
     """
     sources = [(part, read_index(part.store, part.path).shards) for part in parts]
-    layouts = [common_layout(shards, part.path) for part, shards in sources if shards]
-    for (part, _), layout in zip([one for one in sources if one[1]], layouts, strict=True):
-        if _columns(layout) != _columns(layouts[0]):
-            found, expected = (dict(_columns_shown(one)) for one in (layout, layouts[0]))
-            hint = "Bring them to the same columns first, with `penstock convert`"
-            raise ConfigError(
-                "datasets of different columns", path=part.path, found=found, expected=expected, hint=hint
-            )
+    _require_same_columns(sources)
     output = open_output(store, out, SIDE_NAME, overwrite=overwrite)
-    digests: dict[str, tuple[str, ...]] = {}
-    sizes: list[int] = []
     try:
         copied: list[Shard] = []
+        files: dict[str, FileCopy] = {}
         for part, shards in sources:
             folder = Folder(part.store, part.path, mapped=False)
-            copied += [
-                _copy_shard(folder, one, len(copied) + at, output, digests, sizes) for at, one in enumerate(shards)
-            ]
+            for shard in shards:
+                copied.append(_renamed(folder, shard, len(copied), files))
+        digests = _copy_files(files, output, fetched)
         index = encode_index(copied)
         manifest = Manifest(
             format=name,
             num_samples=sum(shard.samples for shard in copied),
-            size_bytes=sum(sizes) + len(index),
+            size_bytes=sum(file.size_bytes for file in files.values()) + len(index),
             block_digests=digests,
             options=dict(options),
             binding=edge_binding(len(index), index[:EDGE_BYTES], index[-EDGE_BYTES:]),
@@ -223,10 +256,19 @@ def copy_shards(
     return manifest
 
 
-def _copy_shard(
-    folder: Folder, shard: Shard, number: int, output: Output, digests: dict[str, tuple[str, ...]], sizes: list[int]
-) -> Shard:
-    """Copy the files of one shard: the compressed ones where they are there, else the raw ones."""
+def _require_same_columns(sources: Sequence[tuple[Part, Sequence[Shard]]]) -> None:
+    filled = [(part, common_layout(shards, part.path)) for part, shards in sources if shards]
+    for part, layout in filled:
+        if _columns(layout) != _columns(filled[0][1]):
+            found, expected = (dict(_columns_shown(one)) for one in (layout, filled[0][1]))
+            hint = "Bring them to the same columns first, with `penstock convert`"
+            raise ConfigError(
+                "datasets of different columns", path=part.path, found=found, expected=expected, hint=hint
+            )
+
+
+def _renamed(folder: Folder, shard: Shard, number: int, copies: dict[str, FileCopy]) -> Shard:
+    """A shard under another number; its files go to `copies`: compressed ones where they are there, else raw ones."""
     stem = f"shard.{number:05d}.{shard.layout.format}"
     family = (shard.layout.compression or "").partition(":")[0]
     files: list[ShardFile | None] = []
@@ -239,25 +281,23 @@ def _copy_shard(
         file, new = raw, new_raw
         if zipped is not None and new_zip is not None and folder.store.exists(folder.place(zipped)):
             file, new = zipped, new_zip
-        digester = BlockHasher()
-        output.add(new.basename, _chunks(folder, file, digester))
-        digests[new.basename] = digester.finish()
-        sizes.append(new.size_bytes)
+        copies[new.basename] = FileCopy(folder.store, folder.place(file), file.size_bytes)
     return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:])
 
 
-def _chunks(folder: Folder, file: ShardFile, digester: BlockHasher) -> Iterator[bytes]:
-    """The bytes of a file, of which the size must be that of its index."""
-    path = folder.place(file)
-    size_bytes = folder.store.size(path)
-    if size_bytes != file.size_bytes:
-        found, expected = f"{size_bytes} bytes", f"{file.size_bytes} bytes"
-        kind = Truncated if size_bytes < file.size_bytes else Corrupt
-        raise kind("the file has another size than its index says", path=path, found=found, expected=expected)
-    for start in range(0, size_bytes, _CHUNK_BYTES):
-        chunk = folder.store.get(path, start, _CHUNK_BYTES)
-        digester.update(chunk)
-        yield chunk
+def _copy_files(files: Mapping[str, FileCopy], output: Output, fetched: Fetched | None) -> dict[str, tuple[str, ...]]:
+    """Copy files to the output under their names; the digests of each."""
+    digests: dict[str, tuple[str, ...]] = {}
+    if fetched is None:
+        for name, file in files.items():
+            digester = BlockHasher()
+            output.add(name, file.chunks(digester))
+            digests[name] = digester.finish()
+        return digests
+    for (name, file), (copy, found) in zip(files.items(), fetched(list(files.values())), strict=True):
+        output.add(name, FileCopy(copy.store, copy.path, file.size_bytes).chunks())
+        digests[name] = found
+    return digests
 
 
 def _columns(layout: Layout) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The indexes of a preparation: runs of groups of shards, made in parallel from finished tables, then merged.
+"""The indexes of a preparation: runs of groups of shards, made in parallel from parts, then merged.
 
 A group is consecutive shards of at most `_GROUP_SAMPLES` samples, or one shard. Of each a worker makes the rows of
 `index.sqlite`, in a database of its own, and a sorted run of `index.keys`; rows are then copied by sqlite itself, and
@@ -8,10 +8,11 @@ sorted runs are merged a range of hashes at a time. So what one process does for
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -31,45 +32,58 @@ from penstock.formats.samples.webdataset.sqlite_index import (
     table_digest,
 )
 from penstock.prepare.energon.request import Request
-from penstock.store.place import Place
-from penstock.store.put import aborting, put
-from penstock.work.energon import Work
-from penstock.work.folder import WorkFolder, local_store
+from penstock.prepare.energon.scan import read_shard
+from penstock.store.place import Place, place_of
+from penstock.store.put import aborting, put, put_local_file, put_new
+from penstock.work.parts import PartName
+from penstock.work.scratch import local_copy
+from penstock.work.shared import SCRATCH, SharedWork, scratch
 
 _log = logger()
 _GROUP_SAMPLES, _GROUP_SHARDS = 1 << 17, 256
+_MOST_PROBLEMS = 100
 LARGE_BYTES = 10 << 30
 """From this size on, `index.sqlite` is announced before it is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some consecutive shards: numbers `[first, first + len(shards))`."""
+    """Some consecutive shards: numbers `[first, first + len(shards))`.
+
+    Attributes:
+        dataset: where they are.
+        parts: where their parts are, by `names`.
+        scratch: where its runs go, for whoever merges them.
+    """
 
     dataset: Place
-    work: WorkFolder
+    parts: Place
+    scratch: Place
     number: int
     first: int
     shards: tuple[str, ...]
+    names: tuple[PartName, ...]
     sqlite: bool
 
     def run(self, name: str) -> Place:
-        """Its run of an index, a file in the work folder."""
-        return self.work.file(f"{name}.run-{self.number:06d}")
+        """Its run of an index."""
+        return self.scratch.child(f"{name}.run-{self.number:06d}")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRun:
-    """What was made of a group: the digests of its tables, and the bytes of its rows."""
+    """What was made of a group: the digests of its tables, the bytes of its rows, and what is odd in it."""
 
     group: Group
     digests: tuple[bytes, ...]
     sqlite_bytes: int
+    unsafe: str | None
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """The indexes of all shards, in the work folder.
+    """The indexes of all shards, in a scratch folder.
 
     Attributes:
         uuid: for `index.uuid`.
@@ -84,25 +98,33 @@ class Indexes:
     warnings: list[str]
 
 
-def make_indexes(request: Request, work: Work, counts: Mapping[str, int], pool: Executor) -> Indexes:
+def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], here: str, pool: Executor) -> Indexes:
     """Make `index.sqlite` and `index.keys`, then the indexes of the shards, which are visible at once.
+
+    Args:
+        request: what is asked for.
+        work: where the parts are.
+        names: the parts of the shards, in their order.
+        here: a scratch folder, where the indexes are made.
+        pool: does what can be done side by side.
 
     Raises:
         Corrupt: a key comes in two shards.
     """
-    groups = list(_groups(request, work, counts))
+    groups = list(_groups(request, work.parts, work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}"), names))
     runs = list(pool.map(run_task, groups))
     digest = IndexDigest()
     for run in runs:
         for shard, one in zip(run.group.shards, run.digests, strict=True):
             digest.add(shard, one)
+    folder = place_of(here)
     files: dict[str, Place] = {}
-    warnings: list[str] = []
+    warnings = _oddities(runs)
     if request.how.sqlite:
         warnings += _announce(request, runs)
-        files[SQLITE] = work.scratch(SQLITE)
-        _merge_sqlite(request, work, files[SQLITE], groups)
-    files[KEYS] = work.scratch(KEYS)
+        files[SQLITE] = folder.child(SQLITE)
+        _merge_sqlite(request, files[SQLITE], groups)
+    files[KEYS] = folder.child(KEYS)
     warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
     wrote = [name for names in pool.map(publish_task, groups) for name in names]
     return Indexes(digest.uuid(), files, wrote, warnings)
@@ -112,42 +134,41 @@ def make_indexes(request: Request, work: Work, counts: Mapping[str, int], pool: 
 
 
 def run_task(group: Group) -> GroupRun:
-    """Make the runs of a group from finished tables; in a worker, perhaps in two at once."""
+    """Make the runs of a group from its parts; in a worker, perhaps in two at once."""
     keys = [entries_of([])]
     digests: list[bytes] = []
-    size_bytes = 0
-    with ExitStack() as stack:
-        staged, builder = None, None
-        if group.sqlite:
-            staged = stack.enter_context(
-                aborting(local_store(group.work.place).stage(group.run(SQLITE).path, overwrite=True))
-            )
-            builder = stack.enter_context(SqliteBuilder(staged.hidden_path))
-        for number, shard in enumerate(group.shards, group.first):
-            data, _ = Work(group.work).read(shard)
-            table = decode_table(data, shard)
+    problems: list[str] = []
+    size_bytes, unsafe = 0, None
+    with scratch(group.scratch.folder()) as here, ExitStack() as stack:
+        path = f"{here}/{SQLITE}"
+        builder = stack.enter_context(SqliteBuilder(path)) if group.sqlite else None
+        for number, (shard, name) in enumerate(zip(group.shards, group.names, strict=True), group.first):
+            part = read_shard(group.parts, name)
+            table = decode_table(part.table, shard)
             keys.append(entries_of([(number, table)]))
-            digests.append(table_digest(data))
+            digests.append(table_digest(part.table))
+            problems += part.problems
+            odd = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
+            unsafe = unsafe or (None if odd is None else f"{odd!r} in {shard}")
             if builder is not None:
                 builder.add(number, table)
-        if staged is not None and builder is not None:
+        put_new(group.scratch.store, group.run(KEYS).path, sorted_entries(np.concatenate(keys)).tobytes())
+        if builder is not None:
             builder.end_run()
-            staged.commit()
-            size_bytes = group.work.store.size(group.run(SQLITE).path)
-    group.work.put(group.run(KEYS).name, sorted_entries(np.concatenate(keys)).tobytes())
-    return GroupRun(group, tuple(digests), size_bytes)
+            size_bytes = place_of(path).store.size(path)
+            put_local_file(group.scratch.store, path, group.run(SQLITE).path)
+    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems))
 
 
 def publish_task(group: Group) -> list[str]:
     """Write the indexes of the shards of a group; those that were not there, or were others. Runs in a worker."""
-    work = Work(group.work)
     wrote: list[str] = []
-    for name in group.shards:
-        data, _ = work.read(name)
-        shard = group.dataset.child(name)
+    for shard_name, name in zip(group.shards, group.names, strict=True):
+        shard = group.dataset.child(shard_name)
         index = Place(shard.store, index_path(shard.path))
-        if _put(index, encode_index(decode_table(data, name).offsets)):
-            wrote.append(index_path(name))
+        table = decode_table(read_shard(group.parts, name).table, shard_name)
+        if _put(index, encode_index(table.offsets)):
+            wrote.append(index_path(shard_name))
         _share(index, shard)
     return wrote
 
@@ -173,16 +194,33 @@ def _put(file: Place, content: bytes) -> bool:
 # --- what one process does ---------------------------------------------------------------------------------------
 
 
-def _groups(request: Request, work: Work, counts: Mapping[str, int]) -> Iterator[Group]:
-    dataset, shards = request.plan.dataset, request.plan.shards
+def _groups(request: Request, parts: Place, above: Place, names: Sequence[PartName]) -> Iterator[Group]:
+    dataset, shards, sqlite = request.plan.dataset, request.plan.shards, request.how.sqlite
     first = number = samples = 0
-    for stop, name in enumerate(shards):
-        full = samples + counts[name] > _GROUP_SAMPLES or stop - first == _GROUP_SHARDS
+    for stop, name in enumerate(names):
+        full = samples + name.documents > _GROUP_SAMPLES or stop - first == _GROUP_SHARDS
         if full and stop > first:
-            yield Group(dataset, work.folder, number, first, shards[first:stop], request.how.sqlite)
+            some = slice(first, stop)
+            yield Group(dataset, parts, above, number, first, shards[some], tuple(names[some]), sqlite)
             first, number, samples = stop, number + 1, 0
-        samples += counts[name]
-    yield Group(dataset, work.folder, number, first, shards[first:], request.how.sqlite)
+        samples += name.documents
+    yield Group(dataset, parts, above, number, first, shards[first:], tuple(names[first:]), sqlite)
+
+
+def _oddities(runs: Sequence[GroupRun]) -> list[str]:
+    """What to say of odd keys, and of media that are damaged."""
+    found: list[str] = []
+    unsafe = next((run.unsafe for run in runs if run.unsafe is not None), None)
+    if unsafe is not None:
+        found.append(
+            f"names that leave the folder, such as {unsafe}: they are keys like any other here, and refused where "
+            "files are made of them"
+        )
+    problems = [text for run in runs for text in run.problems]
+    found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
+    return found
 
 
 def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
@@ -199,26 +237,30 @@ def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
     return [told]
 
 
-def _merge_sqlite(request: Request, work: Work, target: Place, groups: Sequence[Group]) -> None:
+def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> None:
     media = request.how.media
     with SqliteBuilder(target.path) as builder:
         for group in groups:
-            builder.merge(group.run(SQLITE).path)
-            group.work.store.delete(group.run(SQLITE).path)
+            run = group.run(SQLITE)
+            with scratch(target.folder()) as here:
+                builder.merge(local_copy(run, place_of(here)).path)
+            run.store.delete(run.path)
         if media is None:
             _keep_media(request, builder)
         else:
             media_index.create_tables(builder.connection)
-            for name in request.plan.shards:
-                media_index.put_rows(builder.connection, work.read(name)[1])
+            for group in groups:
+                for name in group.names:
+                    media_index.put_rows(builder.connection, read_shard(group.parts, name).rows())
             media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
         builder.finish([request.plan.dataset.child(name).path for name in request.plan.shards])
 
 
 def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     """Make the index of keys; what to say of keys that repeat, which `index.sqlite` would have refused."""
-    with aborting(local_store(target).stage(target.path, overwrite=True)) as staged:
-        repeated = write_keys(staged.write, uuid, [read_run(group.run(KEYS).path) for group in groups])
+    runs = (local_copy(group.run(KEYS), target.folder()).path for group in groups)
+    with aborting(target.store.stage(target.path)) as staged:
+        repeated = write_keys(staged.write, uuid, list(map(read_run, runs)))
         staged.commit()
     return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
 

@@ -24,6 +24,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.state import FileState, states_of
 
 MOST_SHARDS = 10_000
 _TINY_BYTES = 16 << 20
@@ -39,7 +40,7 @@ class EnergonPlan:
     Attributes:
         dataset: its folder.
         shards: by their paths in it, in the order of their numbers.
-        sizes: of the shards, in bytes.
+        states: of the shards: sizes, and times of change or versions.
         is_prepared: whether it has a list of shards already.
         has_splits, has_dataset: whether it has a `split.yaml`, a `dataset.yaml`.
         warnings: what is odd about the shards.
@@ -47,7 +48,7 @@ class EnergonPlan:
 
     dataset: Place
     shards: tuple[str, ...]
-    sizes: tuple[int, ...]
+    states: tuple[FileState, ...]
     is_prepared: bool
     has_splits: bool
     has_dataset: bool
@@ -57,6 +58,11 @@ class EnergonPlan:
     def path(self) -> str:
         """Path of the folder."""
         return self.dataset.path
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the shards, in bytes."""
+        return tuple(state.size_bytes for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +125,16 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     if not shards:
         raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar")
     require_random_access(dataset, shards)
-    sizes = tuple(store.size(f"{root}/{name}") for name in shards)
+    states = tuple(states_of(dataset.child(name) for name in shards))
     there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
     return EnergonPlan(
         dataset,
         tuple(shards),
-        sizes,
+        states,
         there[INFO_JSON] or there[INFO_YAML],
         there[SPLIT_YAML],
         there[DATASET_YAML],
-        tuple(_oddities(sizes)),
+        tuple(_oddities([state.size_bytes for state in states])),
     )
 
 

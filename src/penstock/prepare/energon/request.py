@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.executors import AnyExecutor
@@ -14,6 +16,7 @@ from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
 from penstock.prepare.energon.scan import MediaReader
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
+from penstock.work.sharing import Sharing
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished shards, and of all."""
@@ -30,10 +33,13 @@ class PrepareSummary:
         num_samples: samples in all, and `num_parts` parts.
         size_bytes: of all shards.
         splits: split → its shards and its samples, where splits were made.
-        num_reused: shards that an earlier run had finished.
+        num_reused: shards that an earlier run had finished, or another worker.
         uuid: what stands in `index.uuid`.
         wrote: files that are new or other than before, by their paths in the folder.
         warnings: what is odd.
+        part: which share of the work this is about; None for all of it.
+        missing: the shares of which something is missing, where no work was to be done.
+        was_complete: it was prepared in this way before.
     """
 
     path: str
@@ -46,6 +52,9 @@ class PrepareSummary:
     uuid: str
     wrote: tuple[str, ...]
     warnings: tuple[str, ...]
+    part: tuple[int, int] | None = None
+    missing: tuple[int, ...] = ()
+    was_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,14 @@ class How:
     workers: int | None
     executor: AnyExecutor | None
     progress: Progress | None
+    sharing: Sharing
+
+    def recorded(self) -> dict[str, Any]:
+        """What of it decides the files, as plain JSON, by the names of options."""
+        media = (
+            None if self.media is None else [self.media.filter.strategy, self.media.filter.patterns, self.media.exact]
+        )
+        return {"--no-sqlite": not self.sqlite, "--media-metadata": media}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +83,21 @@ class Asked:
     split_ratio: Mapping[str, float] | Sequence[float] | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
-    dataset: DatasetOptions
+    dataset: DatasetOptions | None
     shuffle_tars: bool
     overwrite: bool
 
-    def recorded(self, how: How) -> list[Any]:
-        """What decides the files."""
-        media = None if how.media is None else [how.media.filter, how.media.exact]
-        asked: list[Any] = [self.split_ratio, self.split_parts, self.exclude, self.shuffle_tars, self.dataset]
-        return [*asked, how.sqlite, media]
+    def recorded(self, how: How) -> dict[str, Any]:
+        """What decides the files, as plain JSON, by the names of options."""
+        asked = {
+            "--split-ratio": self.split_ratio,
+            "--split-parts": self.split_parts,
+            "--exclude": self.exclude,
+            "--shuffle-tars": self.shuffle_tars,
+            "dataset.yaml": self.dataset,
+            **how.recorded(),
+        }
+        return msgspec.json.decode(msgspec.json.encode(asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,7 @@ class Request:
     meta: MetaFiles
     before: Info | None
     how: How
+    options: dict[str, Any]
     once: Once[PrepareSummary] | None
 
     @property

@@ -1,13 +1,14 @@
 """`penstock prepare`: the metadata of Energon for a folder of tar shards.
 
-Shards are scanned by their headers, a process a shard; what is finished is kept in a work folder, so a run that was
-killed goes on. Then everything is made beside what is there, and becomes visible in this order: each `.tar.idx`,
-`index.sqlite` and `index.uuid`, `split.yaml` and `dataset.yaml`, and last the list of shards, `.info.json`. So until
-then the old dataset loads. Shards are only read.
+Shards are scanned by their headers, a task a shard, by this run or by many that share the work; what is finished is
+kept in a work folder, so a run that was killed goes on. Then everything is made beside what is there, and becomes
+visible in this order: each `.tar.idx`, `index.sqlite` and `index.uuid`, `split.yaml` and `dataset.yaml`, and last the
+list of shards, `.info.json`. So until then the old dataset loads. Shards are only read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -19,7 +20,7 @@ import msgspec
 
 from penstock._digest import digest
 from penstock.abc import Executor, Staged
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.key_index import KEYS
@@ -49,16 +50,20 @@ from penstock.prepare.energon.plan import (
     require_random_access,
 )
 from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
-from penstock.prepare.energon.scan import MediaReader, ShardDone, ShardTask, scan_task
+from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
+from penstock.prepare.energon.share import folder_of, forget, plan_of, take_over
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.state import states_of
 from penstock.store.unfinished import Once
-from penstock.work.energon import Work, forget_work, open_work
+from penstock.work.parts import PartName
+from penstock.work.plan import Plan
+from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch
+from penstock.work.sharing import Sharing, join, plain_errors
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
-_MOST_PROBLEMS = 100
 _KEPT_S = 60
 """What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
 
@@ -78,6 +83,10 @@ def prepare_webdataset(
     media: MediaReader | None = None,
     executor: AnyExecutor | None = None,
     follow_links: bool = False,
+    part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
+    restart: bool = False,
     progress: Progress | None = None,
 ) -> PrepareSummary:
     """Prepare a folder of tar shards for Energon, and for ourselves.
@@ -100,6 +109,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those that are there stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
+        part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of the shards.
         progress: called with the number of finished shards, and of all.
 
     Raises:
@@ -108,36 +118,70 @@ def prepare_webdataset(
         FormatError: a shard is damaged, empty, or compressed, or has a key that comes twice.
         PrepareError: another run is at work, or a process was killed.
     """
+    how = How(sqlite, media, workers, executor, progress, Sharing(part, finish, no_work, restart))
+    how.sharing.require_sense()
+    asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
-    how = How(sqlite, media, workers, executor, progress)
-    if not tar_index_only:
-        options = dataset or DatasetOptions()
-        asked = Asked(split_ratio, split_parts, exclude, options, shuffle_tars=shuffle_tars, overwrite=overwrite)
-        return _prepare_anew(folder, asked, how)
-    if exclude is not None or split_ratio is not None or split_parts is not None or dataset is not None:
+    return _prepare_again(folder, asked, how) if tar_index_only else _prepare_anew(folder, asked, how)
+
+
+def _prepare_again(folder: Place, asked: Asked, how: How) -> PrepareSummary:
+    """Make the indexes of the shards in the list."""
+    if (asked.exclude, asked.split_ratio, asked.split_parts, asked.dataset) != (None, None, None, None):
         raise ConfigError(
             "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
         )
     before = read_info(folder.store, folder.path)
-    return _prepare(Request(_known_plan(folder, before), MetaFiles({}), before, how, None))
+    recorded = {"--tar-index-only": True, "--overwrite": True, **how.recorded()}
+    return _prepare(Request(_known_plan(folder, before), MetaFiles({}), before, how, recorded, None))
 
 
 def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
     plan = plan_in(folder, asked.exclude)
-    once = _once(plan, msgspec.to_builtins(asked.recorded(how)))
-    made = None if asked.overwrite else once.made()
+    made = _known_again(plan, asked, how)
     if made is not None:
         return made
     _require_new(plan, overwrite=asked.overwrite)
-    meta = plan_meta(
-        plan,
-        asked.split_ratio,
-        asked.split_parts,
-        asked.dataset,
-        shuffle_tars=asked.shuffle_tars,
-        overwrite=asked.overwrite,
+    try:
+        return _prepare(_request(plan, asked, how))
+    except (PenstockError, OSError):
+        # Another finisher of the same plan may have been first.
+        made = _known_again(plan_in(folder, asked.exclude), asked, how) if how.sharing.joins else None
+        if made is None:
+            raise
+        return made
+
+
+def _request(plan: EnergonPlan, asked: Asked, how: How) -> Request:
+    given = (asked.split_ratio, asked.split_parts, asked.dataset or DatasetOptions())
+    meta = plan_meta(plan, *given, shuffle_tars=asked.shuffle_tars, overwrite=asked.overwrite)
+    recorded = asked.recorded(how)
+    return Request(plan, meta, None, how, {**recorded, "--overwrite": asked.overwrite}, _once(plan, recorded))
+
+
+def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | None:
+    """What a killed run of the same had finished, or other workers of the same plan have."""
+    if asked.overwrite or how.sharing.restart:
+        return None
+    made = _once(plan, asked.recorded(how)).made()
+    if made is not None or not how.sharing.joins or not plan.is_prepared:
+        return made
+    request = _request(plan, asked, how)
+    counts = read_info(request.store, plan.path).counts
+    there = {name: request.meta_file(name) for name in (*request.meta.files, UUID)}
+    if list(counts) != list(plan.shards) or not all(file.exists() for file in there.values()):
+        return None
+    contents = {name: request.store.get(file.path) for name, file in there.items()}
+    is_same = all(contents[name] == content for name, content in request.meta.files.items())
+    if not is_same or request.meta_file(SQLITE).exists() != how.sqlite:
+        return None
+    with contextlib.suppress(PrepareError):  # others are still about to end
+        forget(plan.dataset)
+    told = _unfinished(request, {}, ())
+    splits, uuid = _split_sizes(request.meta, counts), contents[UUID].decode(errors="replace")
+    return dataclasses.replace(
+        told, shard_counts=counts, num_samples=sum(counts.values()), splits=splits, uuid=uuid, was_complete=True
     )
-    return _prepare(Request(plan, meta, None, how, once))
 
 
 def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
@@ -152,14 +196,16 @@ def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = 
 
 
 def _prepare(request: Request) -> PrepareSummary:
-    dataset = request.plan.dataset
-    with claimed_data(dataset.store, dataset.path):
+    dataset, sharing = request.plan.dataset, request.how.sharing
+    folder = folder_of(dataset)
+    with plain_errors(dataset, folder), claimed_data(dataset.store, dataset.path, shared=sharing.joins):
         started_s = time.monotonic()
-        with open_work(dataset) as work:
+        with open_shared(dataset, folder, restart=sharing.restart, shared=sharing.joins) as work:
+            is_new = work.plan is None
             try:
                 return _run(request, work)
             except Exception:
-                if time.monotonic() - started_s < _KEPT_S:
+                if is_new and not sharing.joins and time.monotonic() - started_s < _KEPT_S:
                     work.clear()
                 raise
 
@@ -167,16 +213,10 @@ def _prepare(request: Request) -> PrepareSummary:
 def _require_new(plan: EnergonPlan, *, overwrite: bool) -> None:
     """That a folder is not prepared, or shall be prepared again."""
     if plan.is_prepared and not overwrite:
-        _forget(plan.dataset)
+        forget(plan.dataset)
         raise ConfigError(
             "this dataset is prepared already", path=plan.path, hint="Pass overwrite (--overwrite) to prepare it again"
         )
-
-
-def _forget(dataset: Place) -> None:
-    """Remove what a killed run left of its own."""
-    with claimed_data(dataset.store, dataset.path):
-        forget_work(dataset)
 
 
 def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
@@ -192,7 +232,7 @@ def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
             return None
         if uuid != summary.uuid or list(counts) != list(plan.shards):
             return None
-        _forget(plan.dataset)
+        forget(plan.dataset)
         return dataclasses.replace(summary, shard_counts=counts)
 
     what = {"command": "prepare", "asked": asked, "shards": digest(plan.shards, plan.sizes)}
@@ -209,42 +249,93 @@ def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
     for file in files:
         if not file.exists():
             raise NotFound("a shard of the list is not there", path=file.path, hint="Prepare the dataset again")
-    sizes = tuple(file.store.size(file.path) for file in files)
-    return EnergonPlan(dataset, tuple(info.counts), sizes, True, True, True)
+    return EnergonPlan(dataset, tuple(info.counts), tuple(states_of(files)), True, True, True)
 
 
 # --- the run -----------------------------------------------------------------------------------------------------
 
 
-def _run(request: Request, work: Work) -> PrepareSummary:
-    plan = request.plan
+def _run(request: Request, work: SharedWork) -> PrepareSummary:
+    sharing, plan = request.how.sharing, plan_of(request)
+    if not sharing.joins:
+        take_over(work, plan)
+    join(work, plan, len(plan.inputs), sharing)
+    if sharing.no_work and (missing := work.missing()):
+        return _unfinished(request, {}, work.shares_of(missing))
     with _executor(request, work) as pool:
-        done = list(_scan(request, work, pool))
-        counts = {one.shard: one.num_samples for one in done}
-        indexes = make_indexes(request, work, counts, pool)
+        known = work.listed()
+        names = _scan(request, work, plan, known, pool)
+        if sharing.part is not None:
+            return _unfinished(request, names, (), sum(number in known for number in names))
+        with scratch(work.place.child(SCRATCH)) as here:
+            indexes = make_indexes(request, work, [names[number] for number in range(len(names))], here, pool)
+            return _commit(request, work, names, indexes, len(known))
+
+
+def _scan(
+    request: Request, work: SharedWork, plan: Plan, known: Mapping[int, Sequence[PartName]], pool: Executor
+) -> dict[int, PartName]:
+    """Shard → its part, of those that are this run's; what is missing, or was touched since it was scanned, is made."""
+    found, how = request.plan, request.how
+    planned = plan.inputs if work.plan is None else work.plan.inputs
+    mine = [number for number in range(len(found.shards)) if how.sharing.takes(number)]
+    there = {number: known[number][0] for number in mine if number in known and planned[number] == plan.inputs[number]}
+    tasks = [
+        ShardTask(number, found.dataset, found.shards[number], work.parts, how.media)
+        for number in mine
+        if number not in there
+    ]
+    for task, name in zip(tasks, pool.map(scan_task, tasks), strict=True):
+        if task.number in known and known[task.number][0] != name:
+            what, hint = "a shard changed after it was scanned", "Throw the finished work away: restart (--restart)"
+            raise PrepareError(what, path=found.dataset.child(task.shard).path, hint=hint)
+        there[task.number] = name
+        if how.progress is not None:
+            how.progress(len(there), len(mine))
+    return {number: there[number] for number in mine}
+
+
+def _unfinished(
+    request: Request, names: Mapping[int, PartName], missing: tuple[int, ...], reused: int = 0
+) -> PrepareSummary:
+    """What there is to say where nothing is committed: of a share, about that share."""
+    found = request.plan
+    return PrepareSummary(
+        found.path,
+        {found.shards[number]: name.documents for number, name in names.items()},
+        sum(name.documents for name in names.values()),
+        sum(name.tokens for name in names.values()),
+        sum(found.states[number].size_bytes for number in names),
+        {},
+        reused,
+        "",
+        (),
+        (),
+        part=request.how.sharing.part,
+        missing=missing,
+    )
+
+
+def _commit(
+    request: Request, work: SharedWork, names: Mapping[int, PartName], indexes: Indexes, reused: int
+) -> PrepareSummary:
+    """Make it visible; the list of shards last."""
     staged: list[Staged] = []
     wrote = list(indexes.wrote)
+    told = _unfinished(request, names, (), reused)
+    counts = told.shard_counts
     try:
         staged += _stage_meta(request, counts, indexes, wrote)
         index = request.meta_file(SQLITE)
         if not request.how.sqlite and index.exists():
             request.store.delete(index.path)
-        summary = PrepareSummary(
-            plan.path,
-            counts,
-            sum(counts.values()),
-            sum(one.num_parts for one in done),
-            sum(one.size_bytes for one in done),
-            _split_sizes(request.meta, counts),
-            sum(one.reused for one in done),
-            indexes.uuid,
-            tuple(wrote),
-            (*_warnings(request, done), *indexes.warnings),
-        )
+        splits, warnings = _split_sizes(request.meta, counts), (*_warnings(request, counts), *indexes.warnings)
+        summary = dataclasses.replace(told, splits=splits, uuid=indexes.uuid, wrote=tuple(wrote), warnings=warnings)
 
         def commit() -> PrepareSummary:
             request.store.commit(staged)
-            work.clear()
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()  # what can't be removed now is removed by the next run
             return summary
 
         if request.once is None:
@@ -258,7 +349,7 @@ def _run(request: Request, work: Work) -> PrepareSummary:
         raise
 
 
-def _executor(request: Request, work: Work) -> AbstractContextManager[Executor]:
+def _executor(request: Request, work: SharedWork) -> AbstractContextManager[Executor]:
     plan, how, workers = request.plan, request.how, request.how.workers
     executor = "processes" if how.executor is None else how.executor
     if workers is None and executor == "processes":
@@ -275,15 +366,6 @@ def _executor(request: Request, work: Work) -> AbstractContextManager[Executor]:
         reads=reads,
         writes=[work.folder.place],
     )
-
-
-def _scan(request: Request, work: Work, pool: Executor) -> Iterator[ShardDone]:
-    plan, how = request.plan, request.how
-    tasks = [ShardTask(plan.dataset, name, work.folder, how.media) for name in plan.shards]
-    for number, one in enumerate(pool.map(scan_task, tasks), 1):
-        if how.progress is not None:
-            how.progress(number, len(tasks))
-        yield one
 
 
 def _stage_meta(request: Request, counts: dict[str, int], indexes: Indexes, wrote: list[str]) -> Iterator[Staged]:
@@ -323,20 +405,9 @@ def _split_sizes(meta: MetaFiles, counts: Mapping[str, int]) -> dict[str, tuple[
     return {split: (len(shards), sum(counts[name] for name in shards)) for split, shards in parts.items()}
 
 
-def _warnings(request: Request, done: Sequence[ShardDone]) -> list[str]:
+def _warnings(request: Request, counts: Mapping[str, int]) -> list[str]:
     found = [*request.plan.warnings, *request.meta.warnings]
-    unsafe = [one for one in done if one.unsafe_name is not None]
-    if unsafe:
-        found.append(
-            f"names that leave the folder, such as {unsafe[0].unsafe_name!r} in {unsafe[0].shard}: they are keys like "
-            "any other here, and refused where files are made of them"
-        )
-    problems = [text for one in done for text in one.problems]
-    found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
     if request.before is not None:
-        counts = {one.shard: one.num_samples for one in done}
         changed = [name for name, count in request.before.counts.items() if counts[name] != count]
         if changed:
             found.append(f"{len(changed)} shards hold other numbers of samples than the list said, which is new now")

@@ -1,4 +1,4 @@
-"""One shard of a preparation: its table and the rows of its media, kept until the index is made of them."""
+"""One shard of a preparation: its table and the rows of its media, kept as a part until the index is made of it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from penstock.abc import Store
 from penstock.errors import Corrupt, PrepareError
-from penstock.formats.samples.media_index import MediaFilter, MediaRow, encode_metadata
+from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
-from penstock.formats.samples.webdataset.sqlite_index import decode_table, encode_table
+from penstock.formats.samples.webdataset.sqlite_index import encode_table
 from penstock.prepare.media.rows import MediaProblem
 from penstock.store.place import Place
-from penstock.work.energon import VERSION, Done, find_done, save_done, stamp_of
-from penstock.work.folder import WorkFolder
+from penstock.store.state import state_of
+from penstock.work.parts import PartName, get_part, put_part
 
 
 class MediaReader(Protocol):
@@ -35,13 +37,33 @@ class MediaReader(Protocol):
         ...
 
 
+StoredRow = tuple[str, str, str]
+"""Name of a file, kind of its metadata, and their JSON."""
+
+
+class ShardPart(msgspec.Struct, array_like=True):
+    """The part of a shard: its table, as `encode_table` gives it, the rows of its media, and what is wrong with them.
+
+    Its name says how many samples and parts the shard has, and of how many media something is wrong.
+    """
+
+    table: bytes
+    media: list[StoredRow]
+    problems: list[str]
+
+    def rows(self) -> list[MediaRow]:
+        """The rows of its media."""
+        return [MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.media]
+
+
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One shard to be scanned, and where its table goes."""
+    """One shard to be scanned, and where its part goes."""
 
+    number: int
     dataset: Place
     shard: str
-    work: WorkFolder
+    parts: Place
     media: MediaReader | None = None
 
     @property
@@ -50,50 +72,30 @@ class ShardTask:
         return self.dataset.child(self.shard).shown
 
 
-@dataclass(frozen=True, slots=True)
-class ShardDone:
-    """The report of a finished shard: how much it holds, whether that was known, odd names and bad media in it."""
-
-    shard: str
-    num_samples: int
-    num_parts: int
-    size_bytes: int
-    reused: bool
-    unsafe_name: str | None = None
-    problems: tuple[str, ...] = ()
-
-
-def scan_task(task: ShardTask) -> ShardDone:
-    """Scan a shard and keep its table, unless that is there; runs in a worker.
+def scan_task(task: ShardTask) -> PartName:
+    """Scan a shard and put its part; runs in a worker, perhaps in two at once.
 
     Raises:
         FormatError: the shard is damaged, empty, or has a key twice.
+        PrepareError: it changed meanwhile.
     """
     file = task.dataset.child(task.shard)
-    store, path, stamp = file.store, file.path, stamp_of(file)
-    before = find_done(task.work, task.shard, stamp)
-    if before is not None:
-        table, media, problems = decode_table(before.table, path), before.media, before.problems
-    else:
-        table, media, problems = scan_shard(store, path), None, list[str]()
-        _require_good(table, file)
-    reused = before is not None
-    if task.media is not None and (media is None or media[0] != _key_of(task.media)):
-        found = list(task.media(store, path, table))
-        rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
-        problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
-        media, reused = (_key_of(task.media), rows), False
-    if not reused:
-        if stamp_of(file) != stamp:
-            raise PrepareError("a shard changed while it was read", path=path, hint="Prepare it when it is complete")
-        save_done(task.work, Done(VERSION, task.shard, *stamp, encode_table(table), media, problems))
-    unsafe = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
-    told = tuple(problems) if task.media is not None else ()
-    return ShardDone(task.shard, table.num_samples, len(table.part_names), stamp[0], before is not None, unsafe, told)
+    before = state_of(file)
+    table = scan_shard(file.store, file.path)
+    _require_good(table, file)
+    found = [] if task.media is None else list(task.media(file.store, file.path, table))
+    rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
+    problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
+    if state_of(file) != before:
+        raise PrepareError("a shard changed while it was read", path=file.path, hint="Prepare it when it is complete")
+    data = msgspec.msgpack.encode(ShardPart(encode_table(table), rows, problems))
+    counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
+    return put_part(task.parts, task.number, data, **counts)
 
 
-def _key_of(media: MediaReader) -> str:
-    return f"{media.filter.strategy} {media.filter.patterns}" + (" exact" if media.exact else "")
+def read_shard(parts: Place, name: PartName) -> ShardPart:
+    """The part of a shard; raises `Corrupt`."""
+    return msgspec.msgpack.decode(get_part(parts, name), type=ShardPart)
 
 
 def _require_good(table: ShardTable, file: Place) -> None:

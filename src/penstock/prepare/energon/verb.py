@@ -41,8 +41,8 @@ def prepare(
         media_patterns: of `"glob"`.
         exact: decode media whose headers don't say all.
         options: all others of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts, exclude,
-            shuffle_tars, tar_index_only, sqlite, workers, executor, overwrite, follow_links, progress`; of a JSONL file
-            `workers` and `overwrite` alone.
+            shuffle_tars, tar_index_only, sqlite, workers, executor, part, finish, no_work, restart, overwrite,
+            follow_links, progress`; of a JSONL file `workers` and `overwrite` alone.
 
     Raises:
         NotFound: no such folder or file, or no shards in it.

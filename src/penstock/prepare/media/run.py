@@ -3,27 +3,30 @@
 For a folder of files, and for the members of prepared tars, whose samples stay as they are. A run reads new and changed
 files alone: a side file knows size and time of those that were looked at. Rows are those of all filters that ever ran,
 and rows of files that are gone go. The new index is made beside the old one and takes its place at once, so a run that
-is killed leaves the old one; the next run makes the same rows.
+is killed leaves the old one; the next run goes on with the rows that it has, in parts of shared work.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.folder.files import INDEX, is_text, list_files
-from penstock.formats.samples.media_index import MediaFilter, MediaRow
+from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
@@ -33,6 +36,11 @@ from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.side_file import file_binding
+from penstock.store.state import state_of
+from penstock.work.parts import PartName, get_part, put_part
+from penstock.work.plan import Plan, PlannedInput
+from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.work.sharing import Sharing, join, plain_errors
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
@@ -55,6 +63,8 @@ class MediaSummary:
         num_read: how many of them were read in this run; the others were known.
         num_rows: rows of the index now.
         problems: files that can't be read or seem to be cut short, of those that were read.
+        part: which share of the work this is about, which reads and writes no index; None for all of it.
+        missing: the shares of which something is missing, where no work was to be done.
     """
 
     path: str
@@ -62,6 +72,8 @@ class MediaSummary:
     num_read: int
     num_rows: int
     problems: tuple[MediaProblem, ...]
+    part: tuple[int, int] | None = None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,10 @@ def prepare_media(
     executor: AnyExecutor = "processes",
     exact: bool = False,
     follow_links: bool = False,
+    part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
+    restart: bool = False,
     progress: Progress | None = None,
 ) -> MediaSummary:
     """Make or renew the media index of a folder of files, or of a prepared WebDataset.
@@ -104,6 +120,7 @@ def prepare_media(
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         exact: decode images and sound, and count, instead of believing headers.
         follow_links: read files through links that lead out of the dataset's folder.
+        part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of runs of 500 files.
         progress: called with what is done.
 
     Memory: about 500 bytes a file.
@@ -121,14 +138,30 @@ def prepare_media(
     index = root.child(INDEX)
     if is_tars and not index.exists():
         raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
-    with claimed_data(root.store, root.path), tempfile.TemporaryDirectory() as scratch:
+    sharing = Sharing(part, finish, no_work, restart)
+    sharing.require_sense()
+    folder = work_folder(root, inside=True, name=OF_METADATA)
+    with (
+        plain_errors(root, folder),
+        claimed_data(root.store, root.path, shared=sharing.joins),
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
-        filters = (*(one for one, _ in run.filters), chosen)
-        units = run.tar_units() if is_tars else run.folder_units()
-        known = run.unchanged(units, filters)
-        tasks = list(_tasks([unit for unit in units if unit.name not in known], filters, exact))
-        done = _results(tasks, workers, executor, progress)
-        return run.finish(units, known, filters, done, is_tars=is_tars)
+        files = run.look(is_tars=is_tars)
+        if sharing.joins and not files.tasks and run.is_made():
+            return run.summary(files, (), part=part)
+        with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
+            _join(work, run.plan(files), files, sharing)
+            if no_work and (missing := work.missing()):
+                return run.summary(files, (), missing=work.shares_of(missing))
+            names = _results(work, files.tasks, sharing, (workers, executor, progress))
+            if part is not None:
+                return run.summary(files, names.values(), part=part)
+            found = (_read(work.parts, names[number]) for number in range(len(files.tasks)))
+            summary = run.finish(files, found, is_tars=is_tars)
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()  # what can't be removed now is removed by the next run
+            return summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +172,32 @@ class _Unit:
     place: Place
     stamp: Stamp
     files: tuple[MediaFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What there is to look at.
+
+    Attributes:
+        units: all files, or tars.
+        known: those that an earlier run looked at in the same way, and that are the same since.
+        filters: of this run and of all before.
+        counts: unit → its files that a filter chooses.
+        tasks: runs of those that are not known.
+    """
+
+    units: Sequence[_Unit]
+    known: frozenset[str]
+    filters: tuple[MediaFilter, ...]
+    counts: Mapping[str, int]
+    tasks: Sequence[_Task]
+
+
+class _Part(msgspec.Struct, array_like=True):
+    """The part of a task: its rows, as name, kind and JSON, and what is wrong with others of its files."""
+
+    rows: list[tuple[str, str, str]]
+    problems: list[MediaProblem]
 
 
 class _Run:
@@ -155,6 +214,54 @@ class _Run:
             with closing(media_index.connect_media(store, index)) as old:
                 self.filters = media_index.read_filters(old, path=index)
             self._seen = open_seen(store, index, file_binding(store, index))
+
+    def look(self, *, is_tars: bool) -> _Files:
+        """What there is to look at; raises `ConfigError` where no file could be media."""
+        filters = (*(one for one, _ in self.filters), self._chosen)
+        units = self.tar_units() if is_tars else self.folder_units()
+        known = self.unchanged(units, filters)
+        counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
+        if not sum(counts.values()):
+            hint = "Choose others: by header, or by glob with patterns"
+            raise ConfigError(
+                "no file that could be media", path=self._root.path, found=f"{len(units)} looked at", hint=hint
+            )
+        new = [unit for unit in units if unit.name not in known]
+        return _Files(units, known, filters, counts, list(_tasks(new, filters, self._exact)))
+
+    def is_made(self) -> bool:
+        """Whether the index that is there is by this filter too."""
+        return any(one == self._chosen for one, _ in self.filters)
+
+    def plan(self, files: _Files) -> Plan:
+        """What is new, by size, and time of change or version; and the index that is to be replaced."""
+        store, index = self._index.store, self._index.path
+        options = {
+            "verb": "prepare-media",
+            "--media": [[one.strategy, one.patterns] for one in files.filters],
+            "--exact": self._exact,
+            "--overwrite": True,
+            "index": file_binding(store, index) if self._has_old else None,
+        }
+        inputs: list[PlannedInput] = []
+        for unit in files.units:
+            if unit.name not in files.known:
+                version = "" if unit.place.is_local else state_of(unit.place).version
+                inputs.append(PlannedInput(unit.name, unit.stamp[0], version, max(0, unit.stamp[1])))
+        return Plan(options, tuple(inputs), _FILES_A_TASK, "")
+
+    def summary(
+        self,
+        files: _Files,
+        done: Iterable[PartName],
+        *,
+        part: tuple[int, int] | None = None,
+        missing: tuple[int, ...] = (),
+    ) -> MediaSummary:
+        """What there is to say where no index is made."""
+        names = list(done)
+        num_read, num_rows = sum(name.tokens for name in names), sum(name.documents for name in names)
+        return MediaSummary(self._root.path, sum(files.counts.values()), num_read, num_rows, (), part, missing)
 
     def folder_units(self) -> list[_Unit]:
         """Each file of the folder as one."""
@@ -198,22 +305,9 @@ class _Run:
             return frozenset()
         return frozenset(unit.name for unit in units if seen.stamps.get(unit.name) == unit.stamp)
 
-    def finish(
-        self,
-        units: Sequence[_Unit],
-        known: frozenset[str],
-        filters: Sequence[MediaFilter],
-        done: Iterable[list[MediaRow | MediaProblem]],
-        *,
-        is_tars: bool,
-    ) -> MediaSummary:
+    def finish(self, files: _Files, done: Iterable[_Part], *, is_tars: bool) -> MediaSummary:
         """Make the new index of what was read and what is known, and put it in place."""
-        counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
-        if not sum(counts.values()):
-            hint = "Choose others: by header, or by glob with patterns"
-            raise ConfigError(
-                "no file that could be media", path=self._root.path, found=f"{len(units)} looked at", hint=hint
-            )
+        units, known = files.units, files.known
         problems: list[MediaProblem] = []
         if is_tars:
             _copy(self._index, self._new)
@@ -226,14 +320,15 @@ class _Run:
             kept = {file.name for unit in units if unit.name in known for file in unit.files}
             self._put_known(new, kept, is_tars)
             for found in done:
-                media_index.put_rows(new, (one for one in found if isinstance(one, MediaRow)))
-                problems += [one for one in found if isinstance(one, MediaProblem)]
+                rows = (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in found.rows)
+                media_index.put_rows(new, rows)
+                problems += found.problems
             media_index.add_filters(new, [*self.filters, (self._chosen, _newest(units))])
             num_rows = int(new.execute("SELECT COUNT(entry_key) FROM media_metadata").fetchone()[0])
             new.execute("COMMIT")
-        self._publish(Seen({unit.name: unit.stamp for unit in units}, tuple(filters), self._exact))
-        num_read = sum(count for name, count in counts.items() if name not in known)
-        return MediaSummary(self._root.path, sum(counts.values()), num_read, num_rows, tuple(problems))
+        self._publish(Seen({unit.name: unit.stamp for unit in units}, files.filters, self._exact))
+        num_read = sum(count for name, count in files.counts.items() if name not in known)
+        return MediaSummary(self._root.path, sum(files.counts.values()), num_read, num_rows, tuple(problems))
 
     def _put_known(self, new: sqlite3.Connection, kept: set[str], is_tars: bool) -> None:
         """Rows of files that were not read again; all others go."""
@@ -283,25 +378,77 @@ def _tasks(units: Iterable[_Unit], filters: Sequence[MediaFilter], exact: bool) 
         yield _Task(tuple(waiting), tuple(filters), exact)
 
 
-def _work(task: _Task) -> list[MediaRow | MediaProblem]:
-    """The rows of one task; runs in a worker."""
-    return [found for place, files in task.files for found in read_rows(place, files, task.filters, exact=task.exact)]
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A task, its number, and where its part goes."""
+
+    number: int
+    task: _Task
+    parts: Place
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return self.task.described
+
+
+def _work(job: _Job) -> PartName:
+    """Read the files of one task, and put its part; runs in a worker, perhaps in two at once."""
+    task = job.task
+    rows: list[tuple[str, str, str]] = []
+    problems: list[MediaProblem] = []
+    for place, files in task.files:
+        for found in read_rows(place, files, task.filters, exact=task.exact):
+            if isinstance(found, MediaRow):
+                rows.append((found.name, *encode_metadata(found.metadata)))
+            else:
+                problems.append(found)
+    data = msgspec.msgpack.encode(_Part(rows, problems))
+    counts = {"documents": len(rows), "tokens": task.num_files, "num_dropped": len(problems)}
+    return put_part(job.parts, job.number, data, **counts)
+
+
+def _read(parts: Place, name: PartName) -> _Part:
+    return msgspec.msgpack.decode(get_part(parts, name), type=_Part)
+
+
+def _join(work: SharedWork, plan: Plan, files: _Files, sharing: Sharing) -> None:
+    """Take part in the work; alone, that on other files is thrown away, where a lock says that nobody is at it."""
+    before = work.plan
+    is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
+    is_ours = before is not None and before.options.get("verb") == plan.options["verb"]
+    if is_ours and not is_same and not sharing.joins and isinstance(work.folder.store, LocalStore):
+        work.clear()
+    join(work, plan, len(files.tasks), sharing)
+    if work.plan is not None and work.plan.inputs != plan.inputs:
+        what, hint = "files changed after the work began", "Throw the finished work away: restart (--restart)"
+        raise PrepareError(what, path=work.output.path, hint=hint)
 
 
 def _results(
-    tasks: Sequence[_Task], workers: int | None, executor: AnyExecutor, progress: Progress | None
-) -> Iterator[list[MediaRow | MediaProblem]]:
-    total = sum(task.num_files for task in tasks)
+    work: SharedWork,
+    tasks: Sequence[_Task],
+    sharing: Sharing,
+    how: tuple[int | None, AnyExecutor, Progress | None],
+) -> dict[int, PartName]:
+    """Task → its part, of those that are this run's; what is missing is made."""
+    workers, executor, progress = how
+    listed = work.listed()
+    mine = [number for number in range(len(tasks)) if sharing.takes(number)]
+    there = {number: listed[number][0] for number in mine if number in listed}
+    jobs = [_Job(number, tasks[number], work.parts) for number in mine if number not in there]
+    total = sum(tasks[number].num_files for number in mine)
     if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, total // _WORTH_A_WORKER))
-    done = 0
-    alone, reads = workers == 1, [place for task in tasks for place, _ in task.files]
-    with make_executor(executor, workers, [__name__], alone=alone, most=len(tasks), reads=reads) as pool:
-        for task, found in zip(tasks, pool.map(_work, tasks), strict=True):
-            done += task.num_files
+    done = sum(name.tokens for name in there.values())
+    seen = {"reads": [place for job in jobs for place, _ in job.task.files], "writes": [work.folder.place]}
+    with make_executor(executor, workers, [__name__], alone=workers == 1, most=len(jobs), **seen) as pool:
+        for job, name in zip(jobs, pool.map(_work, jobs), strict=True):
+            there[job.number] = name
+            done += name.tokens
             if progress is not None:
                 progress(done, total)
-            yield found
+    return there
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +22,12 @@ from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.join import Gathered, PartRange, join_file
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
 from penstock.types import IntArray, Manifest
 from penstock.work.parts import BadLine, PartMeta, PartName, Probe, read_part
+from penstock.work.shared import scratch
 
 _STEM = "part"
 
@@ -118,7 +117,7 @@ def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tup
         yield part.path, start_bytes
         _drop_cache(part.path)
         return
-    with _scratch() as folder:
+    with scratch() as folder:
         path = os.path.join(folder, "part")
         with aborting(LocalStore().stage(path)) as staged:
             staged.write(part.store.get(part.path, start_bytes, length_bytes))
@@ -186,7 +185,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
     Memory: 8 bytes a document of the file, and what its writer takes.
     """
     kind = get_format(job.to)
-    with _scratch(job.scratch) as folder:
+    with scratch(job.scratch) as folder:
         if isinstance(kind, JoinsTokens):
             gathered = Gathered(job.parts, job.spec.token_bytes)
             for one in task.ranges:
@@ -252,18 +251,6 @@ def as_parts(writer: Writer) -> TokenParts:
     if not isinstance(writer, TokenParts):
         raise Unsupported("this format can't be packed into", hint="Name another one: to= (--to)")
     return writer
-
-
-@contextlib.contextmanager
-def _scratch(place: Place | None = None) -> Generator[str]:
-    """A folder of one's own on this machine, for as long: in `place`, or in the cache folder."""
-    above = place.path if place is not None and place.is_local else upload_folder()
-    folder = os.path.join(above, secrets.token_hex(8))
-    os.makedirs(folder)
-    try:
-        yield folder
-    finally:
-        LocalStore().remove_tree(folder)
 
 
 def _made(folder: str) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ def find_complete(request: Request) -> PackReport | None:
     """What there is to say where a killed run had made the output; raises `ConfigError` where it is another."""
     output = request.output
     published = _published(request)
-    if published is not None and not request.restart:
+    if published is not None and not request.sharing.restart:
         return _known_again(request, published)
     if not request.is_folder and output.exists():
         sweep_killed(output.store, request.outputs)
@@ -35,7 +35,7 @@ def find_complete(request: Request) -> PackReport | None:
 
 def made_by_another(request: Request) -> PackReport | None:
     """What there is to say where another worker of the same plan has made the output meanwhile."""
-    if request.share is None and not request.finish:
+    if not request.sharing.joins:
         return None
     with contextlib.suppress(PenstockError, OSError):
         published = _published(request)
@@ -51,7 +51,7 @@ def wait_for_another(request: Request) -> bool:
     """
     folder = work_folder(request.output, inside=request.is_folder)
     waited = False
-    while request.finish and not request.is_folder and folder.is_there() and _is_held(request):
+    while request.sharing.finish and not request.is_folder and folder.is_there() and _is_held(request):
         with folder.tried() as alone:
             if alone and not waited:  # whoever writes does not do so by this plan
                 return False
@@ -74,8 +74,7 @@ def _published(request: Request) -> Manifest | None:
 
     A worker of a shared plan that comes late asks about every output.
     """
-    joins = request.share is not None or request.finish
-    if not joins and not work_folder(request.output, inside=request.is_folder).is_there():
+    if not request.sharing.joins and not work_folder(request.output, inside=request.is_folder).is_there():
         return None
     store, path = request.output.store, request.output.path
     if request.is_folder:
@@ -121,7 +120,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         reused_tasks=0,
         seconds={"start": time.perf_counter() - request.started},
         manifest=manifest,
-        part=request.share,
+        part=request.sharing.part,
         was_complete=True,
     )
 

@@ -80,9 +80,8 @@ class TokenFiles:
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
-        count = self.work.shares() or 1
         marks = self._marks()
-        return tuple(sorted({task.number % count for task in self._tasks(parts or ()) if task.number not in marks}))
+        return self.work.shares_of(task.number for task in self._tasks(parts or ()) if task.number not in marks)
 
     def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
         """Assemble the token files that are missing, of a share or of all."""

@@ -6,20 +6,15 @@ Standard input, `-`, is copied into a temporary file first: inputs are read more
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import functools
-import glob
 import itertools
 import os
-import re
 import shutil
-import stat
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from stat import S_ISREG
 from types import MappingProxyType
 from typing import Literal
 
@@ -27,15 +22,13 @@ import xxhash
 
 from penstock._printable import recordable
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
-from penstock.store._files import status_of
-from penstock.store._links import LinkGuard
 from penstock.store._named import named
-from penstock.store.cache import CachedStore
+from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
-from penstock.store.place import Place, place_of
-from penstock.store.remote import RemoteStore
-from penstock.store.resolve import absolute, is_url, local_path
+from penstock.store.place import Place
+from penstock.store.resolve import absolute, is_url
+from penstock.store.state import FileState, state_of, states_of
 from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -45,6 +38,7 @@ Kind = Literal["lines", "whole", "parquet"]
 
 STDIN = "-"
 
+COMPRESSED = (".gz", ".zst")
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """What is taken from a folder. A path or a glob may name anything."""
 
@@ -62,7 +56,6 @@ _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
-_AT_ONCE = 16
 _VERSION = "version:"
 NO_STATUS: Mapping[str, os.stat_result] = MappingProxyType({})
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
@@ -154,16 +147,17 @@ def find_files(
         UnsafeData: a link leads out of a folder that is searched.
     """
     statuses: dict[str, os.stat_result] = {}
-    found = (
-        path for one in given for path in _expand(os.fspath(one), input_format, statuses, follow_links=follow_links)
-    )
+    kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
+    what = "JSONL" if input_format == "auto" else input_format
+    how = {"follow_links": follow_links, "statuses": statuses}
+    found = (path for one in given for path in search(os.fspath(one), kinds, what, **how))
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
-    known = {absolute(path): status for path, status in statuses.items() if stat.S_ISREG(status.st_mode)}
+    known = {absolute(path): status for path, status in statuses.items() if S_ISREG(status.st_mode)}
     for path in paths:
         if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
@@ -192,8 +186,7 @@ def describe_inputs(
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
-        stats = list(pool.map(functools.partial(_state_of, statuses=statuses), files))
+    stats = states_of(files, statuses)
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     names = _names_below(files)
@@ -210,7 +203,7 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
         if one.held is not None:
             continue
         try:
-            state = _state_of(one.place)
+            state = state_of(one.place)
         except (NotFound, FileNotFoundError):
             return one
         if (state.size_bytes, state.mtime_ns) != (one.size_bytes, one.mtime_ns):
@@ -220,145 +213,11 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a file is now: its size, and its time of change here, or its version where it is far away."""
-
-    size_bytes: int
-    mtime_ns: int
-    version: str
-
-
-def _state_of(file: Place, statuses: Mapping[str, os.stat_result] = NO_STATUS) -> _State:
-    if file.is_local:
-        status = statuses.get(file.path) or os.stat(file.path)
-        return _State(status.st_size, status.st_mtime_ns, "")
-    store = file.store.remote if isinstance(file.store, CachedStore) else file.store
-    if isinstance(store, RemoteStore):
-        head = store.head(file.path)
-        return _State(head.size_bytes, 0, head.identity)
-    return _State(store.size(file.path), 0, "")
-
-
 def _names_below(files: Sequence[Place]) -> list[str]:
     """Paths of files below the folder that all share, or with their bucket where they share none."""
     paths = [file.path if file.is_local else "/" + file.shown.replace("://", "/", 1) for file in files]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [recordable(os.path.relpath(path, root)) for path in paths]
-
-
-def _expand(
-    given: str, input_format: InputFormat, statuses: dict[str, os.stat_result], *, follow_links: bool
-) -> Iterator[str]:
-    if is_url(given) and not given.lower().startswith("file://"):
-        yield from _far(given, input_format)
-        return
-    path = local_path(given, "what pack reads")
-    status = status_of(os.stat, path)
-    if status is not None and stat.S_ISDIR(status.st_mode):
-        above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        found = list(_walk(path, above, SUFFIXES_OF[input_format], guard, statuses))
-        if not found and input_format == "auto":
-            found = list(_walk(path, above, SUFFIXES_OF["parquet"], guard, statuses))
-        if not found:
-            what = "JSONL" if input_format == "auto" else input_format
-            raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
-        yield from found
-    elif status is not None:
-        yield path
-    elif glob.has_magic(path):
-        root = "/" if path.startswith("/") else ""
-        matches = list(_matches(root, path.lstrip("/").split("/")))
-        if not matches:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the path")
-        expanded = (
-            _expand(one, input_format, statuses, follow_links=follow_links) if os.path.isdir(one) else [one]
-            for one in matches
-        )
-        # A pattern may fit a folder and what is in it.
-        yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
-    else:
-        raise NotFound("no such file or folder", path=given, hint="Check the path")
-
-
-def _far(given: str, input_format: InputFormat) -> Iterator[str]:
-    """The files of a URL: itself, what lies under it, or what fits it as a pattern; one listing."""
-    place = place_of(given)
-    if glob.has_magic(place.path):
-        root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = [path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path)]
-        if not found:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
-        yield from found
-        return
-    if place.exists() and not place.is_folder():
-        yield place.path
-        return
-    names = [path for path in place.store.list(place.path) if not path.rpartition("/")[2].startswith(".")]
-    found = [path for path in names if path.endswith(SUFFIXES_OF[input_format])]
-    if not found and input_format == "auto":
-        found = [path for path in names if path.endswith(SUFFIXES_OF["parquet"])]
-    if not found:
-        what = "JSONL" if input_format == "auto" else input_format
-        raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(SUFFIXES_OF[input_format]))
-    yield from found
-
-
-def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """What fits a pattern, as `glob` has it, in a folder; but one that can't be searched is an error, not empty."""
-    if not parts:
-        yield folder
-        return
-    part, rest = parts[0], parts[1:]
-    if not glob.has_magic(part):
-        path = os.path.join(folder, part)
-        status = status_of(os.stat if rest else os.lstat, path)
-        if status is not None and (not rest or stat.S_ISDIR(status.st_mode)):
-            yield from _matches(path, rest)
-        return
-    is_deep = part == "**"
-    if is_deep:
-        real = os.path.realpath(folder)
-        if real in above:
-            raise ConfigError("a link leads back to a folder above it", path=folder)
-        above = (*above, real)
-        yield from _matches(folder, rest)
-    with os.scandir(folder or ".") as entries:
-        for entry in entries:
-            path = os.path.join(folder, entry.name)
-            if entry.name.startswith(".") and not part.startswith("."):
-                continue
-            if is_deep and entry.is_dir():
-                yield from _matches(path, parts, above)
-            elif (is_deep and not rest) or (not is_deep and fnmatch.fnmatchcase(entry.name, part)):
-                yield from _matches(path, rest) if not rest or entry.is_dir() else ()
-
-
-def _walk(
-    folder: str,
-    above: tuple[str, ...],
-    suffixes: tuple[str, ...],
-    guard: LinkGuard | None,
-    statuses: dict[str, os.stat_result],
-) -> Iterator[str]:
-    # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            is_folder = entry.is_dir()
-            if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
-                guard.require(entry.path)
-            if not is_folder:
-                if entry.name.endswith(suffixes):
-                    if not entry.is_symlink():
-                        statuses[entry.path] = entry.stat(follow_symlinks=False)
-                    yield entry.path
-                continue
-            real = os.path.realpath(entry.path)
-            if real in above:
-                raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +230,7 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, state: _State, how: _How, *, hold: bool) -> InputFile:
+def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool) -> InputFile:
     """One file: opened once, unless only a sample of a large one is digested.
 
     Raises:

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
@@ -34,13 +34,13 @@ from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
-from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.place import Given
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.work.sharing import Sharing, join, plain_errors
 
 OnError = Literal["raise", "skip"]
 
@@ -133,16 +133,15 @@ def pack(
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
-    _require_share(part, finish=finish, no_work=no_work, restart=restart)
+    sharing = Sharing(part, finish, no_work, restart)
+    sharing.require_sense()
     place, to, is_folder = understand_output(output, to, file_tokens, store)
     request = Request(
         given=[os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)],
         output=place,
         to=to,
         file_tokens=(file_tokens or DEFAULT_FILE_TOKENS) if is_folder else None,
-        share=part,
-        finish=finish,
-        no_work=no_work,
+        sharing=sharing,
         selection=selection,
         input_format=input_format,
         tokenizer=os.fspath(tokenizer),
@@ -154,13 +153,12 @@ def pack(
         executor=executor,
         skip=on_error == "skip",
         overwrite=overwrite,
-        restart=restart,
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
         progress=progress or _silent,
     )
-    if STDIN in request.given and (part is not None or finish):
+    if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
@@ -192,11 +190,11 @@ def _pack(request: Request) -> PackReport:
 def _run(request: Request) -> PackReport:
     found = find_inputs(request)
     folder = work_folder(request.output, inside=request.is_folder)
-    joins = request.share is not None or request.finish
-    with _plain_errors(request), contextlib.ExitStack() as workers:
+    sharing = request.sharing
+    with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, found))
-        material = understand(request, found, None if request.restart else peek(folder))
-        opened = open_shared(request.output, folder, restart=request.restart, shared=joins)
+        material = understand(request, found, None if sharing.restart else peek(folder))
+        opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with opened as work, workers.pop_all():
             planned = _plan(request, material, work, executor)
@@ -218,8 +216,7 @@ class _Pass:
 
     def encoding(self, *, only_share: bool = False) -> Encoding:
         """What is to be encoded: all, or a share."""
-        index, count = self.request.share if only_share and self.request.share else (0, 1)
-        planned = self.planned
+        planned, takes = self.planned, self.request.sharing.takes
         return Encoding(
             self.request,
             self.material,
@@ -227,7 +224,7 @@ class _Pass:
             self.work,
             self.executor,
             planned.engine,
-            lambda task: task % count == index,
+            takes if only_share else lambda task: True,
         )
 
 
@@ -249,9 +246,7 @@ def _plan(request: Request, material: Material, work: SharedWork, executor: Exec
             path=request.output.path,
             hint="Throw the finished work away: restart (--restart)",
         )
-    work.begin(plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)))
-    if request.share is not None:
-        work.share_among(request.share[1])
+    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.sharing)
     return _Planned(plan, engine, note)
 
 
@@ -284,7 +279,7 @@ def _workers_for(request: Request, found: Found) -> AbstractContextManager[Execu
     files, sizes = found.files, [text_bytes(*one) for one in found.sizes()]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.no_work
+    executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.sharing.no_work
     return make_executor(executor, workers, _PRELOAD, alone=alone, most=n_tasks, reads=files, writes=[request.output])
 
 
@@ -292,11 +287,11 @@ def _into_one(run: _Pass) -> PackReport:
     """Encode what is missing, append every part in its turn, and make the dataset visible."""
     request, material, work = run.request, run.material, run.work
     books, times = Books(request, material, work), [time.perf_counter()]
-    if request.share is not None:
+    if request.sharing.part is not None:
         for _ in run.encoding(only_share=True).run(books):
             pass
         return _unfinished(run, books, [*times, time.perf_counter()], ())
-    if request.no_work and (missing := _missing_shares(run)):
+    if request.sharing.no_work and (missing := work.shares_of(work.missing())):
         return _unfinished(run, books, times, missing)
     spec, encoding = material.spec, run.encoding()
     recorded = recorded_of(request, material)
@@ -318,18 +313,17 @@ def _into_files(run: _Pass) -> PackReport:
     books, times = Books(request, run.material, work), [time.perf_counter()]
     files = TokenFiles(request, run.material, work, run.executor, run.encoding().reference)
     files.require_output()
-    if request.no_work:
-        missing = _missing_shares(run) or files.missing_shares(_all_parts(run))
+    if request.sharing.no_work:
+        missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
         if missing:
             return _unfinished(run, books, times, missing)
-    else:
-        for _ in run.encoding(only_share=True).run(books):
-            pass
+    for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
+        pass
     times.append(time.perf_counter())
     parts = _all_parts(run)
-    if request.share is not None:
+    if request.sharing.part is not None:
         if parts is not None:
-            files.make(parts, request.share)
+            files.make(parts, request.sharing.part)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     _require_documents(run, books, parts)
     files.make(parts or [])
@@ -346,13 +340,6 @@ def _all_parts(run: _Pass) -> list[PartName] | None:
             return None
         found += parts
     return found
-
-
-def _missing_shares(run: _Pass) -> tuple[int, ...]:
-    """The shares of which a task is missing; of one share where nobody said how many there are."""
-    listed, count = run.work.listed(), run.work.shares() or 1
-    tasks = cut_tasks(run.material.inputs, run.planned.plan.task_bytes)
-    return tuple(sorted({one.number % count for one in tasks if not is_complete(listed.get(one.number, []))}))
 
 
 def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | None = None) -> None:
@@ -402,7 +389,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         tasks=books.tasks,
         reused_tasks=books.reused_tasks,
         seconds={stage: after - before for stage, before, after in stages},
-        part=request.share,
+        part=request.sharing.part,
         missing=missing,
     )
 
@@ -415,38 +402,5 @@ def _require(option: str, found: str, allowed: Sequence[str]) -> None:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
 
 
-def _require_share(part: tuple[int, int] | None, *, finish: bool, no_work: bool, restart: bool) -> None:
-    """That what is said of sharing the work goes together."""
-    if part is not None:
-        index, count = part
-        if not 0 <= index < count:
-            raise ConfigError("no such part", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
-        if finish or restart:
-            what = "finish (--finish)" if finish else "restart (--restart)"
-            raise ConfigError("a part does its share of the work alone", found=what, hint="Leave out one of the two")
-    if no_work and not finish:
-        raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
-
-
 def _silent(progress: PackProgress) -> None:
     """No progress."""
-
-
-@contextlib.contextmanager
-def _plain_errors(request: Request) -> Generator[None]:
-    """Refusals of the system name a file; these and every `PrepareError` say what is kept."""
-    kept = "What is finished is kept, and the same command goes on"
-    folder = work_folder(request.output, inside=request.is_folder)
-    try:
-        yield
-    except PrepareError as error:
-        if folder.is_there():
-            error.hint = f"{error.hint}. {kept}" if error.hint else kept
-        raise
-    except PenstockError:
-        raise
-    except OSError as error:
-        told = named(error, request.output.path)
-        if told.errno is not None and folder.is_there():
-            told.strerror = f"{told.strerror}. {kept}"
-        raise told from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.prepare.tokens.decompress import cut_stream
+from penstock.formats.jsonl.decompress import cut_stream
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.parquet import groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader

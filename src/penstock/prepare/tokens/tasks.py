@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.prepare.tokens.decompress import cut_stream
+from penstock.formats.jsonl.decompress import cut_stream
 from penstock.prepare.tokens.inputs import Compression, InputFile, Kind
 from penstock.store.place import Place
 from penstock.work.parts import PartName

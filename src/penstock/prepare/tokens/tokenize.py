@@ -14,8 +14,8 @@ from penstock.abc import Staged
 from penstock.codec.joined_digest import JoinedDigest
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
+from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
-from penstock.prepare.tokens.decompress import blocks_of, cut_stream
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
 from penstock.prepare.tokens.parquet import groups_in, row_lines

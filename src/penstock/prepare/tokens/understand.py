@@ -25,6 +25,7 @@ from penstock.store.place import Place, place_of
 from penstock.store.resolve import is_url
 from penstock.work.folder import local_store
 from penstock.work.plan import Plan
+from penstock.work.sharing import Sharing
 
 _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
@@ -43,9 +44,7 @@ class Request:
     output: Place
     to: str
     file_tokens: int | None
-    share: tuple[int, int] | None
-    finish: bool
-    no_work: bool
+    sharing: Sharing
     selection: Selection
     input_format: InputFormat
     tokenizer: str
@@ -57,7 +56,6 @@ class Request:
     executor: AnyExecutor
     skip: bool
     overwrite: bool
-    restart: bool
     task_bytes: int | None
     oracle_bytes: int
     follow_links: bool
@@ -124,7 +122,7 @@ def named_inputs(request: Request) -> Found:
 
 def understand(request: Request, found: Found, before: Plan | None = None) -> Material:
     """The tokenizer, and what there is to know about the inputs; what a plan knows of unchanged ones is believed."""
-    alone = request.executor in HERE and request.share is None and not request.no_work
+    alone = request.executor in HERE and request.sharing.part is None and not request.sharing.no_work
     material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0)
     for one in material.inputs:
         if one.kind == "parquet":

@@ -72,7 +72,7 @@ def is_text(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     return (
-        name.startswith(f"{NV_META}/")
+        name.startswith((f"{NV_META}/", f"{NV_META}.work/"))
         or name.endswith(SIDE_SUFFIX)
         or any(is_staged_name(piece) for piece in name.split("/"))
     )

@@ -67,7 +67,7 @@ class _Webdataset:
     open = staticmethod(open_webdataset)
     create = staticmethod(create_webdataset)
     check = check_by_tasks = staticmethod(check_webdataset)
-    task_depths = ("full",)
+    task_depths = share_depths = ("full",)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool

@@ -62,7 +62,8 @@ class _TokenFiles:
     create = refuse_to_create
     own_files = staticmethod(own_files)
     open = staticmethod(open_token_files)
-    check = staticmethod(check_token_files)
+    check = check_by_tasks = staticmethod(check_token_files)
+    task_depths = share_depths = ("quick", "sample", "full")
     repair = staticmethod(repair_token_files)
     write_manifest = staticmethod(write_folder_manifest)
 

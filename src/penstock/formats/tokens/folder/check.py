@@ -6,18 +6,19 @@ Never writes. A file that is missing, torn, another one, or one that no index li
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import cast
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
+from penstock._secrets import redact
 from penstock.abc import Store, TokenSource
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._side_checks import RESTORE, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.index import (
@@ -35,8 +36,8 @@ _RUN_TOKENS = 1 << 22
 _COPY = "Copy the file again, or run the command that made it once more"
 
 
-def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth) -> Iterator[Finding]:
-    """Findings in the order of the index. Memory: that of one file's check.
+def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> Iterator[Finding]:
+    """Findings in the order of the index; each file is a task. Memory: that of one file's check.
 
     Raises:
         NotFound: no index is there, nor work that would make one.
@@ -65,13 +66,47 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     each = replace(options, split=None, eos_id=options.eos_id)
     if each.eos_id is None and manifest is not None and not findings:
         each = replace(each, eos_id=manifest.eos_id)
-    first: TokenSource | None = None
-    for one in index.files:
-        source = yield from _check_file(store, root, index.format, one, each, depth)
-        if source is not None and first is not None:
-            yield from _check_alike(first, source, f"{root}/{one.path}", index.files[0].path)
-        first = source if first is None else first
+    first: Sequence[Any] | None = None
+    tasks = (_FileTask(store, root, index.format, one, each, depth) for one in index.files)
+    for one, checked in zip(index.files, run(_check_one, tasks), strict=True):
+        findings, traits = checked or ((), None)
+        yield from findings
+        if traits is not None and first is not None:
+            yield from _check_alike(first, traits, f"{root}/{one.path}", index.files[0].path)
+        first = traits if first is None else first
     yield from _check_others(store, root, index)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileTask:
+    """One file to be checked."""
+
+    store: Store
+    root: str
+    format: str
+    entry: TokenFileEntry
+    options: OpenOptions
+    depth: Depth
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return redact(f"{self.root}/{self.entry.path}, {self.entry.tokens} tokens")
+
+
+def _check_one(task: _FileTask) -> tuple[list[Finding], Sequence[Any] | None]:
+    """What is wrong with a file, and its width, EOS id and tokenizer where it can be read; runs in any worker."""
+    findings: list[Finding] = []
+    checking = _check_file(task.store, task.root, task.format, task.entry, task.options, task.depth)
+    while True:
+        try:
+            findings.append(next(checking))
+        except StopIteration as end:
+            source: TokenSource | None = end.value
+            break
+    if source is None:
+        return findings, None
+    return findings, (str(source.dtype), source.eos_id, getattr(source, "tokenizer_digest", None))
 
 
 def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -> Iterator[Finding]:
@@ -84,7 +119,7 @@ def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -
 
 def _check_file(
     store: Store, root: str, format: str, one: TokenFileEntry, options: OpenOptions, depth: Depth
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, TokenSource | None]:
     """Findings of one file; returns its source where it can be read."""
     path = f"{root}/{one.path}"
     findings: list[Finding] = []
@@ -148,14 +183,9 @@ def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Ite
         yield Finding(f"{NAME}.max-token-id", "error", path, None, found, stated, fix)
 
 
-def _check_alike(first: TokenSource, source: TokenSource, path: str, name: str) -> Iterator[Finding]:
+def _check_alike(first: Sequence[Any], traits: Sequence[Any], path: str, name: str) -> Iterator[Finding]:
     """In what a file is of another run than the first one."""
-    tokenizers = [getattr(one, "tokenizer_digest", None) for one in (first, source)]
-    for what, expected, found in (
-        ("width", first.dtype, source.dtype),
-        ("eos", first.eos_id, source.eos_id),
-        ("tokenizer", *tokenizers),
-    ):
+    for what, expected, found in zip(("width", "eos", "tokenizer"), first, traits, strict=True):
         if expected != found:
             yield Finding(f"{NAME}.{what}", "error", path, None, str(found), f"{expected}, as {name}", _COPY)
 

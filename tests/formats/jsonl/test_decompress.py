@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Corrupt, TooLarge, Truncated
-from penstock.prepare.tokens import decompress
-from penstock.prepare.tokens.decompress import blocks_of, cut_stream
+from penstock.formats.jsonl import decompress
+from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.store.place import Place, place_of
 
 TEXT = b"".join(b"line %d %s\n" % (n, b"x" * (n % 90)) for n in range(4000))

@@ -1,0 +1,401 @@
+"""Samples in groups, by many workers of this machine or of others: shared work, of which a group is a task.
+
+What a group is follows from the source and the options alone: so the bytes do not depend on who does it, and a run
+that was killed goes on with the groups that are finished. A group is a dataset of its own in the work folder, and a
+part that says what it holds. All of them together become the output: on this machine by second names, in an object
+store by copies under their names, which the workers make side by side; the index comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import xxhash
+
+from penstock.abc import Executor, Writer
+from penstock.convert.assemble import (
+    GroupPart,
+    assemble,
+    copy_group,
+    files_of,
+    kept_shards,
+    publish,
+    read_group,
+)
+from penstock.convert.columns import RowMaker
+from penstock.convert.output import Advance, Written
+from penstock.convert.plan_samples import SamplePlan
+from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
+from penstock.executors import make_executor
+from penstock.formats import get_format
+from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.formats.shards.side import SIDE_NAME
+from penstock.store._files import is_free
+from penstock.store.cache import CachedStore
+from penstock.store.local import output_exists
+from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.place import Place
+from penstock.store.put import put_local_file, put_new
+from penstock.store.side_file import load_manifest
+from penstock.types import Manifest, Sample
+from penstock.work.folder import WorkFolder, local_store
+from penstock.work.parts import PartName
+from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch, work_folder
+from penstock.work.sharing import join, plain_errors
+
+_PRELOAD = ("penstock.convert.groups",)
+
+
+def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
+    """Do this run's share of the work, and make the output visible where it has all of it.
+
+    Args:
+        plan: what is written.
+        advance: told of samples.
+        verify: reads the output back, before the work is thrown away.
+
+    Raises:
+        ConfigError: the output exists, or unfinished work was asked for otherwise.
+        PrepareError: another run writes it.
+    """
+    place, sharing = plan.output.place, plan.sharing
+    folder = work_folder(place, inside=False)
+    with contextlib.ExitStack() as held:
+        if not sharing.joins:
+            place = Place(held.enter_context(claimed(place.store, place.path)), place.path)
+        made = None if sharing.restart else _made(plan, folder)
+        if made is not None:
+            return _known_again(plan, place, made, folder, verify)
+        if not plan.output.overwrite and not _is_free(place):
+            raise output_exists(place.path)
+        try:
+            return _write(plan, place, folder, advance, verify)
+        except ConfigError:
+            # Another finisher of the same plan was first.
+            made = _made(plan, folder) if sharing.joins else None
+            if made is None:
+                raise
+            return _known_again(plan, place, made, folder, verify)
+
+
+def _write(
+    plan: SamplePlan, place: Place, folder: WorkFolder, advance: Advance, verify: Callable[[Written], None]
+) -> Written:
+    sharing, rows = plan.sharing, plan.given.rows
+    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
+    with plain_errors(place, folder), opened as work, _kept_or_not(work, joins=sharing.joins):
+        if work.head is None:
+            _require_no_object(place)
+        join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
+        return _Pass(plan, place, work, advance).run(verify)
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+
+
+def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
+    """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
+    place, sharing = plan.output.place, plan.sharing
+    if not (sharing.joins or (folder.is_there() and not plan.output.overwrite)):
+        return None
+    if not place.child(INDEX_NAME).exists():
+        return None
+    known = load_manifest(place.store, place.child(SIDE_NAME).path)
+    return known if known is not None and known.options.get("plan") == plan.shared.digest() else None
+
+
+def _known_again(
+    plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
+) -> Written:
+    """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
+    count = -(-made.num_samples // plan.group_rows)
+    written = Written(str(made.options.get("digest")), made, made.num_samples, count, count, was_complete=True)
+    if not plan.sharing.joins:
+        sweep_killed(place.store, [place.path])
+        verify(written)
+    if folder.is_there():
+        with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
+            if work.head is None or work.head.digest == plan.shared.digest():
+                work.clear()
+    return written
+
+
+def _is_free(place: Place) -> bool:
+    return is_free(place.path) if place.is_local else not place.child(INDEX_NAME).exists()
+
+
+def _require_no_object(place: Place) -> None:
+    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once."""
+    if place.is_local:
+        return
+    remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
+    if place.child(INDEX_NAME).exists():
+        hint = "Write it beside it: between the first file and the last, readers would see a mixture"
+        raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
+    if there := remote.names():
+        what, hint = f"files are there, and no {INDEX_NAME}", "Name another output; if they are of no use, delete them"
+        raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
+
+
+@contextlib.contextmanager
+def _kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
+    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
+    try:
+        yield
+    except (OSError, KeyboardInterrupt, PrepareError):
+        raise
+    except BaseException:
+        if not joins:
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()
+        raise
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A run whose plan is there."""
+
+    plan: SamplePlan
+    place: Place
+    work: SharedWork
+    advance: Advance
+
+    def run(self, verify: Callable[[Written], None]) -> Written:
+        """Do what is to be done; see `write_groups`."""
+        work, sharing = self.work, self.plan.sharing
+        with self._executor() as pool:
+            if sharing.no_work and (missing := work.missing()):
+                return self._told({}, missing)
+            names, reused = self._groups(pool)
+            if sharing.part is not None and (self.place.is_local or work.missing()):
+                return self._told(names, reused=reused)
+            if not self.place.is_local:
+                copies = self._copies(names)
+                if sharing.no_work and copies:
+                    return self._told({}, [copy.name.task for copy in copies])
+                for _ in pool.map(functools.partial(place_group, self._job()), filter(self._takes, copies)):
+                    pass
+            if sharing.part is not None:
+                return self._told(names, reused=reused)
+        written = self._published(names, reused)
+        verify(written)
+        with contextlib.suppress(OSError, PenstockError):
+            work.clear()  # the output is complete and right: what can't be removed now is removed by the next run
+        return written
+
+    def _groups(self, pool: Executor) -> tuple[dict[int, PartName], int]:
+        """Write the groups that are missing, of a share or of all; all that are there then, and how many were."""
+        plan, given, sharing = self.plan, self.plan.given, self.plan.sharing
+        names = {task: parts[0] for task, parts in self.work.listed().items()}
+        total = "" if given.rows is None else f"of {len(given.rows):,}"
+        samples = sum(name.documents for name in names.values())
+        there = frozenset(names)
+
+        def missing() -> Iterator[tuple[Group, PartName | None]]:
+            for group in given.groups(plan.group_rows):
+                if sharing.takes(group.number) and (group.number not in there or group.samples is not None):
+                    yield group, names.get(group.number)
+
+        for name in pool.map(functools.partial(write_group, self._job()), missing()):
+            samples += name.documents if name.task not in there else 0
+            names[name.task] = name
+            self.advance(samples, total)
+        return names, sum(map(sharing.takes, there))
+
+    def _published(self, names: Mapping[int, PartName], reused: int) -> Written:
+        """Make the output visible."""
+        plan, place, work = self.plan, self.place, self.work
+        ordered = [names[task] for task in sorted(names)]
+        samples, rows = sum(name.documents for name in ordered), plan.given.rows
+        if not ordered:
+            raise ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
+        if rows is not None and samples != len(rows):
+            raise Corrupt("the source changed while it was read", path=plan.given.shown)
+        found = [read_group(name, work.place) for name in ordered]
+        digest = shown_digest(sum(int(group.part.digest) for group in found))
+        recorded = {**plan.recorded, "options": {**plan.recorded["options"], "digest": digest}}
+        told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": recorded}
+        if place.is_local:
+            manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
+        else:
+            manifest = publish(found, place, **told)
+        return Written(digest, manifest, samples, len(ordered), reused)
+
+    def _copies(self, names: Mapping[int, PartName]) -> list[Copy]:
+        """What is to be copied still: where a group's shards go follows from how many are in those before it."""
+        there: set[int] = set()
+        with contextlib.suppress(NotFound):
+            there = {int(path.rpartition("/")[2]) for path in self.work.folder.store.list(self._marks.path)}
+        ordered = [names[task] for task in sorted(names)]
+        firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
+        return [Copy(name, first) for name, first in zip(ordered, firsts, strict=False) if name.task not in there]
+
+    def _takes(self, copy: Copy) -> bool:
+        return self.plan.sharing.takes(copy.name.task)
+
+    def _told(self, names: Mapping[int, PartName], missing: Iterable[int] = (), reused: int = 0) -> Written:
+        """What there is to say of a share, or of work that is not all there."""
+        mine = [name for task, name in names.items() if self.plan.sharing.takes(task)]
+        samples = sum(name.documents for name in mine)
+        return Written(None, None, samples, len(mine), reused, missing=self.work.shares_of(missing))
+
+    def _executor(self) -> contextlib.AbstractContextManager[Executor]:
+        plan, given, sharing = self.plan, self.plan.given, self.plan.sharing
+        count = None if given.rows is None else -(-len(given.rows) // plan.group_rows)
+        alone = plan.workers == 1 or sharing.no_work or (count is not None and count <= 1)
+        reads = [given.dataset.place] if isinstance(given.dataset, Dataset) else []
+        return make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, reads=reads, writes=[self.place])
+
+    def _job(self) -> Job:
+        plan, output = self.plan, self.plan.output
+        store = self.place.store.remote if isinstance(self.place.store, CachedStore) else self.place.store
+        return Job(
+            plan.given.dataset,
+            plan.maker,
+            output.dataset,
+            output.options,
+            plan.batch_rows,
+            self.work.place,
+            Place(store, self.place.path),
+            plan.sharing.joins,
+        )
+
+    @property
+    def _marks(self) -> Place:
+        return self.work.place.child("files")
+
+
+# --- what workers do -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every worker gets.
+
+    Attributes:
+        source: where the rows are; None where they come along.
+        maker: of the rows that are written.
+        dataset: the output, for its format and the options of reading it back.
+        options: of its writer.
+        batch_rows: rows that are read at once.
+        work: the folder of the plan.
+        target: the output, in a store that answers with what is there now.
+        read_back: compare each group with what was read: nobody reads all of the output back then.
+    """
+
+    source: Dataset | Opened | None
+    maker: RowMaker
+    dataset: Dataset
+    options: Mapping[str, Any]
+    batch_rows: int
+    work: Place
+    target: Place
+    read_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A group whose files go into the dataset under numbers from `first` on."""
+
+    name: PartName
+    first: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"the files of group {self.name.task}"
+
+
+def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
+    """Write one group as a dataset of its own, and the part that says so; or find samples that come once in it."""
+    group, known = task
+    format = job.dataset.format
+    rows = job.source.rows() if job.source is not None and group.samples is None else None
+    samples = group.read(rows, job.batch_rows)
+    if known is not None:
+        if str(write_rows(samples, job.maker, None, format)[1]) != read_group(known, job.work).part.digest:
+            hint = "Give the same samples as before, or throw the finished work away: restart (--restart)"
+            what = f"group {group.number} of the unfinished work holds other samples"
+            raise ConfigError(what, path=job.work.path, hint=hint)
+        return known
+    with scratch(job.work.child(SCRATCH)) as folder:
+        place = Place(local_store(job.work), f"{folder}/group")
+        with _named(place, job.target):
+            with get_format(format).create(place.store, place.path, job.options, overwrite=False) as writer:
+                count, total = write_rows(samples, job.maker, writer, format)
+                manifest = writer.commit()
+            if job.read_back:
+                _require_same(job, group, place, total)
+        index = place.store.get(place.child(INDEX_NAME).path)
+        data = msgspec.json.encode(GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests)))
+        shards = len(kept_shards(index, group.number, place))
+        name = PartName(group.number, 0, True, count, shards, 0, xxhash.xxh3_64_hexdigest(data))
+        files = files_of(name, job.work)
+        put_local_file(files.store, place.path, files.path)
+    put_new(job.work.store, job.work.child(f"parts/{name.path}").path, data)
+    return name
+
+
+@contextlib.contextmanager
+def _named(group: Place, target: Place) -> Generator[None]:
+    """Errors name the output, not the folder in which a group of it is made."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.path is not None and error.path.startswith(group.path):
+            error.path = target.path
+        raise
+
+
+def place_group(job: Job, copy: Copy) -> int:
+    """Copy the files of a group into the dataset, and mark that they are there; its number."""
+    copy_group(read_group(copy.name, job.work), job.target, copy.first)
+    put_new(job.work.store, job.work.child(f"files/{copy.name.task:08d}").path, b"")
+    return copy.name.task
+
+
+def _require_same(job: Job, group: Group, place: Place, total: int) -> None:
+    """That a group reads back as what was read; raises `Corrupt`."""
+    written = Dataset(place, job.dataset.format, job.dataset.options).rows()
+    rows = enumerate(itertools.chain.from_iterable(batches(written, 0, len(written), job.batch_rows)), group.start)
+    if sum(sample_digest(index, row) for index, row in rows) != total:
+        raise Corrupt(f"group {group.number} reads back differently", path=place.path)
+
+
+def write_rows(
+    samples: Iterable[tuple[int, Sample]],
+    maker: RowMaker,
+    writer: Writer | None,
+    format: str,
+    told: Callable[[int], None] | None = None,
+) -> tuple[int, int]:
+    """Write rows that are made of samples, or only look at them; how many, and the sum of their digests."""
+    count, total = 0, 0
+    for index, sample in samples:
+        row = maker(sample, index)
+        if writer is not None:
+            try:
+                writer.write(row)
+            except PenstockError as error:
+                error.what = f"sample {index}: {error.what}"
+                raise
+        total += sample_digest(digest_number(format, index), row)
+        count += 1
+        if told is not None:
+            told(count)
+    return count, total
+
+
+def digest_number(format: str, index: int) -> int:
+    """The number that a row is digested with; a folder has an order of its own, so there it is the key alone."""
+    return 0 if format == "folder" else index

@@ -1,0 +1,232 @@
+"""Whole lines of compressed files: decompressed once, in pieces of bounded size."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._optional import require
+from penstock.codec.compress import FrameCount
+from penstock.errors import Corrupt, TooLarge, Truncated
+from penstock.store.place import Place
+
+BLOCK_BYTES = 1 << 20
+LINE_LIMIT_BYTES = 1 << 30
+"""A longer line is refused: a few bytes may decompress to any amount."""
+
+_FEED_BYTES = 1 << 12  # a zstd block of 4 bytes may hold 128 KiB: so a feed gives 128 MiB at most
+_ZSTD_WINDOW_BYTES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where decompression can begin.
+
+    Attributes:
+        offset_bytes: in the compressed file.
+        member: the state of the decompressor there; None at the first byte of a member or frame.
+    """
+
+    offset_bytes: int = 0
+    member: Any = None
+
+
+_FIRST = Start()
+
+
+def blocks_of(data: bytes) -> Iterator[bytes]:
+    """Whole lines, about 1 MiB at a time."""
+    start = 0
+    while start < len(data):
+        stop = data.find(b"\n", start + BLOCK_BYTES - 1) + 1 or len(data)
+        yield data[start:stop]
+        start = stop
+
+
+def cut_stream(
+    file: Place, compression: str, piece_bytes: int, reader: Gunzip | Unzstd | None = None
+) -> Iterator[tuple[int, bytes, bool]]:
+    """`(offset, whole lines, last)` of a compressed file's content, pieces of at least `piece_bytes` but the last.
+
+    The content is decompressed once, as it is asked for. Memory: three pieces and a line, and 128 MiB for a stream
+    made to expand.
+
+    Raises:
+        Truncated: the file ends inside a member or frame.
+        Corrupt: its bytes are damaged, or something else follows.
+        TooLarge: a line is longer than `LINE_LIMIT_BYTES`.
+    """
+    offset_bytes, held, held_bytes, wanted_bytes = 0, list[bytes](), 0, piece_bytes
+    ready: tuple[int, bytes] | None = None
+    for data in reader or reader_of(file, compression):
+        held.append(data)
+        held_bytes += len(data)
+        if held_bytes < wanted_bytes:
+            continue
+        whole, start = b"".join(held), 0
+        while end := whole.find(b"\n", start + piece_bytes - 1) + 1:
+            if ready is not None:
+                yield (*ready, False)
+            ready = (offset_bytes, whole[start:end])
+            offset_bytes += end - start
+            start = end
+        held, held_bytes, wanted_bytes = [whole[start:]], len(whole) - start, piece_bytes
+        if held_bytes >= piece_bytes:
+            # The line goes on: looked at again when there is twice as much of what is over.
+            if held_bytes >= LINE_LIMIT_BYTES:
+                raise _too_long(file, offset_bytes)
+            wanted_bytes = 2 * held_bytes - piece_bytes + 1
+    rest = b"".join(held)
+    if ready is not None:
+        yield (*ready, not rest)
+    if rest or ready is None:
+        yield offset_bytes, rest, True
+
+
+class Gunzip:
+    """The content of gzip members, in pieces of at most 1 MiB. Raises as `cut_stream`.
+
+    Attributes:
+        frames: `(offset in the file, offset in the content)` where members begin, as far as they were come to.
+    """
+
+    def __init__(self, file: Place, start: Start = _FIRST, begun_bytes: int = 0) -> None:
+        self._file = file
+        self._offset_bytes = start.offset_bytes
+        self._data = b""
+        self._member = zlib.decompressobj(31) if start.member is None else start.member.copy()
+        self._begun = start.member is not None
+        self._count = FrameCount()
+        self._held_bytes = begun_bytes
+        self.frames: list[tuple[int, int]] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        while True:
+            if not self._data:
+                self._data = self._file.store.get(self._file.path, self._offset_bytes, BLOCK_BYTES)
+                self._offset_bytes += len(self._data)
+                if not self._data:
+                    break
+            if not self._begun:
+                self._data = self._data.lstrip(b"\0")  # zeros may pad the end of a member, as tapes have it
+                if not self._data:
+                    continue
+                self.frames.append((self._offset_bytes - len(self._data), self._held_bytes))
+            return self._decompressed()
+        if self._begun:
+            raise _cut_off(self._file, self._offset_bytes)
+        raise StopIteration
+
+    def here(self) -> Start | None:
+        """Where the next piece begins."""
+        state = self._member.copy() if self._begun else None
+        return Start(self._offset_bytes - len(self._data), state)
+
+    def _decompressed(self) -> bytes:
+        try:
+            piece = self._member.decompress(self._data, BLOCK_BYTES)
+        except zlib.error as error:
+            raise _damaged(self._file, self._offset_bytes - len(self._data), error) from error
+        self._held_bytes += len(piece)
+        self._begun, self._data = not self._member.eof, self._member.unconsumed_tail
+        if self._member.eof:
+            _count(self._count, self._held_bytes, self._file, self._offset_bytes)
+            self._data, self._member = self._member.unused_data, zlib.decompressobj(31)
+        return piece
+
+
+class Unzstd:
+    """The content of zstd frames, in pieces; see `Gunzip`. Inside a frame decompression can't begin."""
+
+    def __init__(self, file: Place, start: Start = _FIRST, begun_bytes: int = 0) -> None:
+        zstandard = require("zstandard", extra="tokenize")
+        self._error: type[Exception] = zstandard.ZstdError
+        self._file = file
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        self._offset_bytes = start.offset_bytes
+        self._block, self._used_bytes, self._data = b"", 0, b""
+        self._frame = self._decompressor.decompressobj()
+        self._begun = False
+        self._count = FrameCount()
+        self._held_bytes = begun_bytes
+        self.frames: list[tuple[int, int]] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if not self._data and not self._fed():
+            if self._begun:
+                raise _cut_off(self._file, self._offset_bytes)
+            raise StopIteration
+        at_bytes = self._at()
+        if not self._begun:
+            self.frames.append((at_bytes, self._held_bytes))
+        try:
+            piece = self._frame.decompress(self._data)
+        except self._error as error:
+            raise _damaged(self._file, at_bytes, error) from error
+        self._held_bytes += len(piece)
+        self._begun, self._data = not self._frame.eof, self._frame.unused_data
+        if self._frame.eof:
+            _count(self._count, self._held_bytes, self._file, at_bytes)
+            self._frame = self._decompressor.decompressobj()
+        return piece
+
+    def here(self) -> Start | None:
+        """Where the next piece begins; None inside a frame."""
+        return None if self._begun else Start(self._at())
+
+    def _fed(self) -> bool:
+        if self._used_bytes == len(self._block):
+            self._block = self._file.store.get(self._file.path, self._offset_bytes, BLOCK_BYTES)
+            self._offset_bytes, self._used_bytes = self._offset_bytes + len(self._block), 0
+        self._data = self._block[self._used_bytes : self._used_bytes + _FEED_BYTES]
+        self._used_bytes += len(self._data)
+        return bool(self._data)
+
+    def _at(self) -> int:
+        return self._offset_bytes - len(self._block) + self._used_bytes - len(self._data)
+
+
+def reader_of(file: Place, compression: str, start: Start = _FIRST, begun_bytes: int = 0) -> Gunzip | Unzstd:
+    """The content of a file that is compressed by `"gzip"` or `"zstd"`.
+
+    Args:
+        file: it.
+        compression: how.
+        start: where to begin.
+        begun_bytes: of the content, that lie before it.
+    """
+    return (Gunzip if compression == "gzip" else Unzstd)(file, start, begun_bytes)
+
+
+def _count(frames: FrameCount, held_bytes: int, file: Place, offset_bytes: int) -> None:
+    try:
+        frames.begin(held_bytes, offset_bytes)
+    except Corrupt as error:
+        error.path = file.path
+        raise
+
+
+def _too_long(file: Place, offset_bytes: int) -> TooLarge:
+    return TooLarge(
+        "a line of the decompressed file is too long",
+        path=file.path,
+        offset_bytes=offset_bytes,
+        found=f"more than {LINE_LIMIT_BYTES} bytes without a line end",
+        expected="JSONL: one document a line",
+    )
+
+
+def _cut_off(file: Place, offset_bytes: int) -> Truncated:
+    return Truncated("the compressed file is cut off", path=file.path, offset_bytes=offset_bytes, hint="Copy it again")
+
+
+def _damaged(file: Place, offset_bytes: int, error: Exception) -> Corrupt:
+    return Corrupt("the compressed file is damaged", path=file.path, offset_bytes=offset_bytes, found=str(error))

@@ -1,0 +1,113 @@
+"""jsonl-files: several JSONL files, also compressed ones, as one dataset. Read-only.
+
+A folder, searched at any depth for `.jsonl`, `.ndjson` and these with `.gz` or `.zst`; a pattern such as
+`raw/*.jsonl.zst`; or a list. Lines are those of all files in the byte order of their paths. Hidden names are left out.
+
+Nothing is written beside the files: where lines are is found once a host, unless indexes lie beside, and kept in the
+cache folder. See `text` for how a compressed file is read.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, NotFound
+from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats.jsonl.check import NO_INDEX, check_file
+from penstock.formats.jsonl.source import JsonlSource, open_text
+from penstock.formats.jsonl.text import COMPRESSED, Text
+from penstock.store.find import find_files
+from penstock.store.place import place_of
+from penstock.store.remote import base_of
+from penstock.store.resolve import absolute, is_url
+from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
+
+NAME = "jsonl-files"
+_PLAIN = (".jsonl", ".ndjson")
+SUFFIXES = (*_PLAIN, *(plain + suffix for plain in _PLAIN for suffix in COMPRESSED))
+_OTHERS = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
+_OTHER_SUFFIXES = (".parquet", ".pq", ".arrow", ".tar", ".mds", ".pbin", ".bin", ".npy", ".ds")
+"""Files of datasets of other kinds: a folder that has one is not taken for one dataset."""
+
+
+def open_several(store: Store, given: str | Sequence[str], options: OpenOptions) -> JsonlSource:
+    """The lines of all files of a folder, a pattern or a list; files are listed, and none is opened.
+
+    Raises:
+        NotFound: nothing is there, or no JSONL.
+        ConfigError: a file is named twice.
+        UnsafeData: a link leads out of a folder that is searched.
+    """
+    one = given if isinstance(given, str) else None
+    paths = [given] if isinstance(given, str) else given
+    found = [file for path in paths for file in _files(path, follow_links=options.follow_links)]
+    files = sorted(found, key=os.fsencode)
+    for first, second in pairwise(files):
+        if first == second:
+            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+    root = one.rstrip("/") if one is not None else os.path.commonpath([absolute(path) for path in files])
+    return open_text(Text(store, root, files), given, options)
+
+
+class _JsonlFiles:
+    name = NAME
+    instead = "Write one JSONL file (format jsonl), or shards (json-shards)"
+    traits = Traits(remote=True, verify=True, made_by="Folders and patterns of JSONL files")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """A folder, or a pattern, that has JSONL files and no data of other kinds."""
+        if not store.is_folder(path) and not (glob.has_magic(path) and not store.exists(path)):
+            return Sniff(False, "neither a folder nor a pattern")
+        try:
+            files = list(_files(path, follow_links=True))
+        except (NotFound, ConfigError):
+            return Sniff(False, "no JSONL file in it")
+        if not all(file.endswith(SUFFIXES) for file in files):
+            return Sniff(False, "not all of the files are JSONL")
+        other = _other_data(store, path) if store.is_folder(path) else None
+        if other is not None:
+            return Sniff(False, f"JSONL files and other data ({other}): name them by a pattern, {path}/**/*.jsonl")
+        return Sniff(True, f"{len(files)} JSONL files")
+
+    def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:
+        """See `open_several`."""
+        return open_several(store, path, options)
+
+    def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> JsonlSource:
+        """The lines of several files, folders and patterns; raises `ConfigError` for several stores."""
+        places = [place_of(path) for path in paths]
+        kinds = {(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}
+        if len(kinds) > 1:
+            raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
+        # Paths that are named are meant, links too; folders are searched under a guard.
+        return open_several(places[0].store, [one.path for one in places], options)
+
+    create = refuse_to_create
+
+    def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
+        """The findings of each file, in order; see `check.check_jsonl`."""
+        files = sorted(_files(path, follow_links=options.follow_links), key=os.fsencode)
+        found = (finding for file in files for finding in check_file(store, file, options, depth))
+        return [finding for finding in found if finding.code != NO_INDEX]  # lines are found without one
+
+    repair = repair_nothing
+
+
+def _files(path: str, *, follow_links: bool) -> list[str]:
+    return list(find_files(path, [SUFFIXES], "JSONL", follow_links=follow_links))
+
+
+def _other_data(store: Store, root: str) -> str | None:
+    """A file in a folder that belongs to a dataset of another kind, if there is one."""
+    for path in store.list(root):
+        name = path.rpartition("/")[2]
+        if name in _OTHERS or name.endswith(_OTHER_SUFFIXES) or "/.nv-meta/" in path:
+            return path[len(root.rstrip("/")) + 1 :]
+    return None
+
+
+FORMAT = _JsonlFiles()

@@ -1,0 +1,388 @@
+"""The text of several, or of compressed, JSONL files: one run of bytes, as a single file would have them.
+
+Files lie behind one another, with a line end between two. So a source of lines reads them as it reads one file: where
+lines are is found once a host, and kept in the cache folder.
+
+A compressed file is read from where its decompression can begin: where a gzip member or a zstd frame does, and, in
+gzip, where this process has come by. What is read in order is decompressed once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._secrets import logger
+from penstock.abc import Staged, Store
+from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
+from penstock.formats._manifest import DATA
+from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for
+from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
+from penstock.formats.jsonl.index import load_lines
+from penstock.store.derived import DerivedCache, Put
+from penstock.store.fingerprint import file_key
+from penstock.store.local import LocalStore
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place
+from penstock.types import Extent, IntArray
+
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+"""Suffix of a compressed file → how it is compressed."""
+
+_TEXT_VERSION = "jsonl-text-1"
+_FRAMES_VERSION = "jsonl-frames-1"
+_BLOCK_BYTES = 1 << 20
+_KEPT_BLOCKS = 8
+_MOST_STARTS, _START_EVERY_BYTES = 128, 1 << 22  # a state of zlib takes 40 KB
+_MOST_OPEN = 8
+_FAR_BYTES = 1 << 26  # of text that has to be decompressed for one line: worth a word
+_AT_ONCE = 16
+_NEWLINE = b"\n"
+_log = logger()
+
+
+def compression_of(path: str) -> str | None:
+    """How a file is compressed, by its name."""
+    return COMPRESSED.get(os.path.splitext(path)[1])
+
+
+class Text:
+    """A store with one file in it, the joined text of files of another store. Read-only, thread-safe, picklable.
+
+    Memory: 16 MiB for each of up to 8 compressed files that are being read; lines are mapped.
+
+    Args:
+        base: where the files are.
+        path: what the text is called.
+        files: their paths, in order.
+    """
+
+    def __init__(self, base: Store, path: str, files: Sequence[str]) -> None:
+        self.base = base
+        self.path = path
+        self.files = tuple(files)
+        self._known: tuple[IntArray, IntArray] | None = None
+        self._open: OrderedDict[int, _Decompressed] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Text, (self.base, self.path, self.files))
+
+    def lines(self) -> IntArray:
+        """int64[k, 2]: start and length in bytes of each line in the text, mapped; raises `Corrupt` at a faulty one."""
+        return self._layout()[0]
+
+    def extents(self, start: int, length: int) -> tuple[Extent, ...] | None:
+        """Where a line lies in its file; None where that is compressed."""
+        number, within = self._file_at(start)
+        path = self.files[number]
+        return None if compression_of(path) else (Extent(path, within, length),)
+
+    def path_at(self, start: int) -> tuple[str, int]:
+        """The file of a place in the text, and the place in it; of a compressed one in its content."""
+        number, within = self._file_at(start)
+        return self.files[number], within
+
+    def named(self) -> list[tuple[str, str]]:
+        """Name and path of each file: names do not depend on where all of them lie."""
+        if len(self.files) == 1:
+            return [(DATA, self.files[0])]
+        root = os.path.commonpath([os.path.dirname(path) for path in self.files])
+        return [(os.path.relpath(path, root or "."), path) for path in self.files]
+
+    # --- as a store --------------------------------------------------------------------------------------------------
+
+    def size(self, path: str) -> int:
+        """Bytes of the text."""
+        self._require(path)
+        return int(self._layout()[1][-1])
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """See `penstock.abc.Store`."""
+        size_bytes = self.size(path)
+        stop = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
+        return self._read(start_bytes, stop) if start_bytes < stop else b""
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """See `penstock.abc.Store`; one call of the store below for the ranges in each file."""
+        size_bytes = self.size(path)
+        for start, stop in ranges:
+            if stop > size_bytes:
+                raise Truncated("the text ends before this", path=path, offset_bytes=start, expected=f"{stop} bytes")
+        if len(self.files) == 1:
+            return self._of_file(0, ranges)
+        text_starts = self._layout()[1]
+        asked = np.array(ranges, np.int64).reshape(-1, 2)
+        owners = np.searchsorted(text_starts, asked[:, 0], side="right") - 1
+        inside = asked[:, 1] < text_starts[np.minimum(owners + 1, len(self.files))]
+        found: list[bytes] = [b""] * len(asked)
+        for number in np.unique(owners[inside]).tolist():
+            rows = np.flatnonzero(inside & (owners == number)).tolist()
+            within = (asked[rows] - text_starts[number]).tolist()
+            for row, data in zip(rows, self._of_file(number, [(low, high) for low, high in within]), strict=True):
+                found[row] = data
+        for row in np.flatnonzero(~inside).tolist():
+            found[row] = self._read(*asked[row].tolist())
+        return found
+
+    def exists(self, path: str) -> bool:
+        """Whether it is the text."""
+        return path == self.path
+
+    def is_folder(self, path: str) -> bool:
+        """No."""
+        return False
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Nothing: it is no folder."""
+        return iter(())
+
+    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
+        """Refused."""
+        raise Unsupported("the text of several files is only read", path=path)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Refused."""
+        raise Unsupported("the text of several files is only read", path=self.path)
+
+    def delete(self, path: str) -> None:
+        """Refused."""
+        raise Unsupported("the text of several files is only read", path=path)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _require(self, path: str) -> None:
+        if path != self.path:
+            raise NotFound("no such file", path=path)
+
+    def _layout(self) -> tuple[IntArray, IntArray]:
+        """Lines, int64[k, 2], and int64[n_files + 1]: where the text of each file begins, and where the last ends."""
+        if self._known is None:
+            kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._key()}", "int64", self._feed)
+            borders = len(self.files) + 1
+            self._known = kept[:-borders].reshape(-1, 2), kept[-borders:]
+        return self._known
+
+    def _key(self) -> str:
+        """Of all that the lines depend on: what the files are now, and their indexes."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
+            return digest(*pool.map(partial(_state_of, self.base), self.files))
+
+    def _feed(self, put: Put) -> None:
+        start = 0
+        starts: list[int] = []
+        for path in self.files:
+            starts.append(start)
+            start += self._feed_file(path, start, put) + len(_NEWLINE)
+        put(np.array([*starts, max(0, start - len(_NEWLINE))], np.int64))
+
+    def _feed_file(self, path: str, start: int, put: Put) -> int:
+        """Put the lines of a file, whose text begins at `start`; returns the size of its text in bytes."""
+        compression = compression_of(path)
+        if compression is None:
+            size_bytes = self.base.size(path)
+            if size_bytes:
+                put((load_lines(self.base, path) + np.array([start, 0])).reshape(-1))
+            return size_bytes
+        file = Place(self.base, path)
+        frames, size_bytes = scan_compressed(file, compression, start, put)
+        _frames(file, compression, frames, size_bytes)
+        return size_bytes
+
+    def _file_at(self, start: int) -> tuple[int, int]:
+        starts = self._layout()[1]
+        number = min(int(np.searchsorted(starts, start, side="right")) - 1, len(self.files) - 1)
+        return number, start - int(starts[number])
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """A run of the text, which may go over several files."""
+        starts = self._layout()[1]
+        pieces: list[bytes] = []
+        while start < stop:
+            number, within = self._file_at(start)
+            last = number == len(self.files) - 1
+            end = int(starts[number + 1]) - (0 if last else len(_NEWLINE))
+            if start < end:
+                pieces += self._of_file(number, [(within, min(stop, end) - int(starts[number]))])
+            if stop > end and not last:
+                pieces.append(_NEWLINE)
+            start = end if last else int(starts[number + 1])
+        return b"".join(pieces)
+
+    def _of_file(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        path = self.files[number]
+        compression = compression_of(path)
+        if compression is None:
+            return self.base.get_ranges(path, ranges)
+        if self._pid != os.getpid():
+            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        with self._lock:
+            found = self._open.pop(number, None) or _Decompressed(Place(self.base, path), compression)
+            self._open[number] = found
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+            return [found.read(start, stop) for start, stop in ranges]
+
+
+class _Decompressed:
+    """The content of a compressed file, in blocks of 1 MiB."""
+
+    def __init__(self, file: Place, compression: str) -> None:
+        self._file = file
+        self._compression = compression
+        self._starts = [(text, Start(offset)) for offset, text in _frames(file, compression).reshape(-1, 2).tolist()]
+        self._every_bytes = _START_EVERY_BYTES
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._reader: Gunzip | Unzstd | None = None
+        self._at = 0
+        self._rest = b""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Content `[start, stop)`; raises `Truncated` where there is less."""
+        blocks = [self._block(number) for number in range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES))]
+        low = start // _BLOCK_BYTES * _BLOCK_BYTES
+        found = b"".join(blocks)[start - low : stop - low] if len(blocks) != 1 else blocks[0][start - low : stop - low]
+        if len(found) < stop - start:
+            what = "the content is shorter than it was when its lines were found"
+            raise Truncated(what, path=self._file.path, offset_bytes=start, expected=f"{stop - start} bytes")
+        return found
+
+    def _block(self, number: int) -> bytes:
+        found = self._blocks.get(number)
+        if found is None:
+            self._go_to(number * _BLOCK_BYTES)
+            while self._at <= number * _BLOCK_BYTES and self._advance():
+                pass
+            found = self._blocks.get(number, b"")
+        self._keep(number, found)
+        return found
+
+    def _go_to(self, text: int) -> None:
+        """Be at the last place before `text` from which there is a way."""
+        nearest, start = self._starts[bisect_right(self._starts, text, key=lambda one: one[0]) - 1]
+        if self._reader is None or not nearest <= self._at <= text:
+            self._reader = reader_of(self._file, self._compression, start, nearest)
+            self._at, self._rest = nearest, b""
+
+    def _advance(self) -> bool:
+        """Decompress up to the next border of blocks; false at the end."""
+        end = (self._at // _BLOCK_BYTES + 1) * _BLOCK_BYTES
+        pieces, held_bytes = [self._rest], len(self._rest)
+        while self._reader is not None and self._at + held_bytes < end:
+            piece = next(self._reader, None)
+            if piece is None:
+                self._reader = None
+                break
+            pieces.append(piece)
+            held_bytes += len(piece)
+        self._note_start(self._at + held_bytes)
+        text = b"".join(pieces)
+        if self._at % _BLOCK_BYTES == 0:
+            self._keep(self._at // _BLOCK_BYTES, text[: end - self._at])
+        self._at, self._rest = min(end, self._at + held_bytes), text[end - self._at :]
+        return self._reader is not None or bool(self._rest)
+
+    def _keep(self, number: int, block: bytes) -> None:
+        self._blocks[number] = block
+        self._blocks.move_to_end(number)
+        while len(self._blocks) > _KEPT_BLOCKS:
+            self._blocks.popitem(last=False)
+
+    def _note_start(self, text: int) -> None:
+        """Remember where decompression may begin again; of many places every second one."""
+        last = self._starts[bisect_right(self._starts, text, key=lambda one: one[0]) - 1][0]
+        start = None if self._reader is None or text - last < self._every_bytes else self._reader.here()
+        if start is None or start.member is None:
+            return
+        insort(self._starts, (text, start), key=lambda one: one[0])
+        states = [one for one in self._starts if one[1].member is not None]
+        if len(states) > _MOST_STARTS:
+            dropped = {one[0] for one in states[1::2]}
+            self._starts = [one for one in self._starts if one[1].member is None or one[0] not in dropped]
+            self._every_bytes *= 2
+
+
+def scan_compressed(file: Place, compression: str, start: int = 0, put: Put = lambda _: None) -> tuple[IntArray, int]:
+    """Find the lines of a compressed file, in one pass.
+
+    Args:
+        file: it.
+        compression: how.
+        start: where its text begins.
+        put: takes int64[2 k]: start and length of lines.
+
+    Returns:
+        int64[2 k], offset in the file and in its content where members or frames begin; and bytes of its content.
+
+    Raises:
+        Corrupt: a faulty line, or the file is damaged.
+        Truncated: it is cut off.
+    """
+    reader = reader_of(file, compression)
+    size_bytes = num_lines = 0
+    for offset_bytes, data, _ in cut_stream(file, compression, RANGE_BYTES, reader):
+        lines = IndexedLines(MemoryStore({file.path: data}), file.path, len(data), num_lines=num_lines)
+        try:
+            for pairs in lines if data else ():
+                put((pairs + np.array([start + offset_bytes, 0])).reshape(-1))
+        except Corrupt as error:
+            error.offset_bytes = offset_bytes + (error.offset_bytes or 0)
+            error.hint = "The place is that in the decompressed text: mend it there"
+            raise
+        size_bytes, num_lines = offset_bytes + len(data), lines.num_lines
+    return np.array(_thinned(reader.frames), np.int64).reshape(-1), size_bytes
+
+
+def _frames(file: Place, compression: str, known: IntArray | None = None, size_bytes: int = 0) -> IntArray:
+    """int64[2 k]: offset in the file and in its content where members or frames begin; kept in the cache folder."""
+
+    def build() -> IntArray:
+        if known is not None:
+            return known
+        reader = reader_of(file, compression)
+        for _ in reader:
+            pass
+        return np.array(_thinned(reader.frames), np.int64).reshape(-1)
+
+    frames = DerivedCache().array(f"{_FRAMES_VERSION}-{file_key(file.store, 'jsonl', file.path)}", "int64", build)
+    borders = [*frames.reshape(-1, 2)[:, 1].tolist(), size_bytes]
+    far_bytes = max((stop - start for start, stop in pairwise(borders)), default=0)
+    if far_bytes > _FAR_BYTES:
+        what = "%s: read in order; for a line by itself up to %.0f MB before it are decompressed: compress it in %s"
+        better = "members, as bgzip does" if compression == "gzip" else "frames, as pzstd does"
+        _log.warning(what, file.path, far_bytes / 1e6, better)
+    return frames if len(frames) else np.zeros(2, np.int64)
+
+
+def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Places at least a block of text apart."""
+    kept: list[tuple[int, int]] = []
+    for offset_bytes, text in frames:
+        if not kept or text - kept[-1][1] >= _BLOCK_BYTES:
+            kept.append((offset_bytes, text))
+    return kept
+
+
+def _state_of(store: Store, path: str) -> str:
+    """What tells whether a file, and the index beside it, are still the same."""
+    parts: list[str | int] = []
+    beside = () if compression_of(path) else (index_path_for(path),)
+    for one in (path, *beside):
+        if isinstance(store, LocalStore):
+            if os.path.exists(one):
+                status = os.stat(one)
+                parts += [one, status.st_size, status.st_mtime_ns, status.st_ino]
+        elif store.exists(one):
+            parts.append(file_key(store, "jsonl", one))
+    return digest(*parts)

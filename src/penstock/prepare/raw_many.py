@@ -1,0 +1,284 @@
+"""The raw indexes of many JSONL files: small files in runs, large ones each by all workers.
+
+An index beside its file is its own mark: one that is there and fits is done. So a run that was killed goes on, and the
+shares of an array need nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._secrets import logger, redacted_repr
+from penstock.errors import ConfigError, PenstockError
+from penstock.executors import AnyExecutor, make_executor
+from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
+from penstock.formats.jsonl.index import load_lines
+from penstock.formats.jsonl.source import require_flavor
+from penstock.prepare.raw import IndexReport, OnError, build_index
+from penstock.prepare.tokens.inputs import COMPRESSED, find_paths
+from penstock.store._named import named
+from penstock.store.outputs import sweep_killed
+from penstock.store.place import Given, Place, place_of
+from penstock.store.resolve import absolute
+from penstock.store.state import states_of
+from penstock.store.unfinished import mark_path, remove_mark
+from penstock.work.sharing import Sharing
+
+_log = logger()
+_LARGE_BYTES = 1 << 28
+_TASK_BYTES = 1 << 26
+_TASK_FILES = 1 << 10
+_SHOWN = 9
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """What `index` did with several files.
+
+    Attributes:
+        indexes: one a file, by their paths; of those that were there already, without lines that were left out.
+        num_reused: so many were there already, and fit.
+        part: which share of the files this is; None for all of them.
+    """
+
+    indexes: tuple[IndexReport, ...]
+    num_reused: int
+    part: tuple[int, int] | None = None
+
+    @property
+    def num_lines(self) -> int:
+        """Lines in all indexes."""
+        return sum(one.num_lines for one in self.indexes)
+
+    @property
+    def num_dropped(self) -> int:
+        """Faulty lines that were left out."""
+        return sum(one.num_dropped for one in self.indexes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(one.size_bytes for one in self.indexes)
+
+
+def index(
+    paths: Given | Sequence[Given],
+    index_path: Given | None = None,
+    *,
+    flavor: str = "modalities",
+    on_error: OnError = "raise",
+    validate: bool = True,
+    overwrite: bool = False,
+    workers: int | None = None,
+    executor: AnyExecutor = "processes",
+    part: tuple[int, int] | None = None,
+    follow_links: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> IndexReport | IndexSummary:
+    """Make the raw index of a JSONL file, or of each of several: files, folders and globs, also at URLs.
+
+    Of several, an index that is there and fits its file is done. A file that fails keeps none of the others from its
+    index; the first error is raised at the end.
+
+    Args:
+        paths: a file, whose report is given; or a folder, a glob, or several of all these. Folders are searched at any
+            depth for `.jsonl`.
+        index_path: where the index of one file goes, instead of beside it.
+        flavor: whose index it is.
+        on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
+        validate: False looks for line ends only.
+        overwrite: replace indexes that are there.
+        workers: tasks that run at once; by default by the size of the data.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
+        part: `(i, n)`: the i-th (from 0) of n shares of the files.
+        follow_links: take files through links that lead out of a folder that is searched.
+        progress: called with the bytes done so far.
+
+    Raises:
+        NotFound: no such file, or none in a folder.
+        Corrupt: a faulty line; it names the line, from 1, and its place.
+        ConfigError: the index of the one file exists, one of several does not fit, or an option can't be.
+        PrepareError: a process was killed, or another writer holds an index.
+    """
+    Sharing(part).require_sense()
+    how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate, "overwrite": overwrite}
+    given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
+    if len(given) == 1 and part is None and not _is_search(given[0]):
+        return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
+    if index_path is not None:
+        what = "index_path (--index-path) names the index of one file"
+        raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
+    files = _files_of([os.fspath(one.path if isinstance(one, Place) else one) for one in given], follow_links)
+    chosen = [file for number, file in enumerate(files) if Sharing(part).takes(number)]
+    sizes = [state.size_bytes for state in states_of(chosen)]
+    job = _Job(**how)
+    done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
+    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
+    made = [one for one in done if isinstance(one, _Done)]
+    return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part)
+
+
+def _is_search(given: Given) -> bool:
+    """Whether it means whatever is found there: a folder, or a glob."""
+    place = place_of(given)
+    return place.is_folder() or (glob.has_magic(place.path) and not place.exists())
+
+
+def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:
+    """The files in byte order of their paths. What is compressed has no index, and is left out of a search."""
+    named = {absolute(one) for one in given}
+    paths = find_paths(given, "jsonl", follow_links=follow_links)
+    chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
+    if len(chosen) < len(paths):
+        _log.warning("%d compressed files are left out: a raw index is of plain lines", len(paths) - len(chosen))
+    return [place_of(path) for path in chosen]
+
+
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The arguments of `build_index` that all files share."""
+
+    flavor: str
+    on_error: OnError
+    validate: bool
+    overwrite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Some small files."""
+
+    job: _Job
+    files: tuple[Place, ...]
+    size_bytes: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one file that all workers share."""
+        return self.size_bytes > _LARGE_BYTES
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{len(self.files)} files from {self.files[0].shown} to {self.files[-1].shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The index of a file, and whether it was there already."""
+
+    report: IndexReport
+    reused: bool = False
+
+
+_Result = _Done | PenstockError | OSError
+
+
+def _index_all(
+    job: _Job,
+    files: Sequence[Place],
+    sizes: Sequence[int],
+    workers: int | None,
+    executor: AnyExecutor,
+    progress: Callable[[int], None],
+) -> list[_Result]:
+    """What became of each file: small ones in runs side by side, then each large one by all workers."""
+    tasks = list(_tasks(job, files, sizes))
+    small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
+    if workers is None and executor == "processes":
+        workers = max(1, min(len(os.sched_getaffinity(0)), sum(sizes) // _TASK_BYTES))
+    found: dict[int, list[_Result]] = {}
+    done_bytes = 0
+    with make_executor(executor, workers, [__name__], alone=workers == 1, reads=files, writes=files[:1]) as pool:
+        several = "inline" if job.flavor == "energon" or workers == 1 else pool
+        by_all = ([_index_one(job, tasks[n].files[0], several, workers)] for n in large)
+        results = itertools.chain(pool.map(_index_some, [tasks[n] for n in small]), by_all)
+        for number, result in zip((*small, *large), results, strict=True):
+            found[number] = result
+            done_bytes += tasks[number].size_bytes
+            progress(done_bytes)
+    return [one for number in range(len(tasks)) for one in found[number]]
+
+
+def _tasks(job: _Job, files: Sequence[Place], sizes: Sequence[int]) -> Iterator[_Task]:
+    """Runs of small files, and large files alone, in their order."""
+    run: list[Place] = []
+    run_bytes = 0
+    for file, size_bytes in zip(files, sizes, strict=True):
+        if run and (run_bytes + size_bytes > _TASK_BYTES or len(run) == _TASK_FILES):
+            yield _Task(job, tuple(run), run_bytes)
+            run, run_bytes = [], 0
+        run.append(file)
+        run_bytes += size_bytes
+    if run:
+        yield _Task(job, tuple(run), run_bytes)
+
+
+def _index_some(task: _Task) -> list[_Result]:
+    """The indexes of small files; runs in a worker."""
+    return [_index_one(task.job, file, "inline") for file in task.files]
+
+
+def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | None = None) -> _Result:
+    """The index of a file, made unless it is there and fits; or why there is none."""
+    how: dict[str, Any] = {"flavor": job.flavor, "on_error": job.on_error, "validate": job.validate}
+    try:
+        there = None if job.overwrite else _there(job, file)
+        if there is not None:
+            return _Done(there, reused=True)
+        return _Done(build_index(file, overwrite=job.overwrite, executor=executor, workers=workers, **how))
+    except PenstockError as error:
+        with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile
+            there = None if job.overwrite else _there(job, file)
+            if there is not None:
+                return _Done(there, reused=True)
+        return error
+    except OSError as error:
+        return named(error, file.path)
+
+
+def _there(job: _Job, file: Place) -> IndexReport | None:
+    """The index that is there, which has to fit the file; None where there is none."""
+    require_flavor(file.path, job.flavor)
+    index = Place(file.store, (energon_index_path if job.flavor == "energon" else index_path_for)(file.path))
+    if not index.exists():
+        return None
+    store, size_bytes = file.store, file.store.size(file.path)
+    if job.flavor == "energon":
+        num_lines = len(read_energon_index(store, file.path, index.path, size_bytes)) - 1
+    else:
+        num_lines = len(load_lines(store, file.path, index.path))
+    if store.exists(mark_path(index.path)):
+        sweep_killed(store, [index.path])
+        remove_mark(store, index.path)
+    return IndexReport(file.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())
+
+
+def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> None:
+    """Raise the first error, which says how many there are; the others are told before."""
+    if not errors:
+        return
+    first, *others = errors
+    for error in others[:_SHOWN]:
+        _log.warning("%s", error)
+    rest = f"{len(errors)} of {num_files} files have no index now; all others have theirs"
+    if isinstance(first, PenstockError):
+        first.hint = f"{first.hint}. {rest}" if first.hint else rest
+    elif first.errno is not None:
+        first.strerror = f"{first.strerror}. {rest}"
+    raise first
+
+
+def _silent(done_bytes: int) -> None:
+    """No progress."""

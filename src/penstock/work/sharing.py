@@ -1,0 +1,88 @@
+"""How a run takes part in work that others may do too: alone, by a share, or by its end; the same for all verbs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.store._named import named
+from penstock.store.place import Place
+from penstock.work.folder import WorkFolder
+from penstock.work.plan import Plan, require_same
+from penstock.work.shared import SharedWork
+
+_KEPT = "What is finished is kept, and the same command goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What a run does of the work.
+
+    Attributes:
+        part: `(i, n)`: the i-th (from 0) of n shares, and no commit; None: all of it.
+        finish: with other workers of the same plan beside it: what is missing, and the commit.
+        no_work: with `finish`: the commit where nothing is missing, else only say which shares are.
+        restart: throw away what an unfinished run has finished.
+    """
+
+    part: tuple[int, int] | None = None
+    finish: bool = False
+    no_work: bool = False
+    restart: bool = False
+
+    @property
+    def joins(self) -> bool:
+        """Whether others may be at work on the same plan."""
+        return self.part is not None or self.finish
+
+    def takes(self, task: int) -> bool:
+        """Whether a task is one of this run's."""
+        index, count = self.part or (0, 1)
+        return task % count == index
+
+    def require_sense(self) -> None:
+        """That what is said goes together; raises `ConfigError`."""
+        if self.part is not None:
+            index, count = self.part
+            if not 0 <= index < count:
+                raise ConfigError("no such part", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
+            if self.finish or self.restart:
+                found = "finish (--finish)" if self.finish else "restart (--restart)"
+                what = "a part does its share of the work alone"
+                raise ConfigError(what, found=found, hint="Leave out one of the two")
+        if self.no_work and not self.finish:
+            raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
+
+
+def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
+    """Take part in the work of a plan, which is cut into so many tasks, or begin it.
+
+    Raises:
+        ConfigError: what is there was asked for otherwise, or is shared by another number.
+        PrepareError: other work began meanwhile.
+        Unsupported: the store can't tell whether a file is new.
+    """
+    require_same(work.plan, plan, work.output.path)
+    work.begin(plan, tasks)
+    if sharing.part is not None:
+        work.share_among(sharing.part[1])
+
+
+@contextlib.contextmanager
+def plain_errors(output: Place, folder: WorkFolder) -> Generator[None]:
+    """Refusals of the system name a file; these and every `PrepareError` say what is kept."""
+    try:
+        yield
+    except PrepareError as error:
+        if folder.is_there():
+            error.hint = f"{error.hint}. {_KEPT}" if error.hint else _KEPT
+        raise
+    except PenstockError:
+        raise
+    except OSError as error:
+        told = named(error, output.path)
+        if told.errno is not None and folder.is_there():
+            told.strerror = f"{told.strerror}. {_KEPT}"
+        raise told from None

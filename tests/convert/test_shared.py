@@ -1,0 +1,297 @@
+"""Conversions that many workers share: one digest whoever does them, on every store; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.convert import ConvertReport
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
+from penstock.executors.inline import InlineExecutor
+from penstock.store.place import place_of
+from penstock.store.put import put
+from penstock.testing.datasets import files_in
+from penstock.work.shared import SharedWork
+from penstock.work.status import status_of
+
+Share = Callable[..., ConvertReport]
+ROWS = 150
+GROUPS = 8
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> Share:
+    """`convert` of some lines into groups of shards."""
+    lines = (json.dumps({"id": n, "text": "x" * (n % 50)}) for n in range(ROWS))
+    (tmp_path / "a.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    def run(output: Any = None, **options: Any) -> ConvertReport:
+        how: dict[str, Any] = {"to": "mds", "group_rows": 20, "size_limit": 500, "executor": "inline"}
+        return ps.convert(tmp_path / "a.jsonl", output or tmp_path / "out", **how | options)
+
+    return run
+
+
+@pytest.fixture
+def whole(tmp_path: Path, share: Share) -> dict[str, bytes]:
+    """The files of a run that nobody shares."""
+    assert share(tmp_path / "whole").groups == GROUPS
+    return files_in(tmp_path / "whole")
+
+
+@pytest.fixture
+def s3_bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a place of one's own in an object store."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return f"s3://bucket/{tmp_path.name}"
+
+
+def files_of(output: str) -> dict[str, bytes]:
+    place = place_of(output)
+    try:
+        names = list(place.store.list(place.path))
+    except NotFound:
+        return {}
+    return {path[len(place.path) + 1 :]: place.store.get(path) for path in names}
+
+
+class Dying:
+    """An executor whose process is stopped after so many results."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def map(self, fn: Any, tasks: Any) -> Iterator[Any]:
+        for number, result in enumerate(InlineExecutor().map(fn, tasks)):
+            if number == self.after:
+                raise KeyboardInterrupt
+            yield result
+
+
+# --- one digest ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "options"),
+    [
+        ("disk", {}),
+        ("disk", {"to": "json-shards", "compression": "zstd:3", "hashes": ["sha1"]}),
+        ("s3", {}),
+        ("s3", {"to": "csv", "group_rows": 25}),
+    ],
+)
+def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
+    where: str, options: dict[str, Any], tmp_path: Path, share: Share, request: pytest.FixtureRequest
+) -> None:
+    share(tmp_path / "whole", **options)
+    folder = str(tmp_path) if where == "disk" else request.getfixturevalue("s3_bucket")
+    output = f"{folder}/out"
+    with pytest.raises(KeyboardInterrupt):
+        share(output, part=(0, 5), executor=Dying(1), **options)
+    for index in (1, 1, 3, 2):
+        assert share(output, part=(index, 5), **options).part == (index, 5)
+    with pytest.raises(PenstockError):
+        ps.open(output)
+    before = share(output, finish=True, no_work=True, **options)
+    assert before.digest is None
+    assert before.missing == status_of(place_of(output)).missing_shares
+    assert set(before.missing) <= {0, 4}
+    report = share(output, finish=True, **options)
+    assert (report.samples, report.missing) == (ROWS, ())
+    assert files_of(output) == files_of(f"{tmp_path}/whole")
+    for late in ({"part": (4, 5)}, {"finish": True}, {"finish": True, "no_work": True}):
+        again = share(output, **late, **options)
+        assert (again.was_complete, again.digest) == (True, report.digest)
+    assert [name for name in place_of(folder).names() if name.startswith(".")] == []
+    assert status_of(place_of(output)).complete
+
+
+def test_the_commit_alone(share: Share, s3_bucket: str, whole: dict[str, bytes]) -> None:
+    """An array that runs twice writes groups, then copies them: nothing is left but the commit."""
+    output = f"{s3_bucket}/out"
+    share(output, part=(0, 2))
+    share(output, part=(1, 2))
+    assert "index.json" not in files_of(output)
+    assert share(output, finish=True, no_work=True).missing == (0,)
+    share(output, part=(0, 2))
+    assert share(output, finish=True, no_work=True).samples == ROWS
+    assert files_of(output) == whole
+
+
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_alone_goes_on_where_others_stopped(
+    where: str, tmp_path: Path, share: Share, whole: dict[str, bytes], request: pytest.FixtureRequest
+) -> None:
+    output = f"{tmp_path}/out" if where == "disk" else f"{request.getfixturevalue('s3_bucket')}/out"
+    share(output, part=(1, 3))
+    report = share(output)
+    assert (report.groups, report.reused_groups) == (GROUPS, 3)
+    assert files_of(output) == whole
+
+
+def test_two_finishers(tmp_path: Path, share: Share, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    share(part=(0, 2))
+    begin, seen = SharedWork.begin, list[ConvertReport]()
+
+    def meanwhile(work: SharedWork, plan: Any, tasks: int) -> None:
+        begin(work, plan, tasks)
+        monkeypatch.undo()
+        seen.append(share(finish=True))
+
+    monkeypatch.setattr(SharedWork, "begin", meanwhile)
+    assert share(finish=True).samples == seen[0].samples == ROWS
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wrote a group has read it back: what is left is second names, an index and a side file."""
+    from penstock.convert import groups
+
+    for index in range(2):
+        share(part=(index, 2))
+    monkeypatch.setattr(groups, "batches", None)
+    assert share(finish=True, no_work=True).samples == ROWS
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_other_work_is_refused(tmp_path: Path, share: Share) -> None:
+    share(part=(0, 3))
+    for options, what in (
+        ({"part": (1, 4)}, r"--part I/4.*--part I/3"),
+        ({"part": (1, 3), "group_rows": 30}, "unfinished work for this output differs: --group-rows"),
+        ({"finish": True, "compression": "zstd"}, "unfinished work for this output differs: --compression"),
+        ({"part": (1, 3), "restart": True}, "restart"),
+        ({"no_work": True}, "--finish"),
+        ({"part": (3, 3)}, "no such part"),
+        ({"to": "csv"}, "unfinished work for this output differs"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            share(**options)
+    assert share(restart=True).reused_groups == 0
+
+
+@pytest.mark.parametrize("options", [{"part": (0, 2)}, {"finish": True}, {"restart": True}])
+def test_what_is_one_stream_can_not_be_shared(tmp_path: Path, share: Share, options: dict[str, Any]) -> None:
+    with ps.create(tmp_path / "t.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": [1, 2]})
+    for source, to in (("a.jsonl", "jsonl"), ("a.jsonl", "webdataset"), ("a.jsonl", "folder"), ("t.pbin", "megatron")):
+        with pytest.raises(ConfigError, match=rf"{to} is written in one stream.*mds"):
+            ps.convert(tmp_path / source, tmp_path / "out", to=to, **options)
+    if "restart" not in options:
+        with pytest.raises(ConfigError, match="come once"):
+            ps.convert(iter([{"a": 1}]), tmp_path / "out", to="mds", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_that_disagree(tmp_path: Path, share: Share) -> None:
+    share(part=(0, 2))
+    [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
+    part.with_name(part.name.rpartition("-")[0] + f"-{'0' * 16}.part").write_bytes(part.read_bytes())
+    with pytest.raises(Corrupt, match=r"two workers disagree on task 0.*--restart"):
+        share(finish=True)
+
+
+def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:
+    share(part=(0, 2))
+    [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
+    part.write_bytes(b"{}")
+    with pytest.raises(Corrupt, match="a part of unfinished work is damaged"):
+        share(finish=True)
+
+
+def test_what_lies_in_an_object_store(share: Share, s3_bucket: str, whole: dict[str, bytes]) -> None:
+    place = place_of(f"{s3_bucket}/out")
+    put(place.store, place.child("thesis.tex").path, b"precious")
+    with pytest.raises(ConfigError, match=r"files are there, and no index\.json.*thesis"):
+        share(place.path)
+    assert files_of(place.path) == {"thesis.tex": b"precious"}
+    share(f"{s3_bucket}/b")
+    for options in ({"overwrite": True}, {"overwrite": True, "part": (0, 2), "group_rows": 30}):
+        with pytest.raises(ConfigError, match="can't be replaced in one step"):
+            share(f"{s3_bucket}/b", **options)
+    share(f"{s3_bucket}/c", part=(0, 1))
+    shards = place_of(f"{s3_bucket}/c").child("shard.00000.mds")
+    put(shards.store, shards.path, b"of somebody else")
+    for path in list(shards.store.list(f"{s3_bucket}/.c.work")):
+        if "/files/" in path:
+            shards.store.delete(path)
+    with pytest.raises(PrepareError, match="another run has written a file of this name"):
+        share(f"{s3_bucket}/c", finish=True)
+    assert files_of(f"{s3_bucket}/b") == whole
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"), [(OSError("full"), True), (KeyboardInterrupt(), True), (ConfigError("no"), False)]
+)
+def test_what_is_kept(
+    error: BaseException, stays: bool, tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is stopped keeps its work; one that is refused keeps none, unless others share it."""
+    from penstock.convert import groups
+
+    write = groups.write_group
+
+    def failing(job: Any, task: Any) -> Any:
+        if task[0].number == 2:
+            raise error
+        return write(job, task)
+
+    monkeypatch.setattr(groups, "write_group", failing)
+    for number, (options, kept) in enumerate((({}, stays), ({"part": (0, 1)}, True))):
+        with pytest.raises(type(error)):
+            share(tmp_path / f"out{number}", **options)
+        assert (tmp_path / f".out{number}.work").exists() == kept
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command(
+    tmp_path: Path, share: Share, whole: dict[str, bytes], cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = str(tmp_path / "out")
+    how = ["convert", f"{tmp_path}/a.jsonl", output, "--to", "mds", "--group-rows", "20", "--size-limit", "500"]
+    how += ["--executor", "inline"]
+    assert cli(*how, "--part", "3/3")[0] == 2
+    assert cli("status", output)[0] == 9
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    code, said = cli(*how, "--part", "auto/3")
+    assert (code, "part 1 of 3: 50 samples" in said) == (0, True)
+    code, said = cli(*how, "--finish", "--no-work")
+    assert (code, said) == (14, "--array=0,2\n")
+    code, said = cli("status", output, "--json")
+    found = json.loads(said)
+    assert (code, found["done"], found["missing"], found["missing_shares"]) == (14, 3, 5, [0, 2])
+    stale = tmp_path / ".out.work/0123456789abcdef"
+    stale.mkdir()
+    (stale / "plan-00000").write_text("{}")
+    assert cli("status", output, "--sweep")[0] == 14
+    assert not stale.exists()
+    code, said = cli(*how, "--finish")
+    assert (code, "3 of 8 groups were written before" in said) == (0, True)
+    assert "complete already: 150 samples" in cli(*how, "--part", "2/3")[1]
+    assert files_in(tmp_path / "out") == whole
+    assert cli("status", output)[0] == 0
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs the command line here; its status, and what it said."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run

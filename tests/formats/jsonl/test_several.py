@@ -1,0 +1,217 @@
+"""Several JSONL files, and compressed ones, are one dataset: its lines are those of all files, in order."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
+from penstock.formats.jsonl import text
+from penstock.formats.jsonl.text import Text
+from penstock.store.local import LocalStore
+from penstock.testing import CountingStore
+from penstock.testing.elsewhere import in_a_fork
+
+
+def lines(start: int, count: int) -> list[bytes]:
+    return [json.dumps({"n": n, "t": "é" * (n % 40)}, ensure_ascii=False).encode() for n in range(start, start + count)]
+
+
+def packed(name: str, data: bytes, members: int = 1) -> bytes:
+    """`data`, compressed as the name says, in so many members or frames."""
+    step = -(-len(data) // members) or 1
+    pieces = [data[at : at + step] for at in range(0, len(data), step)] or [b""]
+    if name.endswith(".gz"):
+        return b"".join(gzip.compress(piece, 1) for piece in pieces)
+    if name.endswith(".zst"):
+        return b"".join(zstandard.ZstdCompressor(1).compress(piece) for piece in pieces)
+    return data
+
+
+def write(folder: Path, files: dict[str, int], members: int = 1) -> list[int]:
+    """Files with so many lines each; returns the numbers of the lines in byte order of the names."""
+    first, numbers = 0, dict[str, list[int]]()
+    for name, count in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = b"\n".join(lines(first, count)) + (b"\n" if count and first % 2 else b"")
+        path.write_bytes(packed(name, data, members))
+        numbers[name] = list(range(first, first + count))
+        first += count
+    return [number for name in sorted(numbers, key=os.fsencode) for number in numbers[name]]
+
+
+def numbers_of(source: Any) -> list[int]:
+    return [int(n) for n in source.get_batch(range(len(source)))["n"]]
+
+
+FILES = {"b.jsonl": 30, "a.jsonl.gz": 51, "sub/c.ndjson": 7, "sub/a.jsonl.zst": 40, "z.jsonl": 1, ".hidden.jsonl": 3}
+
+
+def test_a_folder_a_pattern_and_a_list(tmp_path: Path) -> None:
+    expected = [n for n in write(tmp_path, FILES) if n < 129]
+    folder = ps.open(tmp_path)
+    assert numbers_of(folder) == expected
+    assert [folder[place]["n"] for place in range(len(folder))] == expected
+    assert numbers_of(ps.open(f"{tmp_path}/**/*.jsonl*")) == [n for n in expected if not 81 <= n < 88]
+    both = ps.open([tmp_path / "sub", tmp_path / "b.jsonl"])
+    assert numbers_of(both) == [*range(30), *range(88, 128), *range(81, 88)]
+    for source in (folder, both):
+        again = pickle.loads(pickle.dumps(source))
+        assert (again.fingerprint, again[0]) == (source.fingerprint, source[0])
+        assert numbers_of(ps.open_recipe(source.recipe())) == numbers_of(source)
+    in_a_fork(lambda: numbers_of(folder))
+    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert kept == sorted(FILES), "something was written beside the files"
+
+
+def test_places_are_those_in_the_files(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    source = ps.open(tmp_path)
+    for index in range(len(source)):
+        place = source.place_of(index)
+        if place.extents is not None:
+            [extent] = place.extents
+            with open(extent.path, "rb") as file:
+                file.seek(extent.offset_bytes)
+                assert json.loads(file.read(extent.length_bytes)) == source[index]
+    assert sum(source.place_of(index).extents is None for index in range(len(source))) == 91
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    counts=st.lists(st.integers(0, 25), min_size=1, max_size=5),
+    suffixes=st.lists(st.sampled_from(["", ".gz", ".zst"]), min_size=5, max_size=5),
+    members=st.integers(1, 4),
+    seed=st.integers(0, 1 << 30),
+)
+def test_any_files_are_as_their_lines(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], suffixes: list[str], members: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("raw")
+    expected = write(folder, {f"f{i}.jsonl{suffixes[i]}": count for i, count in enumerate(counts)}, members)
+    source = ps.open(folder)
+    assert len(source) == len(expected)
+    chosen = random.Random(seed).choices(range(len(expected)), k=20) if expected else []
+    assert [source[index]["n"] for index in chosen] == [expected[index] for index in chosen]
+    if chosen:
+        assert [int(n) for n in source.get_batch(chosen)["n"]] == [expected[index] for index in chosen]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst"])
+@pytest.mark.parametrize("members", [1, 7])
+def test_a_compressed_file_in_any_order(
+    name: str, members: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(text, "_START_EVERY_BYTES", 1 << 13)
+    monkeypatch.setattr(text, "_MOST_STARTS", 8)
+    write(tmp_path, {name: 5000}, members)
+    source = ps.open(tmp_path / name)
+    assert numbers_of(source) == list(range(5000))
+    chosen = np.random.default_rng(1).integers(0, 5000, 300).tolist()
+    assert [source[index]["n"] for index in chosen] == chosen
+    assert [sample["n"] for sample in (source[index] for index in range(4990, 5000))] == list(range(4990, 5000))
+    assert source.preferred_mode == "blocks"
+
+
+def test_read_in_order_it_is_decompressed_once(tmp_path: Path) -> None:
+    """Bytes read grow as the file does: not with its square."""
+
+    def read_bytes(count: int) -> int:
+        write(tmp_path, {f"{count}.jsonl.zst": count})
+        path = str(tmp_path / f"{count}.jsonl.zst")
+        store = CountingStore(LocalStore())
+        whole = Text(store, path, [path])
+        found = whole.lines()
+        for start, length in found.tolist():
+            whole.get_ranges(path, [(start, start + length)])
+        return store.read_bytes
+
+    assert read_bytes(20_000) <= 12 * read_bytes(2_000)
+
+
+def test_verbs_take_them(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    expected = write(raw, {"a.jsonl": 30, "b.jsonl.gz": 30, "c.jsonl.zst": 30})
+    kept = ps.filter(raw, tmp_path / "kept.jsonl", where="n < 70")
+    assert kept is not None
+    assert numbers_of(ps.open(tmp_path / "kept.jsonl")) == [n for n in expected if n < 70]
+    ps.merge([raw, tmp_path / "kept.jsonl"], tmp_path / "all.jsonl")
+    assert len(ps.open(tmp_path / "all.jsonl")) == 160
+    ps.shuffle(raw, tmp_path / "shuffled.jsonl", seed=3)
+    assert sorted(numbers_of(ps.open(tmp_path / "shuffled.jsonl"))) == expected
+    ps.convert(raw, tmp_path / "mds", to="mds")
+    assert numbers_of(ps.open(tmp_path / "mds")) == expected
+    assert ps.verify(raw, depth="full") == []
+    with pytest.raises(ConfigError, match="lies in an input"):
+        ps.filter(raw, raw / "kept.jsonl", where="n < 70")
+
+
+class TestRefused:
+    def test_other_data_in_the_folder(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a.jsonl": 3})
+        (tmp_path / "b.npy").write_bytes(b"")
+        with pytest.raises(Unsupported, match=r"JSONL files and other data \(b.npy\)"):
+            ps.open(tmp_path)
+        assert len(ps.open(f"{tmp_path}/*.jsonl")) == 3
+
+    def test_what_is_not_there(self, tmp_path: Path) -> None:
+        for asked in (f"{tmp_path}/*.jsonl", [tmp_path / "a.jsonl"]):
+            with pytest.raises(NotFound):
+                ps.open(asked)
+        with pytest.raises(ConfigError, match="no path"):
+            ps.open([])
+
+    def test_a_file_twice(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a.jsonl": 3})
+        with pytest.raises(ConfigError, match="named twice"):
+            ps.open([tmp_path / "a.jsonl", tmp_path])
+
+    def test_options_that_need_one_plain_file(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a.jsonl.gz": 3})
+        for options in ({"flavor": "energon"}, {"read": "mmap"}):
+            with pytest.raises(Unsupported):
+                ps.open(tmp_path / "a.jsonl.gz", **options)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ConfigError, match="without compression"):
+            ps.create(tmp_path / "b.jsonl.gz", format="jsonl")
+
+    @pytest.mark.parametrize("suffix", [".gz", ".zst"])
+    def test_damage_names_the_file(self, suffix: str, tmp_path: Path) -> None:
+        write(tmp_path, {"a.jsonl": 3, f"b.jsonl{suffix}": 4000})
+        path = tmp_path / f"b.jsonl{suffix}"
+        path.write_bytes(path.read_bytes()[:-9])
+        for read in (lambda: len(ps.open(tmp_path)), lambda: len(ps.open(path))):
+            with pytest.raises(Truncated, match=f"b.jsonl{suffix}"):
+                read()
+        (finding,) = ps.verify(path, depth="full")
+        assert finding.path == str(path)
+
+    def test_a_faulty_line_names_its_file_and_place(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a.jsonl": 3})
+        good = b"\n".join(lines(0, 9)) + b"\n"
+        (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(good + b"faulty\n"))
+        with pytest.raises(Corrupt, match="line 10 ") as caught:
+            len(ps.open(tmp_path))
+        assert (caught.value.path, caught.value.offset_bytes) == (str(tmp_path / "b.jsonl.gz"), len(good))
+
+
+def test_an_index_beside_counts(tmp_path: Path) -> None:
+    write(tmp_path, {"a.jsonl": 9, "b.jsonl": 9})
+    assert len(ps.open(tmp_path)) == 18
+    pairs = ps.open(tmp_path / "b.jsonl").line_ranges()[:4].tolist()  # pyright: ignore[reportAttributeAccessIssue]
+    (tmp_path / "b.idx").write_bytes(pickle.dumps([tuple(pair) for pair in pairs], 4))
+    with pytest.raises(Corrupt, match=r"b\.idx"):  # it lacks the lines behind: which of the two is wrong?
+        len(ps.open(tmp_path))

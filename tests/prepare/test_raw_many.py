@@ -1,0 +1,172 @@
+"""Indexes of many files: by any number of workers and shares, with files that fail, and what it costs a file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.prepare import raw_many
+from penstock.prepare.raw import build_index
+from penstock.store.place import place_of
+from penstock.store.unfinished import mark_path
+from penstock.testing.cluster import upload
+from penstock.testing.datasets import files_in
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Seven files in two folders, one of which is compressed."""
+    (tmp_path / "raw/deep").mkdir(parents=True)
+    for number in range(7):
+        path = tmp_path / "raw" / ("deep" if number % 2 else ".") / f"{number}.jsonl"
+        path.write_text("".join(f'{{"n": {line}}}\n' for line in range(number + 1)))
+    (tmp_path / "raw/z.jsonl.gz").write_bytes(b"\x1f\x8b")
+    return tmp_path / "raw"
+
+
+def copied(root: Path, name: str) -> Path:
+    """A copy of the folder, beside it."""
+    for path, data in files_in(root).items():
+        (root.parent / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (root.parent / name / path).write_bytes(data)
+    return root.parent / name
+
+
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+def test_one_digest(root: Path, flavor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = copied(root, "one by one")
+    for path in sorted(expected.rglob("*.jsonl")):
+        build_index(path, flavor=flavor)
+    monkeypatch.setattr(raw_many, "_TASK_BYTES", 40)
+    inline, processes, array = (copied(root, name) for name in ("inline", "processes", "array"))
+    made: Any = ps.index(inline, flavor=flavor, executor="inline")
+    assert (made.num_lines, made.num_reused, len(made.indexes)) == (28, 0, 7)
+    ps.index([processes / "deep", processes / "*.jsonl"], flavor=flavor, executor="processes", workers=2)
+    for share in (0, 1, 3, 3):
+        ps.index(array, flavor=flavor, part=(share, 5))
+    assert len(list(array.rglob("*.idx"))) == 5, "two shares are missing, one of two files"
+    finished: Any = ps.index(array, flavor=flavor)
+    assert (finished.num_lines, finished.num_reused) == (28, 5)
+    for folder in (inline, processes, array):
+        assert files_in(folder) == files_in(expected)
+
+
+def test_large_files_get_all_workers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = copied(root, "small")
+    ps.index(expected)
+    monkeypatch.setattr(raw_many, "_LARGE_BYTES", 30)
+    monkeypatch.setattr(raw_many, "_TASK_BYTES", 1)
+    ps.index(root, executor="processes", workers=2)
+    assert files_in(root) == files_in(expected)
+
+
+def test_what_fails_keeps_no_other(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "1.jsonl").write_text("faulty\n")
+    (root / "deep/9.jsonl").write_text("{}\n")
+    (root / "deep/9.idx").write_bytes(b"precious")
+    with pytest.raises(Corrupt, match=r"raw/1.jsonl: line 1 .*2 of 9 files have no index now") as caught:
+        ps.index(root)
+    assert caught.value.exit_status == 6
+    assert "deep/9" in caplog.text
+    assert (root / "deep/9.idx").read_bytes() == b"precious"
+    assert len(list(root.rglob("*.idx"))) == 8
+    (root / "1.jsonl").write_text("{}\n")
+    (root / "deep/9.idx").unlink()
+    found: Any = ps.index(root)
+    assert (len(found.indexes), found.num_reused) == (9, 7)
+
+
+def test_an_index_that_does_not_fit(root: Path) -> None:
+    ps.index(root)
+    (root / "0.jsonl").write_text('{"n": 100000}\n{"n": 2}\n')
+    with pytest.raises(Corrupt, match="behind the last one that its index knows"):
+        ps.index(root)
+    ps.index(root, overwrite=True)
+    assert len(ps.open(root / "0.jsonl")) == 2
+
+
+def test_what_a_killed_run_left_goes(root: Path) -> None:
+    ps.index(root)
+    before = files_in(root)
+    Path(mark_path(str(root / "0.idx"))).write_text("{}")
+    ps.index(root)
+    assert files_in(root) == before
+
+
+def test_refusals(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="index_path"):
+        ps.index([root / "0.jsonl", root / "2.jsonl"], tmp_path / "a.idx")
+    with pytest.raises(ConfigError, match="named twice"):
+        ps.index([root, root / "0.jsonl"])
+    with pytest.raises(NotFound):
+        ps.index([root, root / "gone.jsonl"])
+    with pytest.raises(ConfigError, match="no such part"):
+        ps.index(root, part=(2, 2))
+    assert list(root.rglob("*.idx")) == []
+
+
+def test_the_command(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    for words, said in ((["--part", "auto/2"], "part 1 of 2: 3 indexes: 14 lines"), ([], "7 indexes: 28 lines")):
+        with pytest.raises(SystemExit) as ended:
+            main(["index", str(root), *words])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith(said)
+    (root / "0.jsonl").write_text("faulty\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["index", str(root), "--overwrite"])
+    assert ended.value.code == Corrupt.exit_status
+    assert "1 of 7 files" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("s3_server")
+def test_in_an_object_store(root: Path) -> None:
+    upload(root, "s3://bucket/many")
+    found: Any = ps.index("s3://bucket/many/*.jsonl", executor="inline")
+    assert found.num_lines == 28
+    ps.index(root)
+    for index in root.rglob("*.idx"):
+        far = place_of(f"s3://bucket/many/{index.relative_to(root)}")
+        assert far.store.get(far.path) == index.read_bytes()
+    again: Any = ps.index("s3://bucket/many/")
+    assert again.num_reused == 7
+
+
+def test_another_writer_is_named(root: Path) -> None:
+    place = place_of(root / "0.idx")
+    held = place.store.claim(place.path)  # type: ignore[attr-defined]
+    with pytest.raises(PrepareError, match=r"0\.idx: another run is writing"):
+        ps.index(root)
+    held.release()
+    assert len(list(root.rglob("*.idx"))) == 6
+
+
+def test_cost_of_a_file_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Counter[str] = Counter()
+    for name in ("open", "stat", "lstat", "listdir", "scandir", "fsync", "unlink", "rename", "link"):
+        call = getattr(os, name)
+
+        def counting(*given: Any, call: Any = call, name: str = name, **more: Any) -> Any:
+            made[name] += 1
+            result = call(*given, **more)
+            made["names listed"] += len(result) if name == "listdir" else 0
+            return result
+
+        monkeypatch.setattr(os, name, counting)
+    costs: list[Counter[str]] = []
+    for files in (20, 200):
+        (tmp_path / f"{files}").mkdir()
+        for number in range(files):
+            (tmp_path / f"{files}/{number}.jsonl").write_text("{}\n")
+        made.clear()
+        ps.index(tmp_path / f"{files}", executor="inline")
+        costs.append(Counter(made))
+    assert costs[1]["open"] > 200  # it counts
+    assert {name: (costs[0][name], n) for name, n in costs[1].items() if n > 12 * max(1, costs[0][name])} == {}

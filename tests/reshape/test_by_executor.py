@@ -1,0 +1,200 @@
+"""The verbs by any executor: the same bytes, names and ranges alone on the way, errors in their place, nothing left."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reshape.datasets import write_lines, write_tokens
+
+import penstock as ps
+from penstock.errors import ConfigError, PrepareError
+from penstock.executors import ProcessExecutor
+from penstock.reshape import pieces, rows, shuffle, tars
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place
+
+Make = Callable[[Path], Path]
+
+
+@dataclass
+class Counting:
+    """Runs tasks here, each twice as an engine may, and counts what crosses."""
+
+    num_tasks: int = 0
+    crossed: list[int] = field(default_factory=list[int])
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            self.num_tasks += 1
+            there = pickle.dumps((fn, task))
+            fn, task = pickle.loads(there)
+            fn(task)
+            back = pickle.dumps(fn(task))
+            self.crossed.append(len(there) + len(back))
+            yield pickle.loads(back)
+
+
+def tokens(format: str) -> Make:
+    def make(folder: Path) -> Path:
+        documents = [[number % 200 + 1] * (number % 90) for number in range(400)]
+        return write_tokens(folder / "in", documents, format=format, eos_id=0)
+
+    return make
+
+
+def lines(folder: Path) -> Path:
+    return write_lines(folder / "in.jsonl", [f"text {number} " * (number % 50) for number in range(400)], last=False)
+
+
+def shards(format: str, **options: Any) -> Make:
+    def make(folder: Path) -> Path:
+        with ps.create(folder / "in", format=format, columns={"id": "int", "text": "str"}, **options) as writer:
+            for number in range(250):
+                writer.write({"id": number, "text": f"text {number} " * (number % 30)})
+        return folder / "in"
+
+    return make
+
+
+def in_tars(folder: Path) -> Path:
+    with ps.create(folder / "in", format="webdataset", maxcount=70) as writer:
+        for number in range(300):
+            writer.write({"__key__": f"k{number:03d}", "txt": b"t" * (number % 20), "json": {"n": number}})
+    return folder / "in"
+
+
+def filtered(source: Path, folder: Path, **how: Any) -> None:
+    if (source / "index.json").exists() or source.suffix == ".jsonl":
+        ps.filter(source, folder / f"where{source.suffix}", where="id % 3 == 1 and len(text) > 20", **how)
+        how |= {"match": "7", "invert": True}
+    else:
+        how |= {"min_tokens": 20, "max_tokens": 50}
+    ps.filter(source, folder / f"both{source.suffix}", indices=np.arange(0, 240, 3), **how)
+
+
+def merged(source: Path, folder: Path, **how: Any) -> None:
+    ps.merge([source] if (source / ".nv-meta").exists() else [source, source], folder / f"out{source.suffix}", **how)
+
+
+def shuffled(source: Path, folder: Path, **how: Any) -> None:
+    how |= {} if source.name == "in" and (source / ".nv-meta").exists() else {"memory_bytes": 15_000}
+    ps.shuffle(source, folder / f"out{source.suffix}", seed=3, **how)
+
+
+def through_buckets(source: Path, folder: Path, **how: Any) -> None:
+    ps.shuffle(source, folder / f"out{source.suffix}", seed=3, memory_bytes=3000, **how)
+
+
+def split(source: Path, folder: Path, **how: Any) -> None:
+    ps.split(source, folder / "position", ratio=(3, 1), **how)
+    ps.split(source, folder / "content", ratio=(3, 1), by="content", **how)
+
+
+ROWS = {
+    "pbin": tokens("pbin"),
+    "megatron": tokens("megatron"),
+    "flat-tokens": tokens("flat-tokens"),
+    "jsonl": lines,
+    "mds": shards("mds", size_limit=4000, hashes=["sha1"]),
+    "mds.zstd": shards("mds", size_limit=4000, compression="zstd:3"),
+    "csv": shards("csv", size_limit=4000),
+}
+CASES = [(verb, name) for verb in (filtered, merged, shuffled, through_buckets, split) for name in ROWS]
+CASES += [(merged, "tars"), (shuffled, "tars"), (split, "tars")]
+
+
+def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> dict[str, bytes]:
+    folder.mkdir()
+    verb(source, folder, **how)
+    # Its rows alone follow from the data: see ARCHITECTURE, "Writer".
+    files = (one for one in folder.rglob("*") if one.is_file() and one.suffix != ".sqlite")
+    return {str(one.relative_to(folder)): one.read_bytes() for one in files}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
+    monkeypatch.setattr(rows, "RUN_BYTES", 2000)
+    monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
+    monkeypatch.setattr(shuffle, "_LEAST_MEMORY_BYTES", 1)
+    monkeypatch.setattr(tars, "_AT_ONCE", 64)
+
+
+@pytest.mark.parametrize(("verb", "name"), CASES, ids=[f"{verb.__name__}-{name}" for verb, name in CASES])
+def test_who_works_changes_no_byte(verb: Callable[..., None], name: str, tmp_path: Path) -> None:
+    source, own = (in_tars if name == "tars" else ROWS[name])(tmp_path), Counting()
+    expected = made(verb, source, tmp_path / "alone")
+    assert expected
+    assert made(verb, source, tmp_path / "own", executor=own) == expected
+    assert own.num_tasks > 3
+    assert max(own.crossed) < (16_000 if name == "tars" else 2500)
+    assert sorted(os.listdir(tmp_path / "own")) == sorted(os.listdir(tmp_path / "alone"))
+
+
+def test_by_two_processes(tmp_path: Path) -> None:
+    with ProcessExecutor(2) as pool:
+        for name in ("jsonl", "pbin", "tars"):
+            (folder := tmp_path / name).mkdir()
+            source = (in_tars if name == "tars" else ROWS[name])(folder)
+            for verb, other in CASES:
+                if other == name:
+                    alone = made(verb, source, folder / f"{verb.__name__}-alone")
+                    assert made(verb, source, folder / f"{verb.__name__}-two", executor=pool) == alone
+
+
+def test_an_error_keeps_its_place(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
+    where = "100 / (float(text) - 217) != 0"
+    said = set[str]()
+    for how in ({}, {"executor": Counting()}):
+        with pytest.raises(PrepareError) as refused:
+            ps.filter(source, tmp_path / "b.jsonl", where=where, **how)
+        assert "the line at index 217" in str(refused.value)
+        said.add(str(refused.value))
+    assert len(said) == 1
+    assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
+
+
+def test_a_task_that_kills_its_workers_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly_make.py").write_text(
+        "import os, penstock.reshape.pieces as p\n"
+        "class Deadly:\n"
+        "    def __call__(self, rows, task):\n"
+        "        return p.Copied()(rows, task) if task.first == 0 else os.kill(os.getpid(), 9)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("penstock.reshape.merge.Copied", importlib.import_module("deadly_make").Deadly)
+    source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
+    with pytest.raises(
+        PrepareError, match=r"killed 3 workers, and was set aside: found task 1 \(.*a.jsonl, samples \d"
+    ):
+        ps.merge([source], tmp_path / "b.jsonl", workers=2)
+    assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    source, left = write_lines(tmp_path / "a.jsonl", ["x"]), tmp_path / ".b.jsonl.pieces"
+    left.mkdir()
+    (left / "0f.piece").write_bytes(b"half")
+    (left / "lock").write_bytes(b"")
+    ps.merge([source], tmp_path / "b.jsonl")
+    assert not left.exists()
+
+
+def test_workers_elsewhere_and_an_output_elsewhere_are_refused(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    with pytest.raises(ConfigError, match="no such executor"):
+        ps.merge([source], tmp_path / "b.jsonl", executor="rays")
+    assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
+    with pytest.raises(ConfigError, match=r"leave what they make beside the output.*Write it there and copy it"):
+        pieces.pieces_for(pieces.Workers("ray"), Place(MemoryStore(), "mem://b.jsonl")).files(2, [], len, [])
