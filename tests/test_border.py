@@ -50,7 +50,6 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:_is_search",
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
-        "prepare/tokens/inputs:_far",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",

@@ -81,4 +81,4 @@ def test_a_format_is_imported_by_its_name_in_whatever_family() -> None:
 def test_every_format_is_imported_by_its_name(name: str) -> None:
     module = importlib.import_module(f"penstock.formats.{name}")
     assert module is importlib.import_module(module.__name__)
-    assert module.__name__.rpartition(".")[2] == {"token_files": "folder"}.get(name, name)
+    assert module.__name__.rpartition(".")[2] == {"token_files": "folder", "jsonl_files": "several"}.get(name, name)

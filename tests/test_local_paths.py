@@ -54,6 +54,8 @@ KNOWN: dict[str, str] = {
     "formats/jsonl/build.py": _BESIDE,
     "formats/jsonl/energon.py": _LAST_NAME,
     "formats/jsonl/owner.py": _BESIDE,
+    "formats/jsonl/several.py": "sorts paths, and asks what several have in common: URLs of one store too",
+    "formats/jsonl/text.py": _BESIDE,
     "formats/samples/folder/check.py": _SCRATCH,
     "formats/samples/folder/__init__.py": _LOOKED_AT,
     "formats/samples/sqlite.py": "a database of this machine, or the local copy of a remote one",

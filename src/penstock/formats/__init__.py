@@ -184,15 +184,19 @@ def open_source(
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)
-    store, root = resolve_dataset(path, follow_links=follow_links)
-    chosen = get_format(format) if format else sniff(store, root)
-    if validate_hash is not None and not chosen.traits.hashes:
-        what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
-        raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
-    return chosen.open(store, root, options)
+    return _open_one(path, format, options)
 
 
 open = open_source  # as the façade calls it
+
+
+def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> Source[Sample]:
+    store, root = resolve_dataset(path, follow_links=options.follow_links)
+    chosen = get_format(format) if format else sniff(store, root)
+    if options.validate_hash is not None and not chosen.traits.hashes:
+        what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
+        raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
+    return chosen.open(store, root, options)
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:

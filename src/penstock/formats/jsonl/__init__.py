@@ -1,4 +1,4 @@
-"""Raw JSONL: one JSON value a line, found by an index beside the file.
+"""Raw JSONL: one JSON value a line, found by an index beside the file, or once a host, for the cache folder.
 
 The file:
 
@@ -14,10 +14,11 @@ v0.3.2 the length counted characters, and a `0d` at the end was left out too. Na
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
 Files: `scan` lines and their validity · `build` the index made · `index` read and checked against its file ·
-`source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules.
+`source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules · `several` files as one dataset, whose
+`text` is one run of bytes · `decompress` gzip and zstd.
 
-Others go through the registry; what indexes, packs and cuts lines may import `build`, `energon`, `index`, `owner`,
-`scan` and `source`.
+Others go through the registry; what indexes, packs and cuts lines may import `build`, `decompress`, `energon`, `index`,
+`owner`, `scan` and `source`.
 """
 
 from __future__ import annotations
