@@ -167,10 +167,6 @@ ALLOWED: dict[str, str] = {
     "work/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
-        (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),
-        "walks over local folders and patterns, where links and unreadable folders are looked at one by one",
-    ),
-    **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in ("load_tokenizer:_model_in", "tokenizer:_find_json")),
         "finds the files of a local tokenizer",
     ),
