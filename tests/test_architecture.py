@@ -73,7 +73,7 @@ BESIDE: dict[tuple[str, str], str] = {
 
 DOORS: dict[str, set[str]] = {
     "tokens": {
-        *("common", "folder.files", "folder.index", "folder.side"),
+        *("common", "folder.files", "folder.index", "folder.side", "joined"),
         *("pbin.index", "pbin.layout", "pbin.source", "pbin.writer"),
     },
     "shards": {"codecs", "files", "index_json", "merge", "side", "source", "writer"},

@@ -50,6 +50,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:_is_search",
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
+        "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",
         "prepare/tokens/load_tokenizer:tokenizer_files",
@@ -157,15 +158,14 @@ ALLOWED: dict[str, str] = {
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
-        (f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped")),
+        (
+            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
+            *(f"prepare/tokens/join:{one}" for one in ("join_file", "_write")),
+        ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
     "work/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
-    **dict.fromkeys(
-        (f"prepare/tokens/inputs:{one}" for one in ("_expand", "_matches", "_walk")),
-        "walks over local folders and patterns, where links and unreadable folders are looked at one by one",
-    ),
     **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in ("load_tokenizer:_model_in", "tokenizer:_find_json")),
         "finds the files of a local tokenizer",
@@ -174,7 +174,7 @@ ALLOWED: dict[str, str] = {
         (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
         "gets the bytes of a tokenizer, and says in errors where they came from",
     ),
-    "prepare/tokens/understand:named_inputs": "makes places of what `find_paths` found",
+    "prepare/tokens/understand:named_inputs": "makes places of what `find_files` found",
     "executors/on_ray:run_task": "the folder in which a driver on this machine looks for its workers",
     **dict.fromkeys(
         (f"executors/seen:{one}" for one in ("_file_of", "_probe", "_seen")),

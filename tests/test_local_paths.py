@@ -76,6 +76,7 @@ KNOWN: dict[str, str] = {
     "load/messages.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
     "prepare/tokens/assemble.py": _PART,
+    "prepare/tokens/join.py": _PART,
     "prepare/tokens/decode.py": _TOKENIZER,
     "prepare/tokens/inputs.py": "walks over folders of this machine: `local_path` refuses another",
     "prepare/tokens/load_tokenizer.py": _TOKENIZER,

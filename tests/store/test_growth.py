@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from penstock._digest import digest
 from penstock.store._copies import Copies
+from penstock.store._files import is_free
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.put import put
@@ -83,6 +85,30 @@ def test_files_written_into_one_folder(fresh: Callable[[str, int], str]) -> None
             put(LocalStore(), f"{folder}/{number}", b"x")
 
     require_linear(write)
+
+
+def test_whether_a_folder_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(MANY):
+        (tmp_path / str(number)).touch()
+    looked: list[str] = []
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def looking(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            yield (looked.append(entry.name) or entry for entry in entries)
+
+    def refused(path: str) -> list[str]:
+        raise AssertionError("a whole listing")
+
+    monkeypatch.setattr(os, "scandir", looking)
+    monkeypatch.setattr(os, "listdir", refused)
+    assert not is_free(str(tmp_path))
+    assert len(looked) == 1
+    (tmp_path.parent / "empty").mkdir()
+    assert is_free(str(tmp_path.parent / "empty"))
+    assert is_free(str(tmp_path / "nothing"))
+    assert not is_free(str(tmp_path / "1"))
 
 
 def test_files_replaced_in_one_folder(fresh: Callable[[str, int], str]) -> None:

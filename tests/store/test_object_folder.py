@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
+from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import ObjectFolder, require_no_writer
 from penstock.store.put import put
 from penstock.store.resolve import resolve
@@ -248,6 +249,42 @@ def test_requests_grow_with_files(format: str, url: str, monkeypatch: pytest.Mon
         counts.append((len(made), made.count("list")))
     assert counts[1][0] <= 12 * counts[0][0]
     assert counts[1][1] == counts[0][1]
+
+
+def test_what_is_said_of_files_that_are_up_grows_as_they_do(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_folder, "SAVE_EVERY", 2)
+    store = MemoryStore()
+    said: list[int] = []
+    put = object_folder.put
+    get, get_ranges = MemoryStore.get, MemoryStore.get_ranges
+
+    def counted_put(to: Any, path: str, data: bytes, **how: Any) -> None:
+        said.append(len(data))
+        put(to, path, data, **how)
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            found = original(*given)
+            said.append(len(found) if isinstance(found, bytes) else sum(map(len, found)))
+            return found
+
+        return call
+
+    monkeypatch.setattr(object_folder, "put", counted_put)
+    monkeypatch.setattr(MemoryStore, "get", counted(get))
+    monkeypatch.setattr(MemoryStore, "get_ranges", counted(get_ranges))
+    sums: list[int] = []
+    for files in (20, 200):
+        said.clear()
+        folder = ObjectFolder(store, f"out{files}", ("last",), overwrite=False, part="", clashes=None)
+        for name in (*(f"{number:05d}" for number in range(files)), "last"):
+            staged = folder.stage(name)
+            staged.write(b"x")
+            staged.commit()
+        folder.commit()
+        sums.append(sum(said))
+    assert sums[1] <= 12 * sums[0]
+    assert [path for path in store.list("out200") if "writing" in path] == []
 
 
 def test_a_listing_that_is_refused_is_said_before_the_first_byte(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

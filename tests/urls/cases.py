@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Kind = Literal["copy", "read", "inside"]
@@ -32,6 +33,7 @@ class Case:
 ROW_FORMATS = {
     "jsonl": "a.jsonl", "pbin": "a.pbin", "flat-tokens": "a.zarr", "megatron": "mega/a.bin",
     "mds": "a.mds", "csv": "a.csv", "tsv": "a.tsv", "json-shards": "a.json-shards", "webdataset": "a.tars",
+    "token-files": "a.files",
 }  # fmt: skip
 """Formats that whole-dataset verbs take, and where one is."""
 
@@ -41,7 +43,7 @@ READ = {
     "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 0", "pbin"),
     "datatrove": ("a.ds", "pbin"), "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
-"folder": ("a.folder", "folder"),
+    "token-files": ("a.files", "pbin"), "folder": ("a.folder", "folder"),
     "parquet": ("a.parquet", "mds"), "parquet folder": ("tables", "mds"),
     "csv file": ("table.csv", "mds"), "hf": ("a.hf --source-split train", "mds"),
 }  # fmt: skip
@@ -57,6 +59,14 @@ WRITTEN = {
 }  # fmt: skip
 """Format → what is read, and what it is written to."""
 
+TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
+PACKED = {
+    "pbin": "x.pbin", "flat-tokens": "x.zarr", "megatron": "x.bin", "mds": "x.mds --to mds",
+    "token-files": "x/ --file-tokens 20", "token-files of megatron": "x/ --file-tokens 20 --to megatron",
+    "token-files of flat-tokens": "x/ --file-tokens 20 --to flat-tokens",
+}  # fmt: skip
+"""What is packed into → the output."""
+
 
 def _copies() -> list[Case]:
     found: list[Case] = []
@@ -66,14 +76,18 @@ def _copies() -> list[Case]:
 
     for format, name in ROW_FORMATS.items():
         other, suffix = name.replace("a.", "b."), "." + name.rpartition(".")[2]
-        out = "OUT/x" + (suffix if format in ("jsonl", "pbin", "flat-tokens", "megatron") else "")
+        suffix = ".pbin" if format == "token-files" else suffix
+        out = "OUT/x" + (suffix if format in ("jsonl", "pbin", "flat-tokens", "megatron", "token-files") else "")
         add("merge", format, f"merge IN/{name} IN/{other} -o {out}")
         add("shuffle", format, f"shuffle IN/{name} -o {out} --seed 3")
-        add("split", format, f"split IN/{name} -o OUT --ratio 3,1")
+        to = " --to pbin" if format == "token-files" else ""
+        add("split", format, f"split IN/{name} -o OUT --ratio 3,1{to}")
         if format != "webdataset":
             chosen = "--where 'n > 2'" if format in ("jsonl", "mds", "csv", "tsv", "json-shards") else "--min-tokens 4"
             add("filter", format, f"filter IN/{name} -o {out} {chosen}")
             add("chunk", format, f"chunk IN/{name} -o {out} --chunk-id 1 --num-chunks 3")
+    for format, out in PACKED.items():
+        add("pack", format, f"pack IN/a.jsonl -o OUT/{out} --tokenizer {TOKENIZER} --executor inline")
     add("filter", "its list", "filter IN/a.pbin -o OUT/x.pbin --indices IN/keep.txt")
     add("index", "jsonl", "index IN/a.jsonl --index-path OUT/x.idx")
     add("index", "jsonl of Energon", "index IN/a.jsonl --flavor energon --index-path OUT/x.jsonl.idx")
@@ -120,9 +134,11 @@ def _inside() -> list[Case]:
         Case("prepare-media", "folder", "inside", "prepare-media IN/media"),
         Case("prepare-media", "webdataset", "inside", "prepare-media IN/a.tars --media-by-glob *.txt"),
         Case("verify --write-manifest", "pbin", "inside", "verify IN/a.pbin --write-manifest"),
+        Case("verify --write-manifest", "token-files", "inside", "verify IN/a.files --write-manifest"),
         Case("verify --write-manifest", "tars", "inside", "verify IN/a.tars --write-manifest"),
     ]  # fmt: skip
     named = {"mds": "a.mds", "webdataset": "a.tars", "flat-tokens": "a.zarr", "megatron": "mega/a.bin"}
+    named["token-files"] = "a.files"
     for format, name in {"jsonl": "a.jsonl", "pbin": "a.pbin", **named}.items():
         found.append(Case("repair --write", format, "inside", f"repair IN/broken/{name} --write"))
     return found

@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from tests.urls.cases import TOKENIZER
 
 import penstock as ps
+from penstock.prepare import pack
 from penstock.prepare.raw import build_index
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -31,6 +33,8 @@ def make_inputs(folder: Path) -> None:
                 for number in range(8):
                     writer.write({"n": number, "text": f"{name} text {number}"})
         _write_tars(folder / f"{name}.tars", name)
+        how = {"tokenizer": TOKENIZER, "file_tokens": 40, "executor": "inline"}
+        pack([folder / f"{name}.jsonl"], folder / f"{name}.files", **how)
     shutil.copy(folder / "a.jsonl", folder / "c.jsonl")
     for name in ("a", "b"):
         build_index(folder / f"{name}.jsonl")
@@ -73,11 +77,12 @@ def _write_samples(folder: Path) -> None:
 
 def _break(folder: Path, broken: Path) -> None:
     """Copies with the damage that `repair` mends."""
-    for name in ("a.mds", "a.tars", "a.zarr", "mega"):
+    for name in ("a.mds", "a.tars", "a.zarr", "mega", "a.files"):
         shutil.copytree(folder / name, broken / name)
     for name in ("a.jsonl", "a.pbin"):
         shutil.copy(folder / name, broken / name)
-    (broken / "a.mds" / "index.json").unlink()
+    for name in ("a.mds", "a.files"):
+        (broken / name / "index.json").unlink()
     next((broken / "a.tars").glob("*.tar.idx")).unlink()
     (broken / "a.zarr" / ".zattrs").write_text('{"max_token_id": 1}')
     shutil.rmtree(broken / "a.zarr" / "seq_starts")

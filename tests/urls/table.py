@@ -20,8 +20,8 @@ that it leaves on a disk, and nothing else. `refused`: it said so in one line, w
 anything. Google's store (`gs://`) goes through the same code, and no server of it was here: **not shown**.
 
 `make all-cells` tries them all, and fails where this page says otherwise; `make test` tries each verb once, and each
-format once in each direction. `python tests/urls/all_cells.py --write` writes this page. `pack`, whose output grows
-beside its work folder, is described in [pack](guide/pack.md).
+format once in each direction. `python tests/urls/all_cells.py --write` writes this page. What `pack` keeps beside
+its output until it is complete is described in [pack](guide/pack.md).
 
 ## What goes over
 

@@ -19,7 +19,6 @@ _ELSEWHERE = {
     "status": "tests/prepare/tokens/test_shared.py",
     "stage": "tests/load/test_stage.py",
     "demo": "makes its own data, on this machine",
-    "pack": "tests/prepare/tokens/test_shared.py",
     "mount": "needs FUSE",
     "modalities": "takes paths of this machine, as the original",
     "energon": "the verbs of the same names",
@@ -71,8 +70,7 @@ def test_the_page_has_every_cell(known: dict[Cell, str]) -> None:
 def test_every_verb_and_every_format_have_cells() -> None:
     verbs = {case.line.split()[0] for case in CASES}
     assert verbs | _ELSEWHERE.keys() == COMMANDS.keys()
-    elsewhere = {"token-files"}  # tests/formats/test_remote.py, tests/prepare/tokens/test_shared.py
-    assert READ.keys() | {"xsv"} | elsewhere == BUILT_IN.keys() | {"parquet folder", "csv file"}
+    assert READ.keys() | {"xsv"} == BUILT_IN.keys() | {"parquet folder", "csv file"}
     assert {one.partition(" ")[0] for one in WRITTEN} == {one for one in BUILT_IN if get_format(one).traits.write}
 
 

@@ -59,6 +59,11 @@ class JoinedDigest:
             self._add(tokens[start : int(stops[stop - 1])], (stops[first:stop] - start).tolist())
             first = stop
 
+    def update_document(self, pieces: Iterable[NDArray[Any]]) -> None:
+        """Add one document, which comes in pieces: unsigned ids [n]."""
+        self._value = (self._value * _BASE + _of_one(pieces)) % _MODULUS
+        self._documents += 1
+
     def update_digest(self, digest: str) -> None:
         """Add documents that were digested elsewhere; raises `ConfigError` for what is no digest of version 2."""
         found = _TEXT.fullmatch(digest)
@@ -69,6 +74,11 @@ class JoinedDigest:
         self._value = (self._value * pow(_BASE, documents, _MODULUS) + int(found[1], 16)) % _MODULUS
         self._documents += documents
 
+    @property
+    def num_docs(self) -> int:
+        """How many documents were added."""
+        return self._documents
+
     def text(self) -> str:
         """`2:<32 hex digits>:<documents>`."""
         return f"2:{self._value:032x}:{self._documents}"
@@ -76,7 +86,7 @@ class JoinedDigest:
     def _add(self, tokens: NDArray[Any], stops: list[int]) -> None:
         value, base, modulus, start = self._value, _BASE, _MODULUS, 0
         if len(stops) == 1:
-            value = (value * base + _of_one(tokens)) % modulus
+            value = (value * base + _of_one([tokens])) % modulus
         else:
             ids, intdigest = byte_view(np.ascontiguousarray(tokens, "<u4")), xxhash.xxh3_128_intdigest
             for stop in stops:
@@ -86,11 +96,12 @@ class JoinedDigest:
         self._documents += len(stops)
 
 
-def _of_one(tokens: NDArray[Any]) -> int:
+def _of_one(pieces: Iterable[NDArray[Any]]) -> int:
     """Digest of one document, which may be long, in bounded memory."""
     hasher = xxhash.xxh3_128()
-    for start in range(0, len(tokens), _STEP_TOKENS):
-        hasher.update(byte_view(np.ascontiguousarray(tokens[start : start + _STEP_TOKENS], "<u4")))
+    for tokens in pieces:
+        for start in range(0, len(tokens), _STEP_TOKENS):
+            hasher.update(byte_view(np.ascontiguousarray(tokens[start : start + _STEP_TOKENS], "<u4")))
     return hasher.intdigest()
 
 

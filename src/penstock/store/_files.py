@@ -136,7 +136,12 @@ def make_folders(os_module: Any, folder: str) -> list[str]:
 
 def is_free(path: str) -> bool:
     """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
-    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
+    if not os.path.lexists(path):
+        return True
+    if not os.path.isdir(path):
+        return False
+    with os.scandir(path) as entries:  # one entry is enough: the folder may hold a million
+        return next(entries, None) is None
 
 
 def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, *, overwrite: bool) -> list[str] | None:

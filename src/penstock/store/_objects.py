@@ -41,6 +41,7 @@ _MOST_PARTS = 9_000  # S3 takes 10,000
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRY_AGAIN = {408, 429}
 _NO_HEAD = {405, 501}
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
 _NO_LENGTH = "Content-Length Header missing"
 _ODD_HEADER = re.compile(r"Header missing from|header not present|to parse value for|Invalid last modified|non-ASCII")
 _ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",), "deflate": ()}
@@ -203,10 +204,10 @@ class Objects:
         """Upload a file."""
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
-        # Parts of a large file are tried again one by one; a conditional request must be counted here.
-        store = self._store if create else self._retrying
 
         def upload() -> None:
+            # Parts of a large file are tried again one by one; a conditional request must be counted here.
+            store = self._store if create else self._retrying
             with open(local_path, "rb") as file:
                 self._obstore.put(store, key, file, **how)
 
@@ -292,12 +293,16 @@ class Objects:
             nonlocal end_s
             end_s = time.monotonic() + options.deadline_s
 
+        signed_in_again = False
         for number in range(1, options.tries + 1):
             try:
                 with self._slow.waiting(self._url(key)):
                     return work(answered), number
             except Exception as error:
-                if not _may_pass(error):
+                if not signed_in_again and self._may_be_expired(error):
+                    signed_in_again = True
+                    self._sign_in_again()
+                elif not _may_pass(error):
                     raise self._typed(key, error, number) from None
                 wait_s = min(_MOST_WAIT_S, options.backoff_s * 2.0 ** (number - 1))
                 wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
@@ -306,6 +311,15 @@ class Objects:
             if sleep(wait_s):  # the process ends
                 raise Unreachable("the program ends while the store is asked again", path=self._url(key))
         raise ConfigError("no tries are allowed", found=options.tries)
+
+    def _may_be_expired(self, error: Exception) -> bool:
+        """Whether credentials may be over; the answer to a HEAD has no text that would say so."""
+        return is_expired(error) or (self._base.startswith("s3") and _status(error) == 400)
+
+    def _sign_in_again(self) -> None:
+        """Take credentials from where they come from, once more: those in files are replaced by others' programs."""
+        self._store = _open(self._base, self._options)
+        self.__dict__.pop("_retrying", None)
 
     def _url(self, key: str) -> str:
         return f"{self._base}/{key}" if key else self._base
@@ -338,6 +352,11 @@ class _EndsEarly(Exception):
 
 class _Exists(Exception):
     """The key to create is there."""
+
+
+def is_expired(error: Exception) -> bool:
+    """Whether a server says of credentials that they were good once."""
+    return any(word in str(error) for word in _EXPIRED)
 
 
 def _may_pass(error: Exception) -> bool:

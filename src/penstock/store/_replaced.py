@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ there is none."""
 
 STAGED_SUFFIX = ".staged"
 MARK_SUFFIX = f".writing{STAGED_SUFFIX}"
+_PIECE = re.compile(r"\.writing-\d{5,}\.staged$")
 _SHOWN = 3
 _log = logger()
 
@@ -31,6 +33,16 @@ def mark_path(last: str) -> str:
     """Path of the mark of a writer, by the file that makes its dataset visible; see `store.object_folder`."""
     folder, _, name = last.rpartition("/")
     return f"{folder}/.{name.lstrip('.')}{MARK_SUFFIX}"
+
+
+def piece_path(mark: str, number: int) -> str:
+    """Path of a piece of a mark."""
+    return f"{mark.removesuffix(STAGED_SUFFIX)}-{number:05d}{STAGED_SUFFIX}"
+
+
+def mark_of(path: str) -> str | None:
+    """The mark that a file is, or is a piece of; None for another."""
+    return _PIECE.sub(MARK_SUFFIX, path) if path.endswith(MARK_SUFFIX) or _PIECE.search(path) else None
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:

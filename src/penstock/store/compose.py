@@ -1,4 +1,4 @@
-"""Makes one object of ranges of others inside an S3 store: the bytes are copied by the store and don't come here.
+"""Makes one file of ranges of others: inside an S3 store, where the bytes don't come here, else by a copy.
 
 By UploadPartCopy, which takes parts of 5 MiB to 5 GiB (the last one may be smaller), at most 10,000. A range that is
 smaller, or what lies at the seam of two, is carried: read, and uploaded as a part of its own.
@@ -6,6 +6,7 @@ smaller, or what lies at the seam of two, is carried: read, and uploaded as a pa
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
 from penstock.store._credentials import s3_settings
+from penstock.store._objects import is_expired
 from penstock.store.cache import CachedStore
-from penstock.store.local import output_exists
+from penstock.store.local import LocalStore, output_exists
 from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
 
@@ -28,6 +30,9 @@ MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 _STEP_BYTES = 1 << 28
 """A longer range is several parts, which the store copies at once."""
+_HERE_BYTES = 10 << 20
+"""Of a part that is uploaded from this machine."""
+_STREAM_BYTES = 1 << 26
 _COPY_BYTES = 1 << 24
 _THREADS = 8
 
@@ -43,7 +48,55 @@ class ObjectPart:
     carried: bool
 
 
-def compose(store: Store, parts: Sequence[Extent], target: str) -> bool:
+def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: str, scratch: str) -> bool:
+    """Make the new file `target` of ranges, durably; false where one of that name is there already.
+
+    On this machine the kernel copies them; an object store does by itself where `compose` can. Elsewhere every byte is
+    read from the store and written to it again.
+
+    Args:
+        store: where all of them are, and the file will be.
+        ranges: in their order.
+        target: the file to be made.
+        here: path of the one file of this machine that some of them are of.
+        scratch: a folder of this machine, where the store is on it of the same file system.
+
+    Raises:
+        NotFound: a range is of a file that is not there.
+        Truncated: one is of a file that is too short.
+        Unreachable: the store does not answer.
+    """
+    if isinstance(store, LocalStore):
+        made = os.path.join(scratch, os.path.basename(target))
+        with aborting(LocalStore().stage(made)) as staged:
+            for path, start, length in ranges:
+                staged.append_file(path, start, length)
+            staged.commit()
+        return store.move_new(made, target)
+    try:
+        if not compose(store, ranges, target, here=here):
+            _stream(store, ranges, target, here)
+    except ConfigError:
+        if not store.exists(target):
+            raise
+        return False
+    return True
+
+
+def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> None:
+    remote = store.remote if isinstance(store, CachedStore) else store
+    with aborting(store.stage(target)) as staged:
+        for path, start, length in ranges:
+            if path == here:
+                staged.append_file(path, start, length)
+                continue
+            for first in range(start, start + length, _STREAM_BYTES):
+                stop = min(start + length, first + _STREAM_BYTES)
+                staged.write(remote.get_ranges(path, [(first, stop)])[0])
+        staged.commit()
+
+
+def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None) -> bool:
     """Make the object `target` of ranges, in their order, where the store can do that by itself.
 
     Nothing of it is visible before all of it is there, and it never takes the place of another one.
@@ -52,6 +105,7 @@ def compose(store: Store, parts: Sequence[Extent], target: str) -> bool:
         store: where all of them are.
         parts: ranges; those that lie back to back in one object count as one.
         target: the object to be made.
+        here: path of a file of this machine; ranges of it are uploaded.
 
     Returns:
         Whether it was made; False where this store can't, or would need too many parts: then stream the bytes.
@@ -64,14 +118,20 @@ def compose(store: Store, parts: Sequence[Extent], target: str) -> bool:
     remote = store.remote if isinstance(store, CachedStore) else store
     if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
         return False
-    planned = plan_parts(parts)
+    planned = plan_parts(parts, here)
     if not planned or len(planned) > MOST_PARTS:
         return False
     try:
         client = _client(remote.base.removeprefix("s3://"))
     except MissingExtra:
         return False
-    _Composition(client, remote, target).make(planned)
+    try:
+        _Composition(client, remote, target, here).make(planned)
+    except Unreachable as error:
+        if not is_expired(error):
+            raise
+        client = _client(remote.base.removeprefix("s3://"), anew=True)
+        _Composition(client, remote, target, here).make(planned)
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
@@ -104,13 +164,18 @@ def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
     return (store.get(path, start, _COPY_BYTES) for start in range(0, size_bytes, _COPY_BYTES))
 
 
-def plan_parts(extents: Sequence[Extent]) -> list[ObjectPart]:
-    """The parts of an object, each but the last of 5 MiB at least, as few of its bytes carried as that allows."""
+def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:
+    """The parts of an object, each but the last of 5 MiB at least, as few of its bytes carried as that allows.
+
+    Args:
+        extents: ranges.
+        here: path of a file of this machine, of which all ranges are carried.
+    """
     planned: list[ObjectPart] = []
     waiting: list[Extent] = []
-    for path, start, length in _joined(extents):
+    for path, start, length in _pieces(extents, here):
         missing = max(0, LEAST_PART_BYTES - _size(waiting)) if waiting else 0
-        head = length if length - missing < LEAST_PART_BYTES else missing
+        head = length if path == here or length - missing < LEAST_PART_BYTES else missing
         if head:
             waiting.append((path, start, head))
             start, length = start + head, length - head
@@ -124,6 +189,13 @@ def plan_parts(extents: Sequence[Extent]) -> list[ObjectPart]:
     if waiting:
         planned.append(ObjectPart(tuple(waiting), carried=True))
     return planned
+
+
+def _pieces(extents: Sequence[Extent], here: str | None) -> Iterator[Extent]:
+    """The ranges, those of this machine cut into pieces that are held in memory."""
+    for path, start, length in _joined(extents):
+        step = _HERE_BYTES if path == here else length
+        yield from ((path, first, min(step, start + length - first)) for first in range(start, start + length, step))
 
 
 def _joined(extents: Sequence[Extent]) -> Iterator[Extent]:
@@ -147,9 +219,10 @@ def _size(extents: Sequence[Extent]) -> int:
 class _Composition:
     """One upload in parts."""
 
-    def __init__(self, client: Any, remote: RemoteStore, target: str) -> None:
+    def __init__(self, client: Any, remote: RemoteStore, target: str, here: str | None) -> None:
         self._client = client
         self._remote = remote
+        self._here = here
         self._target = target
         self._where = {"Bucket": remote.base.removeprefix("s3://"), "Key": remote.key_of(target)}
 
@@ -164,11 +237,14 @@ class _Composition:
                 done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
                 client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")
             except BaseException:
-                client.abort_multipart_upload(**upload)
+                with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
+                    client.abort_multipart_upload(**upload)
                 raise
         except errors.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            if code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+            taken = code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+            # A completion whose answer was lost is asked for again, and then there is no such upload.
+            if taken or (code == "NoSuchUpload" and self._remote.exists(self._target)):
                 raise output_exists(self._target) from None
             raise Unreachable("the store refused a part of a copy", path=self._target, found=str(error)) from None
         except errors.BotoCoreError as error:
@@ -177,9 +253,7 @@ class _Composition:
     def _put(self, upload: dict[str, str], number: int, part: ObjectPart) -> str:
         """Upload one part; its ETag."""
         if part.carried:
-            data = b"".join(self._remote.get(path, start, length) for path, start, length in part.extents)
-            if len(data) != _size(part.extents):
-                raise ConfigError("a range behind the end of its object", path=part.extents[0][0])
+            data = b"".join(map(self._read, part.extents))
             return str(self._client.upload_part(**upload, PartNumber=number, Body=data)["ETag"])
         ((path, start, length),) = part.extents
         source = {"Bucket": self._where["Bucket"], "Key": self._remote.key_of(path)}
@@ -187,9 +261,17 @@ class _Composition:
         found = self._client.upload_part_copy(**upload, PartNumber=number, CopySource=source, CopySourceRange=place)
         return str(found["CopyPartResult"]["ETag"])
 
+    def _read(self, extent: Extent) -> bytes:
+        path, start, length = extent
+        store: Store = LocalStore() if path == self._here else self._remote
+        return store.get_ranges(path, [(start, start + length)])[0]
 
-def _client(bucket: str) -> Any:
-    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`."""
+
+def _client(bucket: str, *, anew: bool = False) -> Any:
+    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`.
+
+    With `anew`, credentials are asked for where they come from, once more.
+    """
     boto3 = require("boto3", extra="s3")
     settings = s3_settings(bucket)
     names = {"access_key_id": "aws_access_key_id", "secret_access_key": "aws_secret_access_key"}
@@ -198,4 +280,4 @@ def _client(bucket: str) -> Any:
     endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION")
     given |= {"region_name": region} if region else {}
-    return boto3.client("s3", endpoint_url=endpoint, **given)
+    return (boto3.Session() if anew else boto3).client("s3", endpoint_url=endpoint, **given)

@@ -17,7 +17,14 @@ from penstock.store.place import place_of
 from penstock.store.resolve import absolute, is_url, local_path
 
 
-def find_files(given: str, kinds: Sequence[Sequence[str]], what: str, *, follow_links: bool = False) -> Iterator[str]:
+def find_files(
+    given: str,
+    kinds: Sequence[Sequence[str]],
+    what: str,
+    *,
+    follow_links: bool = False,
+    statuses: dict[str, os.stat_result] | None = None,
+) -> Iterator[str]:
     """The files that a path or URL means: itself, or those of a folder or a glob.
 
     Folders are searched at any depth for names that end in one of the first of `kinds` of which there is a file;
@@ -28,6 +35,7 @@ def find_files(given: str, kinds: Sequence[Sequence[str]], what: str, *, follow_
         kinds: suffixes of names, one kind after the other.
         what: is looked for, for errors.
         follow_links: take files through links that lead out of a folder.
+        statuses: takes those of the files of a folder that are no links, by their paths.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
@@ -41,7 +49,7 @@ def find_files(given: str, kinds: Sequence[Sequence[str]], what: str, *, follow_
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode):
         above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        found = next(filter(None, (list(_walk(path, above, tuple(kind), guard)) for kind in kinds)), None)
+        found = next(filter(None, (list(_walk(path, above, tuple(kind), guard, statuses)) for kind in kinds)), None)
         if found is None:
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(kinds[0]))
         yield from found
@@ -53,7 +61,8 @@ def find_files(given: str, kinds: Sequence[Sequence[str]], what: str, *, follow_
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         expanded = (
-            find_files(one, kinds, what, follow_links=follow_links) if os.path.isdir(one) else [one] for one in matches
+            find_files(one, kinds, what, follow_links=follow_links, statuses=statuses) if os.path.isdir(one) else [one]
+            for one in matches
         )
         # A pattern may fit a folder and what is in it.
         yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
@@ -111,7 +120,13 @@ def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> 
                 yield from _matches(path, rest) if not rest or entry.is_dir() else ()
 
 
-def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard: LinkGuard | None) -> Iterator[str]:
+def _walk(
+    folder: str,
+    above: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    guard: LinkGuard | None,
+    statuses: dict[str, os.stat_result] | None,
+) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -122,9 +137,11 @@ def _walk(folder: str, above: tuple[str, ...], suffixes: tuple[str, ...], guard:
                 guard.require(entry.path)
             if not is_folder:
                 if entry.name.endswith(suffixes):
+                    if statuses is not None and not entry.is_symlink():
+                        statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard)
+            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)

@@ -1,7 +1,8 @@
 """Folders in stores that can't make one visible at once: each file goes up as soon as it is finished, under its name.
 
 The file that makes the dataset is held back until the end, and put only where none is. Until then
-`.<its name>.writing.staged` names the writer and what is up. A writer that was killed, or lost the store, leaves both.
+`.<its name>.writing.staged` names the writer, and its pieces `.<its name>.writing-00000.staged` … what is up: each file
+stands in one of them, so that they grow as the files do. A writer that was killed, or lost the store, leaves all that.
 The next one of the same output, from this machine or with `overwrite`, uploads what is not up in the same bytes
 already, and removes what it does not need.
 """
@@ -20,10 +21,10 @@ import xxhash
 
 from penstock._buffers import byte_view
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store._remote_claims import is_dead, upload_lock
-from penstock.store._replaced import mark_path
+from penstock.store._replaced import mark_path, piece_path
 from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
@@ -35,7 +36,7 @@ from penstock.types import Buffer
 UNFINISHED = "a writer is at work here, or was killed"
 GO_ON = "Wait for it; if it was killed, run it again, and it goes on"
 SAVE_EVERY = 64
-"""Files between two looks of the mark at what is up."""
+"""Files that one piece of the mark names."""
 
 _BLOCK_BYTES = 1 << 22
 _SHARED_PLAN = ".work/plan"
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 class Mark(msgspec.Struct):
-    """What the mark says.
+    """What the mark says, and each of its pieces.
 
     Attributes:
         writer: a name of its own for each run.
@@ -117,6 +118,8 @@ class ObjectFolder:
         self._open: dict[str, Staged] = {}
         self._root = f"{path}/{part}".rstrip("/")
         self._mark_path = mark_path(f"{path}/{held[-1]}")
+        self._new: dict[str, tuple[int, str]] = {}
+        self._pieces = 0
         self._guard = threading.Lock()
         self._failed = False
         self._written: set[str] = set()
@@ -126,7 +129,7 @@ class ObjectFolder:
                 had = stack.enter_context(hold_lock(upload_lock(cache_folder(), self._root), wait=False))
             if not had:
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
-            known = _read_mark(self._seen, self._mark_path)
+            known, self._most_pieces = _read_marks(self._seen, self._mark_path)
             self._mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
             there = {name for name in self._names() if clashes is None or clashes(name)}
             if known is not None:
@@ -144,7 +147,7 @@ class ObjectFolder:
                 hint = "Name another output; if they are of no use, delete them"
                 raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
             try:
-                self._save(first=known is None)
+                put(store, self._mark_path, msgspec.json.encode(self._mark), overwrite=known is not None)
             except NoCopy:
                 raise
             except ConfigError:  # the mark was not there a moment ago
@@ -213,8 +216,8 @@ class ObjectFolder:
         with self._guard:
             self._open.pop(name, None)
             self._written.add(name)
-            self._mark.done[name] = content
-            if len(self._written) % SAVE_EVERY == 0:
+            self._new[name] = content
+            if len(self._new) == SAVE_EVERY:
                 self._save()
 
     def note_failure(self) -> None:
@@ -222,19 +225,23 @@ class ObjectFolder:
         self._failed = True
 
     def _require_mine(self) -> None:
-        now = _read_mark(self._seen, self._mark_path)
-        if now is None or now.writer != self._mark.writer:
+        if not _is_of(self._seen, self._mark_path, self._mark.writer):
             self._failed = True  # what is there is the other's now
             raise PrepareError("another writer has taken this output over", path=self.path, hint="Name another output")
 
     def _end(self) -> None:
+        for number in range(max(self._pieces, self._most_pieces)):
+            with contextlib.suppress(OSError):
+                self._store.delete(piece_path(self._mark_path, number))
         with contextlib.suppress(OSError):
             self._store.delete(self._mark_path)
         self._failed = True  # there is nothing to remove any more
         self._held.close()
 
-    def _save(self, *, first: bool = False) -> None:
-        put(self._store, self._mark_path, msgspec.json.encode(self._mark), overwrite=not first)
+    def _save(self) -> None:
+        piece = Mark(self._mark.writer, self._mark.host, self._mark.cache, self._new)
+        put(self._store, piece_path(self._mark_path, self._pieces), msgspec.json.encode(piece))
+        self._pieces, self._new = self._pieces + 1, {}
 
     def _names(self) -> list[str]:
         try:
@@ -346,6 +353,25 @@ def sweep_mark(store: Store, last: str) -> None:
     """Remove the mark of a writer that was killed when its dataset was complete already."""
     with contextlib.suppress(OSError):
         store.delete(mark_path(last))
+
+
+def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
+    """`(the mark with what its pieces name, how many pieces are there)`; those of an earlier writer don't count."""
+    found, number = _read_mark(store, path), 0
+    while found is not None and (piece := _read_mark(store, piece_path(path, number))) is not None:
+        if piece.writer == found.writer:
+            found.done |= piece.done
+        number += 1
+    return found, number
+
+
+def _is_of(store: Store, path: str, writer: str) -> bool:
+    """Whether a mark is that of a writer, by its first bytes: what it names may be long."""
+    start = b'{"writer":"%s"' % writer.encode()
+    try:
+        return store.get_ranges(path, [(0, len(start))])[0] == start
+    except (NotFound, Truncated):
+        return False
 
 
 def _read_mark(store: Store, path: str) -> Mark | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from penstock.abc import Staged, Store
@@ -31,6 +33,7 @@ _ELSEWHERE = "Name another output"
 _OWN_NAMES = (".penstock", ".penstock.next", ".staged")
 """What names of side files and of hidden files end in."""
 _NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
 """By one of these a folder is one dataset, not a place to look for files in."""
 
@@ -172,22 +175,34 @@ def output_path(store: Store, path: str) -> str:
     return settled(store, found)
 
 
-def require_other(inputs: Iterable[str], output: str, *others: str) -> None:
+def require_other(
+    inputs: Iterable[str], output: str, *others: str, statuses: Mapping[str, os.stat_result] = _NONE
+) -> None:
     """That an output is no input, holds none, and lies in none that is one dataset.
 
     Args:
         inputs: files and folders as they are named; what is not on this machine is compared by name.
         output: as it is named.
         others: further files that the output writes.
+        statuses: of those inputs of which it is known, none of them a link: these are not asked for again.
 
     Raises:
         ConfigError: it would replace an input, or become part of one.
     """
     outs = [_place(path) for path in (output, *others)]
+    out_statuses = [_status(out) for out in outs]
+    there = any(status is not None for status in out_statuses)
+    real = functools.cache(os.path.realpath)
     for named in inputs:
-        one = _place(named)
-        for out in outs:
-            if one == out or _is_same_file(one, out):
+        status = statuses.get(named)
+        if status is None:
+            one = _place(named)
+            status = _status(one) if there else None
+        else:
+            folder, name = os.path.split(named)
+            one = os.path.join(real(folder), name)
+        for out, other in zip(outs, out_statuses, strict=True):
+            if one == out or (status is not None and other is not None and os.path.samestat(status, other)):
                 raise ConfigError("the output would replace an input", path=output, found=named, hint=_ELSEWHERE)
         if _is_in(one, outs[0]):
             raise ConfigError("the output holds an input", path=output, found=named, hint=_ELSEWHERE)
@@ -386,12 +401,12 @@ def _is_in(inner: str, outer: str) -> bool:
     return inner.startswith(outer.rstrip("/") + "/")
 
 
-def _is_same_file(first: str, second: str) -> bool:
-    """Whether two paths are names of one file, such as hard links."""
+def _status(path: str) -> os.stat_result | None:
+    """Of a path, by which two names of one file, such as hard links, are known."""
     try:
-        return os.path.samefile(first, second)
+        return os.stat(path)
     except OSError:
-        return False
+        return None
 
 
 def _is_folder(store: Store, path: str) -> bool:

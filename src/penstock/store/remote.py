@@ -23,7 +23,7 @@ from penstock.store._objects import Head, RangesIgnored, Reply, Transport
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
-from penstock.store._replaced import MARK_SUFFIX, is_staged_name, mark_path
+from penstock.store._replaced import is_staged_name, mark_of, mark_path
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
 
@@ -194,7 +194,8 @@ class RemoteStore:
             keys = self._transport.list(self._key(path), first_only=False)
             marked = {mark_path(key) for key in keys}
             for key in keys:
-                if is_staged_name(key.rpartition("/")[2]) and (not key.endswith(MARK_SUFFIX) or key in marked):
+                mark = mark_of(key)
+                if is_staged_name(key.rpartition("/")[2]) and (mark is None or mark in marked):
                     self._transport.delete(key)
 
     def key_of(self, path: str) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.store.cache import CachedStore
 from penstock.store.place import Place
 from penstock.store.remote import RemoteStore
 
 _AT_ONCE = 16
+_NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,10 @@ class FileState:
     version: str
 
 
-def state_of(file: Place) -> FileState:
-    """What a file is now; raises `NotFound`."""
+def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> FileState:
+    """What a file is now, or was when its status was asked for; raises `NotFound`."""
     if file.is_local:
-        status = os.stat(file.path)
+        status = statuses.get(file.path) or os.stat(file.path)
         return FileState(status.st_size, status.st_mtime_ns, "")
     store = file.store.remote if isinstance(file.store, CachedStore) else file.store
     if isinstance(store, RemoteStore):
@@ -41,7 +44,7 @@ def state_of(file: Place) -> FileState:
     return FileState(store.size(file.path), 0, "")
 
 
-def states_of(files: Iterable[Place]) -> list[FileState]:
+def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
     """The same of many, some at once: a request each, where they are far away."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(state_of, files))
+        return list(pool.map(functools.partial(state_of, statuses=statuses), files))

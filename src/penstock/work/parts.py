@@ -32,6 +32,8 @@ _FOOTER = struct.Struct("<8sQQQ")
 _MAGIC = b"penstpt2"
 _NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
 _FOLDERS = 256
+_END_BYTES = 1 << 14
+"""So much is read at first, which is often all that follows the tokens: a request less where that is far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,21 @@ class PieceMeta:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentRun:
+    """Documents of a part that follow one another.
+
+    Attributes:
+        documents: how many.
+        max_token_id: the largest id.
+        digest: of them, of version 2: it joins with others (`penstock.codec.joined_digest`).
+    """
+
+    documents: int
+    max_token_id: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartMeta:
     """What a part holds.
 
@@ -92,6 +109,7 @@ class PartMeta:
         tokens: of all documents, EOS included.
         max_token_id: the largest id, -1 without a token.
         probes: texts to compare with the reference.
+        runs: of all documents, short ones: whoever makes files of parts need not look at tokens.
     """
 
     pieces: tuple[PieceMeta, ...]
@@ -99,6 +117,7 @@ class PartMeta:
     tokens: int
     max_token_id: int
     probes: tuple[Probe, ...]
+    runs: tuple[DocumentRun, ...] = ()
 
     @property
     def num_dropped(self) -> int:
@@ -199,11 +218,14 @@ def _tail(part: Place, size_bytes: int) -> Iterator[tuple[int, IntArray, bytes]]
     if size_bytes < _FOOTER.size:
         return
     store, path = part.store, part.path
-    magic, n_docs, note_bytes, check = _FOOTER.unpack(store.get(path, size_bytes - _FOOTER.size, _FOOTER.size))
+    (end,) = store.get_ranges(path, [(max(0, size_bytes - _END_BYTES), size_bytes)])
+    magic, n_docs, note_bytes, check = _FOOTER.unpack(end[-_FOOTER.size :])
     tail_bytes = 8 * n_docs + note_bytes
     if magic != _MAGIC or tail_bytes + _FOOTER.size > size_bytes:
         return
-    tail = store.get(path, size_bytes - _FOOTER.size - tail_bytes, tail_bytes)
+    if tail_bytes + _FOOTER.size > len(end):
+        (end,) = store.get_ranges(path, [(size_bytes - _FOOTER.size - tail_bytes, size_bytes)])
+    tail = end[len(end) - _FOOTER.size - tail_bytes : -_FOOTER.size]
     if xxhash.xxh3_64_intdigest(tail) == check:
         yield note_bytes, np.frombuffer(tail, "<i8", n_docs).astype(np.int64), tail[8 * n_docs :]
 

@@ -14,6 +14,7 @@ import pytest
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokens import inputs as module
 from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
+from penstock.store import find as search
 from penstock.store.place import place_of
 
 
@@ -143,7 +144,7 @@ def test_a_pattern_fits_what_it_fits_elsewhere(tree: Path, monkeypatch: pytest.M
     (tree / "a" / "gone").symlink_to("nowhere")
     for start in ("", f"{tree}/"):
         parts = (start + pattern).lstrip("/").split("/")
-        found = map(os.path.normpath, module._matches("/" if start else "", parts))
+        found = map(os.path.normpath, search._matches("/" if start else "", parts))
         expected = {os.path.normpath(one) for one in glob.glob(start + pattern, recursive=True)}
         assert set(found) | {"."} == expected | {"."}
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+from tests.store.between import between
 
 import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
+from penstock.prepare.tokens import complete, files, understand
 from penstock.prepare.tokens.assemble import cut_files
 from penstock.store._replaced import mark_path
 from penstock.store.local import LocalStore
@@ -218,6 +225,84 @@ def test_two_finishers(tmp_path: Path, share: Pack, whole: dict[str, bytes], mon
     assert files_in(tmp_path / "out") == whole
 
 
+FINISHER = """
+import sys, time
+from pathlib import Path
+from penstock.prepare import pack
+corpus, output, tokenizer, root = sys.argv[1:]
+def held(now):
+    Path(root, "writing").touch()
+    while not Path(root, "go").exists():
+        time.sleep(0.01)
+how = {"executor": "inline", "oracle_bytes": 500, "task_bytes": 1500, "finish": True, "progress": held}
+pack(corpus, output, tokenizer=tokenizer, **how)
+"""
+
+
+@pytest.fixture
+def finisher(tmp_path: Path, share: Pack, corpus: Path, bpe2: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A finisher of `out.pbin` that writes it, until there is a file `go`."""
+    share(tmp_path / "whole.pbin", file_tokens=None)
+    share(tmp_path / "out.pbin", file_tokens=None, part=(0, 2))
+    words = [sys.executable, "-c", FINISHER, *map(str, (corpus, tmp_path / "out.pbin", bpe2, tmp_path))]
+    with subprocess.Popen(words) as running:
+        while not (tmp_path / "writing").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        yield running
+        (tmp_path / "go").touch()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_finishers_of_one_file(
+    tmp_path: Path, share: Pack, finisher: Any, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    def waits(seconds: float) -> bool:
+        assert not (tmp_path / "out.pbin").exists()
+        if killed:
+            finisher.kill()
+            finisher.wait()
+        (tmp_path / "go").touch()
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr(complete, "sleep", waits)
+    report = share(tmp_path / "out.pbin", file_tokens=None, finish=True)
+    assert (report.documents, report.was_complete) == (150, not killed)
+    assert (finisher.wait() == 0) == (not killed)
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "whole.pbin").read_bytes()
+    left = {"corpus.jsonl", "go", "writing", "out.pbin", "out.pbin.penstock", "whole.pbin", "whole.pbin.penstock"}
+    assert set(os.listdir(tmp_path)) == left
+
+
+def test_a_finisher_of_another_plan_and_another_writer_are_refused(
+    tmp_path: Path, share: Pack, finisher: Any, corpus: Path
+) -> None:
+    with pytest.raises(ConfigError, match="unfinished work for this output differs: --eos"):
+        share(tmp_path / "out.pbin", file_tokens=None, finish=True, eos="^")
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        share(tmp_path / "out.pbin", file_tokens=None)
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        ps.create(tmp_path / "out.pbin", format="pbin", token_bytes=2)
+    (tmp_path / "go").touch()
+    assert finisher.wait() == 0
+    held = ps.create(tmp_path / "b.pbin", format="pbin", token_bytes=2)
+    with pytest.raises(PrepareError, match="another run is writing this output"):
+        share(tmp_path / "b.pbin", file_tokens=None, finish=True)
+    held.abort()
+
+
+def test_finishers_of_one_folder_at_once(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], corpus: Path, bpe2: Path
+) -> None:
+    script = FINISHER.replace("while not", "while False and not").replace('"finish"', '"file_tokens": 2000, "finish"')
+    words = [sys.executable, "-c", script, *map(str, (corpus, f"{tmp_path}/out/", bpe2, tmp_path))]
+    running = [subprocess.Popen(words) for _ in range(2)]
+    assert share(finish=True).documents == 150
+    assert [one.wait() for one in running] == [0, 0]
+    assert files_in(tmp_path / "out") == whole
+
+
 def test_a_run_killed_between_its_commit_and_its_end(
     tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +489,72 @@ def test_a_fault_or_a_stop_at_any_part(tmp_path: Path, share: Pack, whole: dict[
     assert files_in(tmp_path / "out") == whole
 
 
+@pytest.mark.parametrize("call", ["copy_file_range", "link", "fsync"])
+@pytest.mark.parametrize("to", ["pbin", "megatron"])
+def test_a_full_disk_in_the_middle_of_assembly(
+    tmp_path: Path, share: Pack, monkeypatch: pytest.MonkeyPatch, call: str, to: str
+) -> None:
+    share(f"{tmp_path}/whole/", to=to)
+    for index in (0, 1):
+        share(part=(index, 2), to=to)
+    for one in [*(tmp_path / "out").glob("part-*"), *(tmp_path / "out/.work").glob("*/files/*")]:
+        one.unlink()
+    original, left = getattr(os, call), [3]
+
+    def full(*given: Any, **how: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(OSError, match="No space left"):
+            share(finish=True, to=to)
+    assert left[0] <= 0
+    assert not (tmp_path / "out/index.json").exists()
+    share(finish=True, to=to)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "whole")
+
+
+def test_killed_between_a_token_file_and_its_mark(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "put", killed)
+        with pytest.raises(Killed):
+            share()
+    assert list((tmp_path / "out").glob("part-*.pbin"))
+    assert not (tmp_path / "out/index.json").exists()
+    with pytest.raises(PenstockError, match="unfinished"):
+        ps.open(tmp_path / "out")
+    share()
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_a_clock_that_goes_backwards(
+    tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [2e9]
+
+    def earlier() -> float:
+        now[0] -= 3600
+        return now[0]
+
+    monkeypatch.setattr(time, "time", earlier)
+    share(part=(0, 2))
+    found = status_of(place_of(str(tmp_path / "out")))
+    assert (found.missing_shares, found.rate is None or found.rate >= 0) == ((1,), True)
+    share(finish=True)
+    assert files_in(tmp_path / "out") == whole
+
+
 def test_an_empty_input_leaves_nothing(tmp_path: Path, share: Pack) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(PrepareError, match="no document"):
@@ -435,6 +586,31 @@ def test_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, bpe2: Path
     assert remote_files(url) == files_in(tmp_path / "out")
     assert rows(url) == expected_tokens(bpe2, TEXTS)
     assert share(url, finish=True, to=to).was_complete
+
+
+@pytest.mark.parametrize("to", ["pbin", "megatron"])
+@pytest.mark.parametrize("every", [5, 8])
+def test_faults_of_a_store_all_the_way(
+    tmp_path: Path, share: Pack, s3_server: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, to: str, every: int
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    share(to=to)
+    kinds: list[Any] = ["503", "unanswered", "cut", "500", "expired"]
+    seen: list[str] = []
+
+    def chosen(method: str, path: str) -> Any:
+        seen.append(path)
+        return kinds[len(seen) // every % len(kinds)] if len(seen) % every == 0 else ""
+
+    with between(s3_server) as proxy:
+        monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)
+        proxy.fault = chosen
+        url = f"{s3_bucket}/faults{every}/out/"
+        share(url, to=to)
+        proxy.fault = lambda method, path: ""
+        assert remote_files(url) == files_in(tmp_path / "out")
+        assert all(".work" not in name for name in remote_files(url))
+    assert len(seen) > 5 * every
 
 
 def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str) -> None:
@@ -492,39 +668,49 @@ def remote_files(url: str) -> dict[str, bytes]:
 # --- growth ----------------------------------------------------------------------------------------------------------
 
 
-def test_small_files_are_runs(tmp_path: Path, share: Pack) -> None:
-    """Opens, stats and listings of n and 10 n small inputs: two opens and three stats a file, and no fsync."""
-    counts: dict[int, dict[str, int]] = {}
+def test_small_files_are_runs(tmp_path: Path, share: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each small file one open, the stat of its folder's listing, and no fsync: counted for n and 10 n."""
+    calls: Counter[str] = Counter()
+
+    def counting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(path: Any = ".", *given: Any, **options: Any) -> Any:
+            if name == "fsync" or (isinstance(path, str) and f"{tmp_path}/in" in path):
+                calls[name] += 1
+            return call(path, *given, **options)
+
+        return counted
+
+    for name in ("open", "stat", "lstat", "readlink", "scandir", "listdir", "fsync"):
+        monkeypatch.setattr(os, name, counting(name, getattr(os, name)))
+    counts: list[dict[str, int]] = []
     for n in (20, 200):
-        folder = tmp_path / f"in{n}"
-        folder.mkdir()
+        (tmp_path / f"in{n}").mkdir()
         for number in range(n):
-            write_lines(folder / f"{number:04d}.jsonl", [{"text": f"text {number}"}])
-        counts[n] = {}
-        store = LocalStore(CountingOs(counts[n]))
-        report = share(f"{tmp_path}/out{n}/", inputs=folder, task_bytes=1 << 20, store=store)
+            ending = "jsonl.gz" if number % 2 else "jsonl"
+            data = json.dumps({"text": f"text {number}"}).encode() + b"\n"
+            path = tmp_path / f"in{n}/{number:04d}.{ending}"
+            path.write_bytes(gzip.compress(data) if number % 2 else data)
+        calls.clear()
+        report = share(f"{tmp_path}/out{n}/", inputs=tmp_path / f"in{n}", task_bytes=1 << 20)
         assert (report.tasks, report.documents) == (1, n)
-    for name in ("open", "stat", "fsync", "link", "rename"):
-        assert counts[200].get(name, 0) - counts[20].get(name, 0) <= 3 * 180, name
-    assert counts[200].get("fsync", 0) == counts[20].get("fsync", 0)
+        counts.append(dict(calls))
+    few, many = counts
+    assert many["open"] - few["open"] == 180
+    assert {name: many[name] - few[name] for name in many if name != "open"} == dict.fromkeys(many.keys() - {"open"}, 0)
+    assert many["scandir"] == 1
 
 
-class CountingOs:
-    """`os`, with calls counted by name."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self._counts = counts
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(os, name)
-        if not callable(found):
-            return found
-
-        def call(*given: Any, **options: Any) -> Any:
-            self._counts[name] = self._counts.get(name, 0) + 1
-            return found(*given, **options)
-
-        return call
+@pytest.mark.parametrize("held_bytes", [0, 300])
+def test_small_files_that_are_not_kept_are_read_again(
+    tmp_path: Path, share: Pack, held_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        write_lines(tmp_path / f"in/{number:02d}.jsonl", [{"text": f"text {number}"}])
+    share(f"{tmp_path}/a/", inputs=tmp_path / "in")
+    monkeypatch.setattr(understand, "_HELD_BYTES", held_bytes)
+    share(f"{tmp_path}/b/", inputs=tmp_path / "in")
+    assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 |---|---|
 | `common.py` | reading: tokens in a file, mapped or by `pread`; documents over them; what a caller requires of ids |
 | `writer.py` | writing: what every token writer takes, counts and digests |
+| `joined.py` | files made of parts without a look at their tokens: what stands around these, digests that join |
 | `checks.py` | checking: ids against a vocabulary, EOS at the ends of documents |
 | `ids.py` | ids of bounded size in files that state no dtype |
 | `run_source.py`, `csv_borders.py` | files that are one run of ids: documents by EOS, or by a table of borders |
@@ -17,6 +18,6 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `folder/` | folders of files of the three above that are one dataset: each is opened through the registry |
 
 A format imports these files and nothing of another format. Others go through the registry, and may import `common`,
-`folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`, `pbin.source`
-and `pbin.writer` for the names of Modalities.
+`joined`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`,
+`pbin.source` and `pbin.writer` for the names of Modalities.
 """

@@ -17,13 +17,15 @@ from penstock.codec.joined_digest import JoinedDigest
 from penstock.errors import PrepareError, Unsupported
 from penstock.formats import get_format
 from penstock.formats.tokens.folder.index import SUFFIXES, TokenFileEntry, token_file_name
+from penstock.formats.tokens.joined import JoinsTokens
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.join import Gathered, PartRange, join_file
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
-from penstock.types import IntArray
+from penstock.types import IntArray, Manifest
 from penstock.work.parts import BadLine, PartMeta, PartName, Probe, read_part
 from penstock.work.shared import scratch
 
@@ -31,15 +33,6 @@ _STEM = "part"
 
 
 # --- the cut into files ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PartRange:
-    """Documents `[first, stop)` of a part."""
-
-    name: PartName
-    first: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +186,37 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
 
     Memory: 8 bytes a document of the file, and what its writer takes.
     """
-    probes: list[Probe] = []
-    digest = JoinedDigest()
+    kind = get_format(job.to)
     with scratch(job.scratch) as folder:
-        suffix = SUFFIXES[job.to]
-        with create_writer(job.to, Place(LocalStore(), f"{folder}/{_STEM}.{suffix}"), job.spec, job.options) as writer:
+        if isinstance(kind, JoinsTokens):
+            gathered = Gathered(job.parts, job.spec.token_bytes)
             for one in task.ranges:
-                probes += append_range(as_parts(writer), job.parts, one, job.spec.token_bytes, digest).probes
-            manifest = writer.commit()
-        name = token_file_name(task.number, digest.text(), suffix)
-        for entry, path in _made(folder):
-            final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
-            put_local_file(job.output.store, path, job.output.child(final).path)
+                gathered.add(one)
+            options = writer_options(job.to, job.spec, job.options)
+            made = join_file(kind, job.to, job.output, task.number, gathered, options, folder)
+            if made is not None:
+                return _done(task.number, made.name, made.digest, made.manifest, gathered.probes)
+        return _write_file(job, task, folder)
+
+
+def _write_file(job: FileJob, task: FileTask, folder: str) -> FileDone:
+    """The same by the format's writer, through which all tokens pass."""
+    probes, digest, suffix = list[Probe](), JoinedDigest(), SUFFIXES[job.to]
+    with create_writer(job.to, Place(LocalStore(), f"{folder}/{_STEM}.{suffix}"), job.spec, job.options) as writer:
+        for one in task.ranges:
+            probes += append_range(as_parts(writer), job.parts, one, job.spec.token_bytes, digest).probes
+        manifest = writer.commit()
+    name = token_file_name(task.number, digest.text(), suffix)
+    for entry, path in _made(folder):
+        final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
+        put_local_file(job.output.store, path, job.output.child(final).path)
+    return _done(task.number, name, digest.text(), manifest, probes)
+
+
+def _done(number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
     highest = -1 if manifest.max_token_id is None else manifest.max_token_id
-    entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest.text())
-    return FileDone(task.number, FileMark(entry, manifest.size_bytes), tuple(probes))
+    entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest)
+    return FileDone(number, FileMark(entry, manifest.size_bytes), tuple(probes))
 
 
 def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], **how: Any) -> Writer:
@@ -220,17 +229,23 @@ def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[
         recorded: what the side file says of the data.
         how: `overwrite`.
     """
-    options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
-    options |= recorded
-    if to == "megatron":
-        # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
-        options["vocab_size"] = spec.num_ids
+    options = writer_options(to, spec, recorded)
     if to == "mds":
         options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
     chosen = get_format(to)
     writer = chosen.create(place.store, place.path, options, overwrite=bool(how.get("overwrite")))
     by_document = to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
     return ColumnParts(writer, spec.token_bytes) if by_document else writer
+
+
+def writer_options(to: str, spec: TokenizerSpec, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the writer of a token format, and what is recorded of the data."""
+    options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
+    options |= recorded
+    if to == "megatron":
+        # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
+        options["vocab_size"] = spec.num_ids
+    return options
 
 
 def as_parts(writer: Writer) -> TokenParts:

@@ -12,18 +12,20 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from stat import S_ISREG
 from types import MappingProxyType
 from typing import Literal
 
 import xxhash
 
 from penstock._printable import recordable
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.store._named import named
-from penstock.store.find import find_files
+from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, is_url
 from penstock.store.state import FileState, state_of, states_of
@@ -55,6 +57,7 @@ _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _VERSION = "version:"
+NO_STATUS: Mapping[str, os.stat_result] = MappingProxyType({})
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
 
@@ -70,6 +73,7 @@ class InputFile:
         compression: how it is compressed.
         digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one.
         kind: how it is read.
+        held: all its bytes, of a small one that was read for its digest: it is not opened again.
     """
 
     name: str
@@ -79,11 +83,17 @@ class InputFile:
     compression: Compression
     digest: str
     kind: Kind = "lines"
+    held: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def path(self) -> str:
         """Its path."""
         return self.place.path
+
+    @property
+    def source(self) -> Place:
+        """Where it is read from."""
+        return self.place if self.held is None else Place(MemoryStore({self.path: self.held}), self.path)
 
     @property
     def digested_whole(self) -> bool:
@@ -116,29 +126,42 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
 def find_paths(
     given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
 ) -> list[str]:
-    """The files meant by paths, folders and globs, in byte order of their paths.
+    """The files meant by paths, folders and globs, in byte order of their paths; see `find_files`."""
+    return find_files(given, input_format, follow_links=follow_links)[0]
+
+
+def find_files(
+    given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
+) -> tuple[list[str], dict[str, os.stat_result]]:
+    """The files meant by paths, folders and globs, in byte order of their paths, and what is known of them.
 
     Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
     of such a folder are refused without `follow_links`.
+
+    Returns:
+        Their paths, and the statuses of those that were found in a folder and are no links: these are asked for once.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
         ConfigError: a file is named twice, or is no regular file.
         UnsafeData: a link leads out of a folder that is searched.
     """
+    statuses: dict[str, os.stat_result] = {}
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
     what = "JSONL" if input_format == "auto" else input_format
-    found = (path for one in given for path in find_files(os.fspath(one), kinds, what, follow_links=follow_links))
+    how = {"follow_links": follow_links, "statuses": statuses}
+    found = (path for one in given for path in search(os.fspath(one), kinds, what, **how))
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
+    known = {absolute(path): status for path, status in statuses.items() if S_ISREG(status.st_mode)}
     for path in paths:
-        if not is_url(path) and not os.path.isfile(path):
+        if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
-    return paths
+    return paths, known
 
 
 def describe_inputs(
@@ -147,6 +170,8 @@ def describe_inputs(
     *,
     whole_files: bool = False,
     known: Mapping[str, PlannedInput] = NOTHING_KNOWN,
+    statuses: Mapping[str, os.stat_result] = NO_STATUS,
+    hold_bytes: int = 0,
 ) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
@@ -155,20 +180,28 @@ def describe_inputs(
         input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
         whole_files: whether a file is one document.
         known: digests by name, which are taken where size and time of change are the same.
+        statuses: of those of which it is known, by path.
+        hold_bytes: of small files so many are kept, and not read again.
 
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
     """
-    stats = states_of(files)
+    stats = states_of(files, statuses)
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
     names = _names_below(files)
-    return [_describe(file, name, state, how) for file, name, state in zip(files, names, stats, strict=True)]
+    found: list[InputFile] = []
+    for file, name, state in zip(files, names, stats, strict=True):
+        found.append(_describe(file, name, state, how, hold=state.size_bytes <= hold_bytes))
+        hold_bytes -= len(found[-1].held or b"")
+    return found
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
-    """The first input that was touched, or is gone, since it was found."""
+    """The first input that was touched, or is gone, since it was found; one that was read once can't change."""
     for one in inputs:
+        if one.held is not None:
+            continue
         try:
             state = state_of(one.place)
         except (NotFound, FileNotFoundError):
@@ -197,8 +230,12 @@ class _How:
     whole: bool
 
 
-def _describe(file: Place, name: str, state: FileState, how: _How) -> InputFile:
-    """One file: opened once, unless only a sample of a large one is digested."""
+def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool) -> InputFile:
+    """One file: opened once, unless only a sample of a large one is digested.
+
+    Raises:
+        PrepareError: it has another size than a moment ago.
+    """
     size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
     same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
     at_once = how.whole and not same and not state.version and size_bytes <= _READ_BYTES
@@ -215,7 +252,10 @@ def _describe(file: Place, name: str, state: FileState, how: _How) -> InputFile:
         digest = _whole_digest(file)
     else:
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
-    return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind)
+    held = data if hold and at_once and kind != "parquet" else None
+    if held is not None and len(held) != size_bytes:
+        raise PrepareError("the input changed while it was read", path=file.path, hint="Leave it alone")
+    return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind, held)
 
 
 def _kind(head: bytes, file: Place, how: _How) -> Kind:

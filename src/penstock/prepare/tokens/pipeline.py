@@ -22,21 +22,22 @@ from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import PartRange, append_range, as_parts, create_writer
-from penstock.prepare.tokens.complete import find_complete
+from penstock.prepare.tokens.complete import find_complete, made_by_another, wait_for_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import TokenFiles, held_folder
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
+from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import require_no_writer
-from penstock.store.place import Given, Place
+from penstock.store.place import Given
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
@@ -175,26 +176,26 @@ class _Planned:
 
 
 def _pack(request: Request) -> PackReport:
-    if request.overwrite:
-        return _run(request)
-    done = find_complete(request)
-    try:
-        return done or _run(request)
-    except ConfigError:
-        # Another finisher of the same plan was first.
-        done = find_complete(request) if request.sharing.joins else None
-        if done is None:
-            raise
-        return done
+    done = None if request.overwrite else find_complete(request)
+    while done is None:
+        try:
+            return _run(request)
+        except (PenstockError, OSError) as error:
+            # Another finisher of the same plan may have been first, and then there is nothing left to read or to write.
+            done = made_by_another(request)
+            if done is None and not (isinstance(error, PrepareError) and wait_for_another(request)):
+                raise
+            done = done or made_by_another(request)
+    return done
 
 
 def _run(request: Request) -> PackReport:
-    files = find_inputs(request)
+    found = find_inputs(request)
     folder = work_folder(request.output, inside=request.is_folder)
     sharing = request.sharing
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
-        executor = workers.enter_context(_workers_for(request, files))
-        material = understand(request, files, None if sharing.restart else peek(folder))
+        executor = workers.enter_context(_workers_for(request, found))
+        material = understand(request, found, None if sharing.restart else peek(folder))
         held = held_folder(request, shared=sharing.joins) if request.is_folder else contextlib.nullcontext()
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
@@ -276,9 +277,9 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
-def _workers_for(request: Request, files: Sequence[Place]) -> AbstractContextManager[Executor]:
+def _workers_for(request: Request, found: Found) -> AbstractContextManager[Executor]:
     """Workers start first: their imports then take no time of their own."""
-    sizes = [text_bytes(file.path, file.store.size(file.path)) for file in files if file.is_local]
+    files, sizes = found.files, [text_bytes(*one) for one in found.sizes()]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
     executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.sharing.no_work

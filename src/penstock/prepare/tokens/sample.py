@@ -42,14 +42,14 @@ def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
         for place in places:
             start_bytes = place - before_bytes
             if 0 <= start_bytes < one.size_bytes:
-                yield start_bytes == 0, one.place.store.get(one.path, start_bytes, _WINDOW_BYTES)
+                yield start_bytes == 0, one.source.store.get(one.path, start_bytes, _WINDOW_BYTES)
         before_bytes += one.size_bytes
 
 
 def _stream_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
     packed = [one for one in inputs if one.compression != "none"]
     for one in packed[:: max(1, len(packed) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        _, data, _ = next(cut_stream(one.place, one.compression, _WINDOW_BYTES))
+        _, data, _ = next(cut_stream(one.source, one.compression, _WINDOW_BYTES))
         yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
 
 

@@ -111,7 +111,7 @@ def cut_tasks(inputs: Sequence[InputFile], task_bytes: int) -> Iterator[Task]:
     for file, one in enumerate(inputs):
         pieces, in_parts = _pieces(file, one, task_bytes)
         if pieces is None:
-            run.append(Piece(file, one.place, 0, one.size_bytes, one.size_bytes, one.kind, one.compression))
+            run.append(Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression))
             run_bytes += text_bytes(one.name, one.size_bytes)
             if run_bytes < task_bytes and len(run) < _MOST_FILES:
                 continue
@@ -148,7 +148,7 @@ def _pieces(file: int, one: InputFile, task_bytes: int) -> tuple[list[Piece] | N
     whole = one.kind == "whole"
     if whole or text_bytes(one.name, one.size_bytes) <= task_bytes:
         return None, False
-    all_of_it = Piece(file, one.place, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
+    all_of_it = Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
     if one.compression != "none":
         return [all_of_it], True
     ranges = ((start, min(start + task_bytes, one.size_bytes)) for start in range(0, one.size_bytes, task_bytes))

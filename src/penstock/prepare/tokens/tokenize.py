@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Staged
+from penstock.codec.joined_digest import JoinedDigest
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
@@ -24,7 +25,7 @@ from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
-from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
+from penstock.work.parts import BadLine, DocumentRun, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -32,6 +33,8 @@ MOST_DROPPED = 100
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
 _LONG_TOKENS = 1 << 20
+_RUN_TOKENS = 1 << 18
+"""Of a run of documents with a digest of its own. A border of token files reads what it cuts of one."""
 _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
 
@@ -161,7 +164,7 @@ class _Tally:
     bad: BadLine | None = None
     pieces: list[PieceMeta] = field(default_factory=list[PieceMeta])
     runs: list[IntArray] = field(default_factory=list[IntArray])
-    max_token_id: int = -1
+    documents: _Runs = field(default_factory=lambda: _Runs())
     content: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
     first: tuple[int, bytes] | None = None
     newest: tuple[int, bytes] | None = None
@@ -216,7 +219,9 @@ class _Tally:
         lengths = np.concatenate(self.runs) if self.runs else np.empty(0, np.int64)
         texts = [self.first, self.newest] if self.newest != self.first else [self.first]
         probes = tuple(self._probe(*text) for text in texts if text is not None)
-        meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), self.max_token_id, probes)
+        runs = self.documents.finish()
+        highest = max((run.max_token_id for run in runs), default=-1)
+        meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), highest, probes, runs)
         self._write(encode_end(lengths, meta))
         task, digest = self.task, self.content.hexdigest()
         return PartName(task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest), meta
@@ -243,7 +248,7 @@ class _Tally:
         if len(tokens):
             self._write(tokens)
             self.runs.append(lengths)
-            self.max_token_id = max(self.max_token_id, int(tokens.max()))
+            self.documents.add(tokens, lengths)
 
     def _append_long(self, ids: NDArray[np.uint32]) -> None:
         """Append one document without a copy of it."""
@@ -251,11 +256,10 @@ class _Tally:
         dtype = dtype_for(spec.token_bytes, "<")
         for start in range(0, len(ids), _LONG_TOKENS):
             self._write(ids[start : start + _LONG_TOKENS].astype(dtype))
-        has_eos = ids[-1] == spec.eos_id
-        if not has_eos:
-            self._write(np.array([spec.eos_id], dtype))
-        self.runs.append(np.array([len(ids) + (not has_eos)], np.int64))
-        self.max_token_id = max(self.max_token_id, int(ids.max()), spec.eos_id)
+        end = np.array([spec.eos_id] if ids[-1] != spec.eos_id else [], dtype)
+        self._write(end)
+        self.runs.append(np.array([len(ids) + len(end)], np.int64))
+        self.documents.add_long(ids, end)
 
     def _write(self, data: Buffer) -> None:
         self.content.update(byte_view(data))
@@ -274,6 +278,41 @@ class _Tally:
     def _probe(self, file: int, text: bytes) -> Probe:
         start = text.decode(errors="ignore")[:_PROBE_CHARS]
         return Probe(file, start, self._encode([start.encode()])[0].tolist())
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The runs of a part's documents; a long document is one of its own."""
+
+    _done: list[DocumentRun] = field(default_factory=list[DocumentRun])
+    _digest: JoinedDigest = field(default_factory=JoinedDigest)
+    _tokens: int = 0
+    _highest: int = -1
+
+    def add(self, tokens: NDArray[np.unsignedinteger], lengths: IntArray) -> None:
+        """Add documents, of one token at least."""
+        self._digest.update(tokens, lengths)
+        self._tokens += len(tokens)
+        self._highest = max(self._highest, int(tokens.max()))
+        if self._tokens >= _RUN_TOKENS:
+            self._close()
+
+    def add_long(self, *pieces: NDArray[np.unsignedinteger]) -> None:
+        """Add one document, which comes in pieces."""
+        self._close()
+        self._digest.update_document(pieces)
+        self._highest = max(int(piece.max(initial=0)) for piece in pieces)
+        self._close()
+
+    def finish(self) -> tuple[DocumentRun, ...]:
+        """All of them."""
+        self._close()
+        return tuple(self._done)
+
+    def _close(self) -> None:
+        if self._digest.num_docs:
+            self._done.append(DocumentRun(self._digest.num_docs, self._highest, self._digest.text()))
+        self._digest, self._tokens, self._highest = JoinedDigest(), 0, -1
 
 
 def _with_eos(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.abc import Format
 from penstock.errors import ConfigError
-from penstock.executors import AnyExecutor
+from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
 from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_paths
+from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.parquet import require_columns
@@ -26,6 +27,8 @@ from penstock.work.folder import local_store
 from penstock.work.plan import Plan
 from penstock.work.sharing import Sharing
 
+_HELD_BYTES = 1 << 27
+"""Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
 
@@ -84,35 +87,51 @@ class Material:
     reference: Reference
 
 
-def find_inputs(request: Request) -> list[Place]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Inputs in their order, and what their folders' listing said of them."""
+
+    files: list[Place]
+    statuses: dict[str, os.stat_result]
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """`(path, bytes)` of those on this machine."""
+        here = [file for file in self.files if file.is_local]
+        known = self.statuses
+        return [(one.path, known[one.path].st_size if one.path in known else one.store.size(one.path)) for one in here]
+
+
+def find_inputs(request: Request) -> Found:
     """The inputs, none of which is the output."""
     if not request.is_folder and request.to not in _FOLDERS and request.output.is_folder():
         hint = "Name a file; or a folder of token files, by a slash at its end or --file-tokens"
         raise ConfigError("the output is a folder", path=request.output.path, hint=hint)
-    files = named_inputs(request)
-    output, paths = request.output.path, [file.path for file in files]
-    require_other([*paths, *tokenizer_files(request.tokenizer)], output, *request.outputs)
+    found = named_inputs(request)
+    output, paths = request.output.path, [file.path for file in found.files]
+    others = (output, *request.outputs)
+    require_other([*paths, *tokenizer_files(request.tokenizer)], *others, statuses=found.statuses)
     require_outside(request.given, output)
-    return files
+    return found
 
 
-def named_inputs(request: Request) -> list[Place]:
+def named_inputs(request: Request) -> Found:
     """The inputs in their order."""
-    paths = find_paths(request.given, request.input_format, follow_links=request.follow_links)
-    return [place_of(path) if is_url(path) else Place(request.store, path) for path in paths]
+    paths, statuses = find_files(request.given, request.input_format, follow_links=request.follow_links)
+    return Found([place_of(path) if is_url(path) else Place(request.store, path) for path in paths], statuses)
 
 
-def understand(request: Request, files: Sequence[Place], before: Plan | None = None) -> Material:
+def understand(request: Request, found: Found, before: Plan | None = None) -> Material:
     """The tokenizer, and what there is to know about the inputs; what a plan knows of unchanged ones is believed."""
-    material = material_of(request, files, before)
+    alone = request.executor in HERE and request.sharing.part is None and not request.sharing.no_work
+    material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0)
     for one in material.inputs:
         if one.kind == "parquet":
             require_columns(one.place, request.selection)
     return material
 
 
-def material_of(request: Request, files: Sequence[Place], before: Plan | None = None) -> Material:
-    """The same, without a look into Parquet files."""
+def material_of(request: Request, found: Found, before: Plan | None = None, *, hold_bytes: int = 0) -> Material:
+    """The same, without a look into Parquet files; of small files so many bytes are kept."""
     spec, reference = load_tokenizer(
         request.tokenizer,
         request.store,
@@ -122,7 +141,14 @@ def material_of(request: Request, files: Sequence[Place], before: Plan | None = 
     )
     whole_files = request.selection.unit == "file"
     known = {} if before is None else {one.name: one for one in before.inputs}
-    inputs = describe_inputs(files, request.input_format, whole_files=whole_files, known=known)
+    inputs = describe_inputs(
+        found.files,
+        request.input_format,
+        whole_files=whole_files,
+        known=known,
+        statuses=found.statuses,
+        hold_bytes=hold_bytes,
+    )
     return Material(inputs, spec, reference)
 
 

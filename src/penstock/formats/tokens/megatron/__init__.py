@@ -35,7 +35,7 @@ from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
 from penstock.formats.tokens.megatron.source import open_megatron
-from penstock.formats.tokens.megatron.writer import create_megatron
+from penstock.formats.tokens.megatron.writer import create_megatron, join_megatron
 from penstock.types import Sniff, Traits
 
 
@@ -69,6 +69,7 @@ class _Megatron:
 
     open = staticmethod(open_megatron)
     create = staticmethod(create_megatron)
+    join = staticmethod(join_megatron)
     check = check_by_tasks = staticmethod(check_megatron)
     task_depths = ("full",)
     repair = staticmethod(repair_megatron)

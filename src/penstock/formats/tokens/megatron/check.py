@@ -13,6 +13,7 @@ from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
+from penstock.formats.tokens.joined import check_documents
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
 from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
 from penstock.formats.tokens.megatron.layout import (
@@ -60,6 +61,10 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
         findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth)
     if depth == "full" and manifest is not None:
+        if sound:
+            source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
+            tokens = TokenRun("megatron", bin_path(prefix), source.ids)
+            findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run)
         for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
             digests = manifest.block_digests.get(name)
             if digests is not None:

@@ -6,6 +6,7 @@ from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._manifest import DATA, Provenance
 from penstock.formats.tokens.common import document_runs
+from penstock.formats.tokens.joined import RunDigests, as_before
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
@@ -32,9 +33,10 @@ def write_megatron_manifest(
     given = Provenance(eos_id=source.eos_id)
     if known is not None:
         given = Provenance(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
-    tally = TokenTally(keep_lengths=False)
+    tally, documents = TokenTally(keep_lengths=False), RunDigests()
     for tokens, doc_lengths in document_runs(source):
         tally.add(tokens, doc_lengths, int(tokens.max()) if len(tokens) else -1)
+        documents.update(tokens, doc_lengths)
     files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
     manifest = token_manifest(
         "megatron",
@@ -45,6 +47,7 @@ def write_megatron_manifest(
         block_digests={name: _block_digests(store, file) for name, file in files.items()},
         binding=joint_binding(*(file_binding(store, file) for file in files.values())),
     )
+    manifest = as_before(manifest, known, documents)
     replace_side_file(store, side_file_path(prefix), manifest, replace=replace)
     return side_file_path(prefix)
 

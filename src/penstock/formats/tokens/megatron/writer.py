@@ -14,6 +14,7 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.formats._manifest import DATA, FileDigests, Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
+from penstock.formats.tokens.joined import Frame, JoinedTokens
 from penstock.formats.tokens.megatron.layout import (
     MOST_LENGTH,
     Header,
@@ -99,6 +100,32 @@ def encode_index(
         yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
     if modes is not None:
         yield modes
+
+
+def join_megatron(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
+    """What stands around tokens of parts in a dataset; None where its dtype is not that of the parts.
+
+    Raises:
+        TooLarge: an id does not fit, or a document is too long for an index.
+    """
+    own, given = token_options(options, _OWN_OPTIONS, path)
+    kind = kind_for(path, **{name: value for name, value in own.items() if name != "modes"})
+    if kind is None or "modes" in own or kind.stored.kind not in "iu" or kind.itemsize != tokens.token_bytes:
+        return None
+    require_eos(path, kind.ids, given.eos_id)
+    limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
+    if tokens.max_token_id >= limit:
+        raise TooLarge("a token id does not fit", path=path, found=tokens.max_token_id, expected=f"below {limit}")
+    for run in tokens.lengths():
+        _require_short(path, run)
+    index = encode_index(kind, tokens.lengths, tokens.num_docs, None)
+    return Frame(b"", (), index, {"dtype": kind.name}, given, INDEX, joint_binding)
+
+
+def _require_short(path: str, lengths: IntArray) -> None:
+    if len(lengths) and int(lengths.max()) > MOST_LENGTH:
+        found, expected = f"{int(lengths.max())} tokens", f"at most {MOST_LENGTH}"
+        raise TooLarge("a document is too long for an index", path=path, found=found, expected=expected)
 
 
 def _target_of(store: Store, prefix: str) -> str:
@@ -268,13 +295,7 @@ class MegatronWriter:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _checked_lengths(self, lengths: IntArray) -> IntArray:
-        if len(lengths) and int(lengths.max()) > MOST_LENGTH:
-            raise TooLarge(
-                "a document is too long for an index",
-                path=idx_path(self._path),
-                found=f"{int(lengths.max())} tokens",
-                expected=f"at most {MOST_LENGTH}",
-            )
+        _require_short(idx_path(self._path), lengths)
         return lengths
 
     def _write_index(self, staged: Staged) -> tuple[tuple[str, ...], str]:

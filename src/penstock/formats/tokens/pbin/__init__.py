@@ -29,7 +29,7 @@ from penstock.formats.tokens.pbin.layout import Problem, find_layout
 from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
 from penstock.formats.tokens.pbin.repair import repair_pbin
 from penstock.formats.tokens.pbin.source import open_pbin
-from penstock.formats.tokens.pbin.writer import create_pbin
+from penstock.formats.tokens.pbin.writer import create_pbin, join_pbin
 from penstock.types import Sniff, Traits
 
 
@@ -60,6 +60,7 @@ class _Pbin:
 
     open = staticmethod(open_pbin)
     create = staticmethod(create_pbin)
+    join = staticmethod(join_pbin)
     check = check_by_tasks = staticmethod(check_pbin)
     task_depths = ("full",)
     repair = staticmethod(repair_pbin)

@@ -15,6 +15,7 @@ from penstock.formats._manifest import DATA, side_path
 from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
+from penstock.formats.tokens.joined import check_documents
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
 from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts
@@ -47,9 +48,9 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
     facts = functools.partial(pbin_facts, store, path, geometry, num_docs)
     manifest, side_findings = check_side_file("pbin", store, path, side_path(path), facts)
     findings += index_findings + side_findings
+    stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
+    file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
     if depth != "quick":
-        stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
-        file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
         # Where the writer of these very bytes says their width, it need not be guessed.
         said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
         known = said == geometry.token_bytes
@@ -57,6 +58,8 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
         findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known)
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE, run)
+    if depth == "full" and manifest is not None and starts is not None:
+        findings += check_documents(TokenRun("pbin", path, file), starts, manifest, RESTORE, run)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

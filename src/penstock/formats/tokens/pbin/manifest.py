@@ -7,6 +7,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._manifest import DATA, Provenance, side_path
+from penstock.formats.tokens.joined import RunDigests, as_before
 from penstock.formats.tokens.pbin.repair import document_runs
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.writer import TokenTally, token_manifest
@@ -28,10 +29,11 @@ def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replac
     given = Provenance(eos_id=source.eos_id)
     if known is not None:
         given = Provenance(source.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
-    tally = TokenTally()
+    tally, documents = TokenTally(), RunDigests()
     for start, stop, doc_lengths in document_runs(np.diff(source.starts_of_index())):
         tokens = source.tokens(start, stop)
         tally.add(tokens, doc_lengths, int(tokens.max(initial=0)) if len(tokens) else -1)
+        documents.update(tokens, doc_lengths)
     size_bytes = store.size(path)
     hasher = BlockHasher()
     for start_bytes in range(0, size_bytes, BLOCK_BYTES):
@@ -45,5 +47,6 @@ def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replac
         block_digests={DATA: hasher.finish()},
         binding=file_binding(store, path),
     )
+    manifest = as_before(manifest, known, documents)
     replace_side_file(store, side_path(path), manifest, replace=replace)
     return side_path(path)

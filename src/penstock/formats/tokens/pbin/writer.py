@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
+from penstock.formats.tokens.joined import Frame, JoinedTokens
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
 from penstock.formats.tokens.writer import (
     TokenTally,
@@ -34,6 +35,34 @@ from penstock.types import IntArray, Manifest
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
     """12 bytes: data length u64, token width u32, little-endian."""
     return struct.pack("<QI", data_bytes, token_bytes)
+
+
+def encode_index(lengths: Iterable[IntArray], token_bytes: int) -> Iterator[bytes]:
+    """The bytes of the index, piece by piece, of documents that lie back to back; `lengths` gives runs of int64[k]."""
+    encoder = PairListEncoder()
+    offset_bytes = 0
+    for run in lengths:
+        pairs = np.empty((len(run), 2), np.int64)
+        np.multiply(run, token_bytes, out=pairs[:, 1])
+        np.cumsum(pairs[:, 1], out=pairs[:, 0])
+        pairs[:, 0] += offset_bytes - pairs[:, 1]
+        offset_bytes += int(pairs[:, 1].sum())
+        yield encoder.encode(pairs)
+    yield encoder.finish()
+
+
+def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
+    """What stands around tokens of parts in a packed file; None where `options` ask for another width.
+
+    Raises:
+        TooLarge: an id does not fit.
+    """
+    own, given = token_options(options, ("token_bytes", "vocab_size"), path)
+    if own != {"token_bytes": tokens.token_bytes}:
+        return None
+    require_eos(path, dtype_for(tokens.token_bytes, "<"), given.eos_id)
+    head = encode_header(tokens.num_tokens * tokens.token_bytes, tokens.token_bytes)
+    return Frame(head, encode_index(tokens.lengths(), tokens.token_bytes), None, own, given)
 
 
 def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
@@ -149,7 +178,8 @@ class PbinWriter:
         require_open(self._open, self._path)
         self._open = False
         try:
-            self._append_index()
+            for piece in encode_index(self._tally.lengths(), self._dtype.itemsize):
+                self._append(piece)
             data_bytes = self._tally.num_tokens * self._dtype.itemsize
             header = encode_header(data_bytes, self._dtype.itemsize)
             self._staged.write_at(0, header)
@@ -190,15 +220,3 @@ class PbinWriter:
             self.abort()
             raise
         self._digests.update(data)
-
-    def _append_index(self) -> None:
-        encoder = PairListEncoder()
-        offset_bytes = 0
-        for lengths in self._tally.lengths():
-            pairs = np.empty((len(lengths), 2), np.int64)
-            np.multiply(lengths, self._dtype.itemsize, out=pairs[:, 1])
-            np.cumsum(pairs[:, 1], out=pairs[:, 0])
-            pairs[:, 0] += offset_bytes - pairs[:, 1]
-            offset_bytes += int(pairs[:, 1].sum())
-            self._append(encoder.encode(pairs))
-        self._append(encoder.finish())

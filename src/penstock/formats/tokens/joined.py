@@ -1,0 +1,242 @@
+"""Token files that are made of parts without a look at their tokens: what stands around these, and digests that join.
+
+Where parts are joined by a store, no token comes here. So the side file of such a file has no digests of 64 MiB blocks,
+but digests of runs of documents, under the name `documents`: each of version 2, which says of how many documents it is.
+A run ends at the first document border at or after a multiple of 2^24 tokens: where parts ended has no influence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock
+from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
+from penstock.errors import PenstockError
+from penstock.formats._manifest import Provenance
+from penstock.formats._side_checks import Run
+from penstock.formats.tokens.checks import CheckedTokens, TokenRun
+from penstock.types import Buffer, Finding, IntArray, Manifest
+
+DOCUMENTS = "documents"
+"""Name in a side file's block digests of those of runs of documents."""
+
+RUN_TOKENS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTokens:
+    """Documents that lie in parts, back to back.
+
+    Attributes:
+        lengths: gives runs of int64[k], the tokens of each document.
+        num_docs, num_tokens: in all.
+        max_token_id: the largest id, -1 where there is no token.
+        digests: of runs of documents: see `RunDigests`.
+        token_bytes: width of the tokens, little-endian.
+    """
+
+    lengths: Callable[[], Iterable[IntArray]]
+    num_docs: int
+    num_tokens: int
+    max_token_id: int
+    digests: tuple[str, ...]
+    token_bytes: int
+
+
+def _first(binding: str, _index_binding: str) -> str:
+    return binding
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around the tokens in the files of a dataset.
+
+    Attributes:
+        head: before the tokens, in their file.
+        tail: after them.
+        index: of a file beside it; None where there is none.
+        options: the writer's own, for the side file.
+        given: what is said of the data, for the side file.
+        index_name: name of the file beside it in the side file's block digests.
+        joint_binding: binding of both files, from that of each.
+    """
+
+    head: bytes
+    tail: Iterable[Buffer]
+    index: Iterable[Buffer] | None
+    options: Mapping[str, Any]
+    given: Provenance
+    index_name: str = ""
+    joint_binding: Callable[[str, str], str] = _first
+
+
+@runtime_checkable
+class JoinsTokens(Protocol):
+    """A format whose files hold the tokens of parts as they are."""
+
+    def join(self, options: Mapping[str, Any], tokens: JoinedTokens, path: str, /) -> Frame | None:
+        """What stands around them; None where this dataset stores tokens otherwise. Options as `create` takes them."""
+        ...
+
+
+def joined_manifest(
+    format: str,
+    tokens: JoinedTokens,
+    frame: Frame,
+    size_bytes: int,
+    binding: str,
+    block_digests: Mapping[str, tuple[str, ...]],
+) -> Manifest:
+    """The side file of a dataset of parts.
+
+    Args:
+        format: of the dataset.
+        tokens: in it.
+        frame: around them.
+        size_bytes: of all its files.
+        binding: see `Manifest`.
+        block_digests: of files that hold no tokens.
+    """
+    given = frame.given
+    return Manifest(
+        format=format,
+        num_samples=tokens.num_docs,
+        size_bytes=size_bytes,
+        num_tokens=tokens.num_tokens,
+        max_token_id=tokens.max_token_id if tokens.max_token_id >= 0 else None,
+        eos_id=given.eos_id,
+        tokenizer=given.tokenizer,
+        tokenizer_digest=given.tokenizer_digest,
+        digest=join_digests(tokens.digests),
+        inputs=dict(given.inputs),
+        block_digests={DOCUMENTS: tokens.digests, **block_digests},
+        options={**given.options, **frame.options},
+        binding=binding,
+        tool=f"penstock {penstock.__version__}",
+    )
+
+
+def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> Manifest:
+    """A side file that is made anew, with digests of runs of documents if the one before had them."""
+    if known is None or DOCUMENTS not in known.block_digests:
+        return made
+    digests = documents.finish()
+    return replace(made, digest=join_digests(digests), block_digests={**made.block_digests, DOCUMENTS: digests})
+
+
+# --- runs of documents -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RunDigests:
+    """The digests of the runs of a dataset's documents, which come in order."""
+
+    num_tokens: int = 0
+    _begin: int = 0
+    _done: list[str] = field(default_factory=list[str])
+    _run: JoinedDigest = field(default_factory=JoinedDigest)
+
+    def cut(self, lengths: IntArray) -> list[int]:
+        """Up to which of the next documents each piece goes that lies in one run: the last is all of int64[n_docs]."""
+        ends = self.num_tokens + np.cumsum(lengths)
+        stops: list[int] = []
+        goal = _goal_after(self._begin)
+        while len(ends) and goal <= int(ends[-1]):
+            stops.append(int(np.searchsorted(ends, goal)) + 1)
+            goal = _goal_after(int(ends[stops[-1] - 1]))
+        return stops if stops and stops[-1] == len(lengths) else [*stops, len(lengths)]
+
+    def add(self, digest: str, num_tokens: int) -> None:
+        """Add documents of one piece by their digest."""
+        self._run.update_digest(digest)
+        self.num_tokens += num_tokens
+        if self.num_tokens >= _goal_after(self._begin):
+            self._close()
+
+    def update(self, tokens: NDArray[Any], lengths: IntArray) -> None:
+        """Add documents: unsigned ids [n_tokens], and int64[n_docs]."""
+        first, place = 0, 0
+        for stop in self.cut(lengths):
+            count = int(lengths[first:stop].sum())
+            self.add(documents_digest_v2(tokens[place : place + count], lengths[first:stop]), count)
+            first, place = stop, place + count
+
+    def finish(self) -> tuple[str, ...]:
+        """All digests."""
+        self._close()
+        return tuple(self._done)
+
+    def _close(self) -> None:
+        if self._run.num_docs:
+            self._done.append(self._run.text())
+        self._run, self._begin = JoinedDigest(), self.num_tokens
+
+
+def _goal_after(num_tokens: int) -> int:
+    return (num_tokens // RUN_TOKENS + 1) * RUN_TOKENS
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsTask:
+    """A run of documents whose digest is asked for: they begin at token `start`."""
+
+    file: CheckedTokens
+    path: str
+    start: int
+    lengths: IntArray
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{self.path}, {len(self.lengths)} documents from token {self.start}"
+
+
+def run_digest(task: DocumentsTask) -> str:
+    """The digest of a run of documents; what could not be read, in words."""
+    try:
+        tokens = task.file.tokens(task.start, task.start + int(task.lengths.sum()))
+    except PenstockError as error:
+        return str(error)
+    return documents_digest_v2(tokens, task.lengths)
+
+
+def check_documents(tokens: TokenRun, starts: IntArray, manifest: Manifest, advice: str, run: Run) -> Iterator[Finding]:
+    """Runs of documents whose digest is not the one of the side file; each of them is a task.
+
+    Args:
+        tokens: they.
+        starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
+        manifest: the side file; one without such digests gives no finding.
+        advice: what to do.
+        run: does the tasks.
+    """
+    stated = [digest for digest in manifest.block_digests.get(DOCUMENTS, ()) if is_joinable(digest)]
+    if not stated:
+        return
+    stops = np.cumsum([documents_in(digest) for digest in stated])
+    if int(stops[-1]) != len(starts) - 1:
+        found, expected = f"{len(starts) - 1} documents", f"{stops[-1]}, as the side file says"
+        yield Finding(f"{tokens.format}.digest", "error", tokens.path, None, found, expected, advice)
+        return
+    ranges = list(zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True))
+    tasks = (_task(tokens, starts[first : stop + 1]) for first, stop in ranges)
+    for (first, stop), expected, found in zip(ranges, stated, run(run_digest, tasks), strict=True):
+        if found != expected:
+            where, what = (
+                tokens.offset_bytes(int(starts[first])),
+                f"documents {first} to {stop} have the digest {found}",
+            )
+            yield Finding(f"{tokens.format}.digest", "error", tokens.path, where, what, expected, advice)
+
+
+def _task(tokens: TokenRun, starts: Sequence[int] | IntArray) -> DocumentsTask:
+    borders = np.asarray(starts, np.int64)
+    return DocumentsTask(tokens.file, tokens.path, int(borders[0]), np.diff(borders))
