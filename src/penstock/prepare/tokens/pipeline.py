@@ -21,7 +21,7 @@ from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.prepare.tokens.assemble import PartRange, append_range, as_parts, create_writer
+from penstock.prepare.tokens.assemble import append_range, as_parts, create_writer
 from penstock.prepare.tokens.complete import find_complete, made_by_another, wait_for_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
