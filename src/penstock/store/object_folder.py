@@ -216,7 +216,7 @@ class ObjectFolder:
         with self._guard:
             self._open.pop(name, None)
             self._written.add(name)
-            self._new[name] = content
+            self._new[name] = self._mark.done[name] = content
             if len(self._new) == SAVE_EVERY:
                 self._save()
 
