@@ -143,6 +143,21 @@ def test_read_in_order_it_is_decompressed_once(tmp_path: Path) -> None:
     assert read_bytes(20_000) <= 12 * read_bytes(2_000)
 
 
+def test_what_is_kept_does_not_grow_with_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array for all of them, and no more files open than one."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+    def kept(count: int) -> int:
+        write(tmp_path / str(count), {f"{n}.jsonl": 2 for n in range(count)})
+        before = len(os.listdir("/proc/self/fd"))
+        source = ps.open(tmp_path / str(count))
+        assert len(numbers_of(source)) == 2 * count
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+        return len(list((tmp_path / "cache").rglob("*.npy")))
+
+    assert (kept(4), kept(40)) == (1, 2)
+
+
 def test_verbs_take_them(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     expected = write(raw, {"a.jsonl": 30, "b.jsonl.gz": 30, "c.jsonl.zst": 30})
