@@ -72,6 +72,9 @@ def test_a_folder_a_pattern_and_a_list(tmp_path: Path) -> None:
         again = pickle.loads(pickle.dumps(source))
         assert (again.fingerprint, again[0]) == (source.fingerprint, source[0])
         assert numbers_of(ps.open_recipe(source.recipe())) == numbers_of(source)
+    (tmp_path / "sub" / "mix.yaml").write_text("path: [../b.jsonl, .]\n")
+    assert numbers_of(ps.open_recipe(tmp_path / "sub" / "mix.yaml")) == numbers_of(both)
+    (tmp_path / "sub" / "mix.yaml").unlink()
     in_a_fork(lambda: numbers_of(folder))
     kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert kept == sorted(FILES), "something was written beside the files"
