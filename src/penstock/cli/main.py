@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import itertools
 import json
@@ -17,34 +18,12 @@ import click
 from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
+from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
 from penstock.cli._common import add_common, common_options, in_plain_words
 
-COMMANDS: dict[str, str] = {
-    "demo": "The main job on real input that every machine has.",
-    "index": "Make the raw index of a JSONL file.",
-    "pack": "Tokenise and pack; killed and run again, it goes on.",
-    "status": "How far shared or unfinished work on an output is.",
-    "convert": "Convert a dataset to another format or layout.",
-    "info": "What a dataset is: counts, sizes, schema.",
-    "head": "Show the first samples.",
-    "verify": "Check a dataset; each finding says what to do.",
-    "repair": "Mend known damage; only lists it without --write.",
-    "merge": "Join datasets in the order given.",
-    "shuffle": "Documents or lines in a random order.",
-    "split": "Deal documents or lines to parts.",
-    "filter": "Keep the documents or lines that fit.",
-    "chunk": "One of N consecutive pieces of a dataset.",
-    "prepare": "Energon's metadata for tar shards; the index of a JSONL file.",
-    "prepare-media": "What the headers of media say, as an index.",
-    "lint": "Read every sample; say where one can't be, and why.",
-    "preview": "Show samples in the terminal.",
-    "mount": "The parts of samples as files of a folder.",
-    "plan": "What a run over a recipe will read.",
-    "stage": "Copy to this host's cache what it will read.",
-    "explain": "What a step of a run read; where a document came.",
-    "modalities": "The commands of Modalities: same options, same files.",
-    "energon": "The commands of Energon: same options, same files.",
-}
+VARIABLE = "_PENSTOCK_COMPLETE"
+"""Set by the shell that asks what completes a line."""
+
 _SYSTEM = 18
 _OUR_FAULT = 70
 _INTERRUPTED = 130
@@ -60,12 +39,22 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command
+        # A copy: groups of others have some of these commands too, with other examples.
+        command = copy.copy(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
+        command.params = list(command.params)
+        if cmd_name in EXAMPLES and not command.epilog:
+            command.epilog = f"\b\nExample:\n  {EXAMPLES[cmd_name]}"
+        if VARIABLE in os.environ:
+            from penstock.cli._completion import completing
+
+            command = completing(command)
         return add_common(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), what) for name, what in commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
