@@ -147,3 +147,33 @@ def test_an_error_is_one_json_document_too(
     assert list(error) == ["code", "message", "path", "place", "found", "expected", "hint"]
     assert error | expected == error
     assert error["message"] in told.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "index corpus.jsonl",
+        "info corpus.jsonl",
+        "convert corpus.jsonl o --to mds --columns id=str,text=str",
+        "filter corpus.jsonl -o o.jsonl --where 'id == \"k1\"'",
+        "merge corpus.jsonl corpus.jsonl.gz -o o.jsonl",
+        "pack corpus.jsonl -o o.pbin --tokenizer nothere.json",
+    ],
+)
+def test_refused_rights_have_one_exit_status(
+    home: Path, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    really = os.open
+
+    def refuse(path: str, *arguments: int, **more: int) -> int:
+        if os.path.basename(path) == "corpus.jsonl":
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, *arguments, **more)
+
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(SystemExit) as ended:
+        main([*shlex.split(line), "--json"])
+    told = capsys.readouterr()
+    assert (ended.value.code, json.loads(told.out)["error"]["code"]) == (18, "system")
+    assert "corpus.jsonl: Permission denied" in told.err
