@@ -33,6 +33,7 @@ NAMES = {
         "convert",
         "create",
         "filter",
+        "find",
         "index",
         "merge",
         "merge_states",

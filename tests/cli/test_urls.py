@@ -30,6 +30,8 @@ LINES = (
     "info @.pbin",
     "head @.pbin",
     "head DATA/a.pbin --tokenizer @",
+    "find @.pbin --text a --tokenizer TOKENIZER",
+    "find DATA/a.pbin --text a --tokenizer @",
     "preview @",
     "energon info @",
     "verify @.pbin",

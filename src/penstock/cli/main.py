@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "convert": "Convert a dataset to another format or layout.",
     "info": "What a dataset is: counts, sizes, schema.",
     "head": "Show the first samples.",
+    "find": "Where samples are, by key, text or expression.",
     "verify": "Check a dataset; each finding says what to do.",
     "repair": "Mend known damage; only lists it without --write.",
     "merge": "Join datasets in the order given.",
@@ -70,7 +71,7 @@ class LazyCommands(click.Group):
 def exit_codes() -> Iterator[tuple[int, str]]:
     """Every exit status with its meaning."""
     yield 0, "done, or clean"
-    yield 1, "verify or lint found an error, or repair left one"
+    yield 1, "verify or lint found an error, repair left one, find found nothing"
     yield 2, "wrong usage"
     kinds = [errors.PenstockError]
     while kinds:
