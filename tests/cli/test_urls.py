@@ -197,7 +197,6 @@ def _names(folder: Path) -> list[str]:
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
-    "prepare/tokens/inputs.py": "walks a local folder, and goes by where links lead",
 }
 
 

@@ -8,6 +8,7 @@ without the fault.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import logging
 import os
@@ -179,7 +180,9 @@ class Round:
         """How a run that says nothing differs from the one without a fault."""
         plain = self.plain
         if _timeless(ended.out) != _timeless(plain.out):
-            yield f"no error, and it prints something else: {ended.out[-200:]!r}"
+            found, expected = (_timeless(one.out).splitlines() for one in (ended, plain))
+            other = "; ".join(line for line in difflib.unified_diff(expected, found, n=0, lineterm="") if line[2:])
+            yield f"no error, and it prints something else: {other[:400]}"
         changed = {name for name in ended.tree | plain.tree if ended.tree.get(name) != plain.tree.get(name)}
         if self.verb.arguments[0] in READS:
             changed &= ended.tree.keys()  # an index that is made on the way may stay in memory
@@ -201,6 +204,7 @@ class Round:
                 for fd, path in ((1, out), (2, err)):
                     os.dup2(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o666), fd)
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+                logging.root.handlers.clear()  # those of the test run
                 for name in list(logging.root.manager.loggerDict):
                     logging.getLogger(name).handlers.clear()
                 self._enter()

@@ -152,7 +152,10 @@ def _prepare(
             sqlite=not options["no_sqlite"],
             follow_links=options["follow_links"],
             media=None if media is None else ShardMedia(media_filter(*media), options["exact"]),
-            **{name: options[name] for name in _SHARING},
+            part=options["part"],
+            finish=options["finish"],
+            no_work=options["no_work"],
+            restart=options["restart"],
             progress=(lambda done, total: advance(done, f"of {total:,}")) if options["show_progress"] else None,
         )
     if not as_json:

@@ -51,7 +51,10 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             executor=options["executor"],
             exact=exact,
             follow_links=options["follow_links"],
-            **{name: options[name] for name in ("part", "finish", "no_work", "restart")},
+            part=options["part"],
+            finish=options["finish"],
+            no_work=options["no_work"],
+            restart=options["restart"],
             progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,
         )
     if not as_json:

@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.formats._read_only import instead_of as _instead_of
+from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.local import LocalStore
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
@@ -109,7 +110,8 @@ def sniff(store: Store, path: str) -> Format:
 
     Raises:
         NotFound: nothing is there.
-        Unsupported: no format recognises it; the message says why each one did not.
+        Unsupported: no format recognises it; the message says what it looks like, and a note of the error why each
+            format did not.
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons: list[str] = []
@@ -124,7 +126,7 @@ def sniff(store: Store, path: str) -> Format:
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
-    raise Unsupported("no format recognises this", path=path, found="; ".join(reasons), hint="Name one with format=")
+    raise _unrecognised(store, path, reasons, _built_in_of_name(path))
 
 
 def open_source(

@@ -132,7 +132,7 @@ def _walk(
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            is_folder = entry.is_dir()
+            is_folder = _is_folder(entry)
             if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
                 guard.require(entry.path)
             if not is_folder:
@@ -145,3 +145,10 @@ def _walk(
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
             yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False

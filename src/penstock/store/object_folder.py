@@ -122,7 +122,7 @@ class ObjectFolder:
         self._pieces = 0
         self._guard = threading.Lock()
         self._failed = False
-        self._written: set[str] = set()
+        self._written: dict[str, int] = {}  # name → bytes
         self._left: set[str] = set()
         with contextlib.ExitStack() as stack:
             with in_cache_folder(path):
@@ -168,7 +168,7 @@ class ObjectFolder:
 
     def size(self, path: str) -> int:
         """Size of a file in it that is up."""
-        return self._mark.done[path][0]
+        return self._written[path]
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Ranges of a file in it that is up."""
@@ -176,7 +176,7 @@ class ObjectFolder:
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
         """Make it visible: with its last file, where none is there. What else it may be given has no meaning here."""
-        for name in self._left - self._written - self._held_back.keys():
+        for name in self._left - self._written.keys() - self._held_back.keys():
             self._store.delete(f"{self.path}/{name}")
         self._require_mine()
         *others, last = self._held_back
@@ -186,7 +186,7 @@ class ObjectFolder:
         data = staged.read_at(0, staged.tell())
         staged.abort()
         put(self._store, f"{self.path}/{last}", data, overwrite=False)
-        self._written, self._left = set(), set()
+        self._written, self._left = {}, set()
         sweep_folder(self._store, self._root)  # what uploads that were killed hid
         self._end()
 
@@ -196,10 +196,10 @@ class ObjectFolder:
             while known:
                 known.popitem()[1].abort()
         if not self._failed:
-            for name in self._written | self._left:
+            for name in self._written.keys() | self._left:
                 with contextlib.suppress(OSError):
                     self._store.delete(f"{self.path}/{name}")
-            self._written, self._left = set(), set()
+            self._written, self._left = {}, set()
             self._end()
         self._held.close()
 
@@ -215,7 +215,7 @@ class ObjectFolder:
         staged.abort()
         with self._guard:
             self._open.pop(name, None)
-            self._written.add(name)
+            self._written[name] = content[0]
             self._new[name] = content
             if len(self._new) == SAVE_EVERY:
                 self._save()

@@ -120,9 +120,16 @@ class Once(Generic[ResultT]):
         try:
             set_mark(self.store, self.path, self.what, told)
             result = commit()
-        except BaseException:
-            if not goes_on:
+        except BaseException as error:
+            # An interrupt while the commit tidies up: the output is there, and the same command has to know its own.
+            interrupted = not isinstance(error, Exception)
+            if not goes_on and not (interrupted and self._is_visible(told)):
                 remove_mark(self.store, self.path)
             raise
         remove_mark(self.store, self.path)
         return result
+
+    def _is_visible(self, told: Any) -> bool:
+        with contextlib.suppress(PenstockError, OSError):
+            return self.published(told) is not None
+        return False

@@ -86,6 +86,8 @@ class IndexedLines:
         for fault in lines.faults:
             line = before + fault.line + 1
             if not self.skip_faulty:
+                if self.size_bytes == 0:
+                    raise Corrupt(fault.reason, path=self.path, hint="Leave it out, or write it again")
                 raise Corrupt(
                     f"line {line} is not valid JSON",
                     path=self.path,

@@ -29,6 +29,7 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
+from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, parse_index
@@ -52,6 +53,7 @@ _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
 _MOST_PART_BYTES = 1 << 25
 _UNREAD: Any = object()
+_SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
 _UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
 _log = logger()
 
@@ -428,7 +430,7 @@ def _codecs(
 def index_folder(store: Store, path: str, split: str | None) -> str:
     """The folder of the index that `path` and `split` mean: `path` itself, or one of its splits.
 
-    Without `split`: `path` where an index is in it, else its only split, else `train`.
+    Without `split`: `path` where an index is in it, else its only split, where it is called like one, else `train`.
 
     Raises:
         NotFound: no index is there; the splits are listed.
@@ -445,8 +447,10 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     splits = splits_in(store, path)
     if split is None and splits:
         chosen = splits[0] if len(splits) == 1 else "train"
-        if chosen in splits:
+        if chosen in splits and chosen.lower().startswith(_SPLITS):
             return f"{path}/{chosen}"
+        if len(splits) == 1:
+            raise holds_datasets(store, path)
         raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
     if is_unfinished(store, where):

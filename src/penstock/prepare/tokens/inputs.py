@@ -6,6 +6,7 @@ Standard input, `-`, is copied into a temporary file first: inputs are read more
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -149,8 +150,8 @@ def find_files(
     statuses: dict[str, os.stat_result] = {}
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
     what = "JSONL" if input_format == "auto" else input_format
-    how = {"follow_links": follow_links, "statuses": statuses}
-    found = (path for one in given for path in search(os.fspath(one), kinds, what, **how))
+    look = functools.partial(search, kinds=kinds, what=what, follow_links=follow_links, statuses=statuses)
+    found = (path for one in given for path in look(os.fspath(one)))
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")

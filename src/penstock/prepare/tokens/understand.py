@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.abc import Format
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
+from penstock.formats._unrecognised import of_text
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
@@ -29,6 +32,8 @@ from penstock.work.sharing import Sharing
 
 _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
+_HEAD_BYTES = 1 << 16
+_FIRST_LINES = 3
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
 
@@ -111,7 +116,35 @@ def find_inputs(request: Request) -> Found:
     others = (output, *request.outputs)
     require_other([*paths, *tokenizer_files(request.tokenizer)], *others, statuses=found.statuses)
     require_outside(request.given, output)
+    if request.input_format in ("auto", "jsonl") and not request.skip and not found.files[0].path.endswith(".parquet"):
+        _require_lines(found.files[0])
     return found
+
+
+def _require_lines(file: Place) -> None:
+    """That a file may be JSONL, before anything is loaded for it; the first of many tells what all of them are.
+
+    Raises:
+        FormatError: it is plain text, or one JSON document over several lines.
+    """
+    head = file.store.get(file.path, 0, _HEAD_BYTES)
+    if not head.startswith(b"\x1f\x8b") and not _has_json_line(head):
+        found, hint = of_text(head, file.path) or ("", "")
+        if found:
+            raise FormatError("no JSONL", path=file.path, found=found, hint=hint.replace("FILE", "…"))
+
+
+def _has_json_line(head: bytes) -> bool:
+    """Whether one of the first lines is a JSON value by itself, or there are too few of them to tell."""
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if len(lines) < 2:
+        return True
+    for line in lines[:_FIRST_LINES]:
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(line)
+            if isinstance(value, dict | list | str):
+                return True
+    return False
 
 
 def named_inputs(request: Request) -> Found:

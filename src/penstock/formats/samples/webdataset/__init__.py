@@ -59,7 +59,7 @@ class _Webdataset:
         far = store.first_names(root) if isinstance(store, PeekingStore) else []
         shown = (name for name in far if not any(piece.startswith(".") for piece in name.split("/")))
         if any(name.endswith(SHARD_SUFFIXES) for name in shown) or (
-            isinstance(store, LocalStore) and _holds_tars(root)
+            isinstance(store, LocalStore) and _holds_tars(store, root)
         ):
             return Sniff(True, "a folder of tar shards, not prepared")
         return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
@@ -78,8 +78,8 @@ class _Webdataset:
     write_manifest = staticmethod(write_webdataset_manifest)
 
 
-def _holds_tars(root: str) -> bool:
-    """Whether tars are among the first files of a folder, or of the folders in it."""
+def _holds_tars(store: LocalStore, root: str) -> bool:
+    """Whether tars are among the first files of a folder, or of those in it that are no prepared datasets."""
     left = _MOST_LOOKED_AT
     folders = [root]
     while folders and left > 0:
@@ -90,7 +90,8 @@ def _holds_tars(root: str) -> bool:
                     return True
                 if left <= 0:
                     break
-                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                hidden = entry.name.startswith(".") or store.exists(meta_path(entry.path, INFO_JSON))  # its own dataset
+                if not hidden and entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
     return False
 

@@ -1,0 +1,145 @@
+"""What is at a path that no format recognises: the likeliest cause, and the verb that helps."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.abc import Store
+from penstock.errors import PenstockError, Unsupported
+from penstock.store.local import LocalStore
+from penstock.store.powers import PeekingStore
+
+Cause = tuple[str, str]
+"""What stands there, and what to do about it."""
+
+_HEAD_BYTES = 4096
+_SHOWN = 5
+_LOOKED_AT = 1000
+_PACKERS: Mapping[bytes, str] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAGIC: Mapping[bytes, Cause] = {
+    b"PAR1": ("a Parquet file that is cut off", "Copy it again: it has to end with PAR1"),
+    b"PK\x03\x04": ("a zip archive", "Unpack it, and name what was in it"),
+    b"\x89PNG": ("one picture", "Name its folder"),
+    b"\xff\xd8\xff": ("one picture", "Name its folder"),
+    b"\x93NUMPY": ("an array of NumPy", "`penstock convert --tokens-column` takes arrays; format='raw-tokens' ids"),
+}
+_MARKS: Mapping[str, str] = {
+    "index.json": "a dataset of shards or token files",
+    ".nv-meta": "a prepared WebDataset",
+    "dataset_dict.json": "a Hugging Face dataset",
+    "state.json": "a Hugging Face dataset",
+    ".zgroup": "a zarr group",
+    "zarr.json": "a zarr group",
+}
+"""A file of a folder → what the folder is."""
+
+_NOT_ONLY_NO = ("jsonl-files: JSONL files and", "flat-tokens: a zarr")
+"""How the reasons of a format begin that has seen something of its own."""
+
+_RECIPE = re.compile(
+    rb"^[\s{\"]*(penstock|path|blend|blend_epochized|concat|join|stages|__class__|__module__)\"?\s*:", re.MULTILINE
+)
+
+
+def unrecognised(store: Store, path: str, reasons: Sequence[str], by_name: Sequence[str]) -> Unsupported:
+    """The error for `path`, in one line; all reasons are its note, which a traceback shows.
+
+    Args:
+        store: where it is.
+        path: what is there.
+        reasons: `"format: why not"`.
+        by_name: the formats whose suffix its name has.
+    """
+    try:
+        found, hint = _of_folder(store, path) if store.is_folder(path) else _of_file(store, path)
+    except (PenstockError, OSError):
+        found, hint = "what could not be read", "Name its format with format= (--format)"
+    telling = [one for one in reasons if one.startswith((*_NOT_ONLY_NO, *(f"{name}: " for name in by_name)))]
+    if telling and not found.startswith(("an empty", "a tokenizer", "one JSON")):
+        found = telling[0].partition(": ")[2]
+        hint = telling[1].partition(": ")[2] if len(telling) > 1 else hint
+    error = Unsupported("no format recognises this", path=path, found=found, hint=hint)
+    error.add_note("\n".join(reasons))
+    return error
+
+
+def holds_datasets(store: Store, path: str) -> Unsupported:
+    """The error for a folder whose datasets lie in folders below, so that none of them is its own."""
+    found, hint = _of_folder(store, path)
+    return Unsupported("no format recognises this", path=path, found=found, hint=hint)
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Whether the first bytes of a file are text of people: UTF-8 without control characters."""
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:  # else a character is cut
+            return False
+        text = head[: error.start].decode()
+    return bool(text) and not re.search("[\x00-\x08\x0e-\x1f]", text)
+
+
+def of_text(head: bytes, path: str) -> Cause | None:
+    """What the first bytes of a file that is no JSONL are, where they are text; None where they are not."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if not looks_like_text(head):
+        return None
+    if start in (b"{", b"["):
+        if path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head):
+            return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
+        if path.endswith(".json") and _RECIPE.search(head):
+            return "a recipe, not data", f"`penstock plan {os.path.basename(path)}` shows what it reads"
+        what = "one JSON document over several lines, not one object a line"
+        return what, "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list; as text: `penstock pack --input-format text`"
+    if path.endswith((".yaml", ".yml")):
+        what = "a recipe" if _RECIPE.search(head) else "YAML"
+        return f"{what}, not data", "`penstock plan FILE` shows what a recipe reads"
+    if path.endswith((".csv", ".tsv")):
+        return "a table as text, not shards", "`penstock convert FILE OUT/ --to mds` reads one with a header"
+    return "plain text", "`penstock pack FILE --input-format text` packs it"
+
+
+def _of_file(store: Store, path: str) -> Cause:
+    head = store.get(path, 0, _HEAD_BYTES)
+    if not head:
+        return "an empty file", "See whether what wrote it has ended, or leave it out"
+    for magic, name in _PACKERS.items():
+        if head.startswith(magic):
+            what = f"{name}, and inside it no JSON objects"
+            return what, "`penstock pack FILE --input-format text` if it is text; name it .jsonl.gz or .zst if not"
+    for magic, cause in _MAGIC.items():
+        if head.startswith(magic):
+            return cause
+    if head[257:262] == b"ustar":
+        return "one tar", "Name its folder, or `penstock prepare` that"
+    known = of_text(head, path)
+    return known or ("bytes of no known kind", "Name one with format= (--format); ids alone: format='raw-tokens'")
+
+
+def _of_folder(store: Store, path: str) -> Cause:
+    names = sorted(_below(store, path.rstrip("/") or path))
+    if not names:
+        return "an empty folder", "See whether what wrote it has ended"
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"a folder, and no dataset itself, with {shown}", "Name what lies below, or a pattern of it"
+
+
+def _below(store: Store, root: str) -> Iterator[str]:
+    """What lies right below a folder, with a word on those of which one is known."""
+    if not isinstance(store, LocalStore):
+        files = store.first_names(root) if isinstance(store, PeekingStore) else []
+        yield from {name.partition("/")[0] + ("/" if "/" in name else "") for name in files}
+        return
+    with os.scandir(root) as entries:
+        for entry in itertools.islice(entries, _LOOKED_AT):
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                yield entry.name
+                continue
+            mark = next((what for name, what in _MARKS.items() if store.exists(f"{entry.path}/{name}")), None)
+            yield f"{entry.name}/" + (f" ({mark})" if mark else "")

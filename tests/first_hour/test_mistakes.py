@@ -1,0 +1,99 @@
+"""The mistakes of a first hour: each command line, its exit status, and the words that its message must hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cli.main import main
+
+MOST_CHARACTERS = 300
+
+MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    # What no format recognises: one line with the likeliest cause, and the verb that helps.
+    ("info x.txt.gz", 7, ("gzip", "penstock pack")),
+    ("info big.txt", 7, ("plain text", "--input-format text")),
+    ("head pretty.json", 7, ("one JSON document", "jq -c")),
+    ("info tokenizer.json", 7, ("a tokenizer, not data", "--tokenizer")),
+    ("info recipe.yaml", 7, ("a recipe, not data", "penstock plan")),
+    ("info table.csv", 7, ("table", "penstock convert")),
+    ("info empty.bin", 7, ("an empty file",)),
+    ("info empty.dat", 7, ("an empty file",)),
+    ("info hollow", 7, ("an empty folder",)),
+    ("info mixed", 7, ("below", "mds/", "notes.jsonl")),
+    ("info above", 7, ("below", "tars/ (a prepared WebDataset)")),
+    ("index empty.jsonl", 6, ("the file is empty",)),
+    ("info nothere", 9, ("no such file or folder",)),
+    # What is no JSONL is said before a tokenizer is loaded: the one named here does not exist.
+    ("pack big.txt -o o.pbin --tokenizer nothere.json", 4, ("plain text", "--input-format text")),
+    ("pack pretty.json -o o.pbin --tokenizer nothere.json", 4, ("one JSON document", "--input-format text")),
+    ("pack tokenizer.json -o o.pbin --tokenizer nothere.json", 4, ("a tokenizer, not data", "--tokenizer")),
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of what somebody has in the first hour."""
+    root = tmp_path_factory.mktemp("first-hour")
+    rows = [{"id": f"k{i}", "text": f"document {i}"} for i in range(20)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (root / "corpus.jsonl").write_text(lines)
+    (root / "corpus.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (root / "x.txt.gz").write_bytes(gzip.compress(b"plain words\n" * 9))
+    (root / "big.txt").write_text("plain words\n" * 9000)
+    (root / "pretty.json").write_text(json.dumps(rows, indent=1))
+    (root / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}, indent=1))
+    (root / "recipe.yaml").write_text("penstock: 1\npath: corpus.jsonl\n")
+    (root / "table.csv").write_text("a,b\n1,2\n")
+    for name in ("empty.bin", "empty.dat", "empty.jsonl"):
+        (root / name).touch()
+    for name in ("hollow", "mixed/raw", "above/tars/.nv-meta"):
+        (root / name).mkdir(parents=True)
+    (root / "above/tars/.nv-meta/.info.json").write_text("{}")
+    (root / "above/tars/a.tar").touch()
+    (root / "mixed/notes.jsonl").write_text(lines)
+    with ps.create(root / "mixed/mds", format="mds", columns={"id": "str", "text": "str"}) as writer:
+        for row in rows:
+            writer.write(row)
+    with ps.create(root / "c.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
+    return root
+
+
+@pytest.mark.parametrize(("line", "status", "words"), MISTAKES, ids=[line for line, _, _ in MISTAKES])
+def test_a_mistake_is_told_in_a_line(
+    home: Path,
+    line: str,
+    status: int,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(home)
+    before = sorted(os.listdir(home))
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    told = capsys.readouterr()
+    said = " ".join(told.err.split())
+    assert ended.value.code == status, said
+    assert [word for word in words if word not in said] == []
+    assert len(said) <= MOST_CHARACTERS
+    assert "Traceback" not in said
+    assert told.out == ""
+    assert sorted(os.listdir(home)) == before
+
+
+def test_why_each_format_did_not_recognise_it_stands_in_the_traceback(home: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["info", str(home / "big.txt")])
+    assert ended.value.code == 7
+    with pytest.raises(ps.errors.Unsupported) as raised:
+        main(["--debug", "info", str(home / "big.txt")])
+    assert "parquet: it does not begin and end with PAR1" in "\n".join(raised.value.__notes__)
