@@ -32,6 +32,7 @@ NAMES = {
         "WithAux",
         "convert",
         "create",
+        "diff",
         "filter",
         "find",
         "index",

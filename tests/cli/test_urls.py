@@ -32,6 +32,8 @@ LINES = (
     "head DATA/a.pbin --tokenizer @",
     "find @.pbin --text a --tokenizer TOKENIZER",
     "find DATA/a.pbin --text a --tokenizer @",
+    "diff @.pbin DATA/a.pbin",
+    "diff DATA/a.jsonl @.jsonl",
     "preview @",
     "energon info @",
     "verify @.pbin",

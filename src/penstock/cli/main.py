@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "info": "What a dataset is: counts, sizes, schema.",
     "head": "Show the first samples.",
     "find": "Where samples are, by key, text or expression.",
+    "diff": "Whether two datasets hold the same samples.",
     "verify": "Check a dataset; each finding says what to do.",
     "repair": "Mend known damage; only lists it without --write.",
     "merge": "Join datasets in the order given.",
@@ -71,7 +72,7 @@ class LazyCommands(click.Group):
 def exit_codes() -> Iterator[tuple[int, str]]:
     """Every exit status with its meaning."""
     yield 0, "done, or clean"
-    yield 1, "verify or lint found an error, repair left one, find found nothing"
+    yield 1, "verify or lint found an error, repair left one, find found nothing, diff a difference"
     yield 2, "wrong usage"
     kinds = [errors.PenstockError]
     while kinds:
