@@ -34,11 +34,16 @@ class Use:
 
 USES: dict[str, Use] = {
     "demo": Use("new --max-mb 0.1", makes="new/stdlib.pbin", says="stop and resume"),
+    "doctor": Use("", says="python"),
+    "completion": Use("fish", says="_PENSTOCK_COMPLETE"),
+    "cache": Use("", says=" B"),
     "index": Use("inputs/part0.jsonl", makes="inputs/part0.idx"),
     "pack": Use(f"inputs/part0.jsonl -o new.pbin {PACK}", makes="new.pbin", says="20 documents"),
     "convert": Use("tokens/a.pbin new --to megatron", makes="new.idx", says="4 samples"),
     "info": Use("tokens/a.pbin", says="pbin"),
     "head": Use("lines/a.jsonl -n 1", says="line 0"),
+    "find": Use("lines/a.jsonl --where id==2", says="1 found"),
+    "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),
     "repair": Use("tokens/a.pbin", says="nothing"),
     "merge": Use("tokens/a.pbin tokens/a.pbin -o new.pbin", makes="new.pbin", says="8 documents"),

@@ -11,15 +11,20 @@ from tests.urls.inputs import make_inputs
 from tests.urls.places import Web, s3_place
 from tests.urls.table import KINDS, NOT_SHOWN, PAGE, on_page, page, same
 
-from penstock.cli.main import COMMANDS
+from penstock.cli._commands import COMMANDS
 from penstock.formats import BUILT_IN, get_format
 from penstock.testing import FileServer
 
 _ELSEWHERE = {
     "status": "tests/prepare/tokens/test_shared.py",
     "stage": "tests/load/test_stage.py",
+    "find": "tests/look/test_find.py",
+    "diff": "tests/look/test_diff.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",
+    "doctor": "looks at this machine",
+    "completion": "takes no data",
+    "cache": "a folder of this machine",
     "modalities": "takes paths of this machine, as the original",
     "energon": "the verbs of the same names",
 }
