@@ -76,17 +76,19 @@ def parse_part(given: str) -> tuple[int, int]:
         ConfigError: `auto` without a variable that says which share.
     """
     index, _, count = given.partition("/")
+    shown = repr(given)
     if index == "auto":
-        found = next((os.environ[name] for name in _INDEX_VARIABLES if os.environ.get(name)), None)
-        if found is None:
+        name = next((name for name in _INDEX_VARIABLES if os.environ.get(name)), None)
+        if name is None:
             raise ConfigError(
                 "auto knows no share here", expected=" or ".join(_INDEX_VARIABLES), hint="Say which: --part I/N"
             )
-        index = found
-    if not (index.isdecimal() and count.isdecimal()):
-        raise click.BadParameter(f"{given!r} is not I/N or auto/N")
+        index = os.environ[name]
+        shown = f"{given!r} with {name}={index}"
+    if not (index.isdecimal() and count.isdecimal() and int(count)):
+        raise click.BadParameter(f"{shown} is not I/N or auto/N, N 1 or more")
     if int(index) >= int(count):
-        raise click.BadParameter(f"{given!r}: shares of {count} count from 0 to {int(count) - 1}")
+        raise click.BadParameter(f"{shown}: shares of {count} count from 0 to {int(count) - 1}")
     return int(index), int(count)
 
 

@@ -48,10 +48,12 @@ class Sharing:
             index, count = self.part
             if not 0 <= index < count:
                 raise ConfigError("no such part", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
-            if self.finish or self.restart:
-                found = "finish (--finish)" if self.finish else "restart (--restart)"
-                what = "a part does its share of the work alone"
-                raise ConfigError(what, found=found, hint="Leave out one of the two")
+            what = "a part does its share of the work alone"
+            if self.finish:
+                raise ConfigError(what, found="finish (--finish)", hint="Leave out one of the two")
+            if self.restart:
+                hint = "Throw away what is finished once, with --finish --no-work --restart; then begin the parts"
+                raise ConfigError(what, found="restart (--restart)", hint=hint)
         if self.no_work and not self.finish:
             raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
 

@@ -779,6 +779,31 @@ def test_a_sweep_takes_nothing_else(tmp_path: Path, share: Pack, cli: Any) -> No
     held.release()
 
 
+def test_another_array_where_one_is_unfinished(tmp_path: Path, share: Pack) -> None:
+    """What the refusal of a part says is what lets the other array begin."""
+    share(part=(0, 3))
+    with pytest.raises(ConfigError, match="differs: --file-tokens"):
+        share(part=(0, 3), file_tokens=1000)
+    with pytest.raises(ConfigError, match="once, with --finish --no-work --restart; then begin the parts"):
+        share(part=(0, 3), file_tokens=1000, restart=True)
+    share(file_tokens=1000, finish=True, no_work=True, restart=True)
+    for index in range(4):
+        share(file_tokens=1000, part=(index, 4))
+    share(file_tokens=1000, finish=True)
+    share(tmp_path / "other", file_tokens=1000)
+    assert files_in(tmp_path / "out") == files_in(tmp_path / "other")
+
+
+def test_status_by_a_clock_that_is_behind(tmp_path: Path, share: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    share(part=(0, 3))
+    output = place_of(f"{tmp_path}/out")
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.work.status.time.time", lambda: 0.0)
+        found = status_of(output)
+    assert found.done > 0
+    assert (found.rate, status_of(output).rate > 0) == (0, True)
+
+
 def test_status_of_what_was_killed_after_its_commit(
     tmp_path: Path, share: Pack, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
@@ -802,6 +827,11 @@ def test_the_command(tmp_path: Path, corpus: Path, bpe2: Path, cli: Any, monkeyp
     assert cli(*how, "--part", "auto/3")[0] == 0
     code, said = cli(*how, "--finish", "--no-work")
     assert (code, "--array=0" in said) == (14, True)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    code, said = cli(*how, "--part", "auto/3")
+    assert (code, "with SLURM_ARRAY_TASK_ID=3: shares of 3 count from 0 to 2" in said) == (2, True)
+    code, said = cli(*how, "--part", "0/0")
+    assert (code, "N 1 or more" in said) == (2, True)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     assert cli(*how, "--part", "auto/3")[0] == 0
     code, said = cli(*how, "--finish")
