@@ -57,6 +57,7 @@ LAYERS: dict[str, int] = {
     "convert": 4,
     "compat": 5,
     "view": 5,
+    "look": 5,
     "cli": 6,
     "__main__": 7,
     "testing": 7,

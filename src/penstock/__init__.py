@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.formats.samples.webdataset.sample_types import register_sample_type as register_sample_type
     from penstock.load import Loader as Loader
     from penstock.load import merge_states as merge_states
+    from penstock.look.diff import diff as diff
+    from penstock.look.find import find as find
     from penstock.mix import Balance as Balance
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import ConfigError, ResumeMismatch
+from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.load import state as states
 from penstock.load.describe import describe
 from penstock.load.explain import explain_document, explain_step, run_of
@@ -86,6 +86,21 @@ def test_the_inverse_is_brute_force(name: str, key: str, own_cache: None) -> Non
     stop = 150
     expected = [position for position in range(stop) if holds(stream, position, key)]
     assert list(positions_of(stream, key, stop)) == expected
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_document_that_no_source_has_is_not_found(name: str, own_cache: None) -> None:
+    run = run_of(STREAMS[name](), 4, 1, None)
+    for key in ("nothing", "999", "x999", ""):
+        with pytest.raises(NotFound, match="no source of this run has such a document"):
+            explain_document(run, key, 9, 100)
+
+
+def test_a_document_that_is_left_out_is_at_no_position() -> None:
+    taken = run_of(ps.Sequential(ps.Take(keyed(9, "x"), 2, 5)), 3, 1, None)
+    assert explain_document(taken, "x7", 9, 100)["samples"] == []
+    late = run_of(ps.Sequential(keyed(9, "x")), 3, 1, None)
+    assert explain_document(late, "x8", 1, 100)["samples"] == [], "not in the first step"
 
 
 def test_the_inverse_of_groups(own_cache: None) -> None:

@@ -42,6 +42,8 @@ USES: dict[str, Use] = {
     "convert": Use("tokens/a.pbin new --to megatron", makes="new.idx", says="4 samples"),
     "info": Use("tokens/a.pbin", says="pbin"),
     "head": Use("lines/a.jsonl -n 1", says="line 0"),
+    "find": Use("lines/a.jsonl --where id==2", says="1 found"),
+    "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),
     "repair": Use("tokens/a.pbin", says="nothing"),
     "merge": Use("tokens/a.pbin tokens/a.pbin -o new.pbin", makes="new.pbin", says="8 documents"),

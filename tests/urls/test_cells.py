@@ -18,6 +18,8 @@ from penstock.testing import FileServer
 _ELSEWHERE = {
     "status": "tests/prepare/tokens/test_shared.py",
     "stage": "tests/load/test_stage.py",
+    "find": "tests/look/test_find.py",
+    "diff": "tests/look/test_diff.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",
     "doctor": "looks at this machine",

@@ -19,6 +19,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Look at": {
         "info": "What a dataset is: counts, sizes, schema.",
         "head": "Show the first samples.",
+        "find": "Where samples are, by key, text or expression.",
+        "diff": "Whether two datasets hold the same samples.",
         "preview": "Show samples in the terminal.",
         "mount": "The parts of samples as files of a folder.",
     },
@@ -63,6 +65,8 @@ EXAMPLES: dict[str, str] = {
     "head": "penstock head corpus.pbin -n 2 --tokenizer tokenizer.json",
     "preview": "penstock preview tars/ -n 3",
     "mount": "penstock mount tars/ point/",
+    "find": "penstock find corpus.jsonl --where 'id == 17'",
+    "diff": "penstock diff corpus.jsonl shards/ --as set",
     "verify": "penstock verify corpus.pbin --depth full",
     "repair": "penstock repair corpus.pbin --write",
     "lint": "penstock lint tars/",

@@ -63,7 +63,7 @@ class LazyCommands(click.Group):
 def exit_codes() -> Iterator[tuple[int, str]]:
     """Every exit status with its meaning."""
     yield 0, "done, or clean"
-    yield 1, "verify or lint found an error, or repair left one"
+    yield 1, "verify or lint found an error, repair left one, find found nothing, diff a difference"
     yield 2, "wrong usage"
     kinds = [errors.PenstockError]
     while kinds:

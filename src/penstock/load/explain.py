@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
-from penstock.errors import ConfigError, ResumeMismatch
+from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.load import history as runs
 from penstock.load import lanes
 from penstock.load import state as states
 from penstock.load.describe import describe
 from penstock.load.explain_lanes import Output, outputs_at, outputs_of
-from penstock.load.inverse import positions_of
+from penstock.load.inverse import has_document, positions_of
 from penstock.load.lanes import Places
 from penstock.types import Location
 
@@ -121,17 +121,29 @@ def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int 
         stop_step: the first step that is not looked at.
         limit: at most so many.
         world: number of ranks; by default that of the run at each step.
+
+    Raises:
+        NotFound: no source of the stream has this document.
     """
     stop = _end(run.data, runs.stretch_of(run.history, stop_step).consumed_at(stop_step))
     first = max(run.exact_from, run.history[0].consumed)
     if is_lane_stream(run.data):
         outputs = [one for one in outputs_of(run.data, key, stop) if one.position >= first][:limit]
         rows = [_with_step(run, _output_row(run.data, one), world) for one in outputs]
+        _require_known(run, key, rows)
         return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
     found = (position for position in positions_of(run.data, key, stop) if position >= first)
     positions = list(islice(found, limit))
     rows = [_with_step(run, _row(run.data, position), world) for position in positions]
+    _require_known(run, key, rows)
     return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
+
+
+def _require_known(run: Run, key: str, rows: Sized) -> None:
+    """Refuse a document that no source has: one that is misspelt must not look like one that was never read."""
+    if not rows and not has_document(run.data, key):
+        hint = "Documents of tokens go by number, samples without keys by index: `penstock find` tells it"
+        raise NotFound("no source of this run has such a document", found=key, hint=hint)
 
 
 def row_of(at: Location) -> dict[str, Any]:

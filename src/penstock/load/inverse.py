@@ -48,6 +48,13 @@ def positions_of(data: Any, key: str, stop: int) -> Positions:
     return _of_stream(data if is_stream(data) else Sequential(data), key, stop)
 
 
+def has_document(node: Any, key: str) -> bool:
+    """Whether a stream or a source draws from one that has a document, wherever it comes or is left out."""
+    if not (is_stream(node) or is_lane_stream(node)) and len(indices_of(node, key)):
+        return True
+    return any(has_document(child, key) for child in node.children().values())
+
+
 def _of_stream(node: Any, key: str, stop: int) -> Positions:
     if stop <= 0:
         return iter(())

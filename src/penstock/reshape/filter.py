@@ -229,7 +229,7 @@ class Conditions:
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
                 fields = _fields_at(rows, view[start:end], first + row)
-                fits[row] = all(_holds(condition, fields, rows.place, first + row) for condition in conditions)
+                fits[row] = all(holds(condition, fields, rows.place, first + row) for condition in conditions)
                 start = end
         return fits
 
@@ -261,10 +261,11 @@ def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
 
 
 def _fields_at(rows: LineRows | SampleRows, row: memoryview, index: int) -> Mapping[str, Any]:
-    return _fields_of(bytes(row[:-1]), rows.place, index) if isinstance(rows, LineRows) else rows.decode(row)
+    return fields_of(bytes(row[:-1]), rows.place, index) if isinstance(rows, LineRows) else rows.decode(row)
 
 
-def _fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
+def fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
+    """The fields of a line, without its line end; raises `Corrupt` for one that is no JSON."""
     try:
         value = decode_line(line)
     except (ValueError, RecursionError):
@@ -275,7 +276,8 @@ def _fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
+def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
+    """Whether a sample fits; raises `PrepareError`, which names it, where that can't be said."""
     try:
         return bool(condition(fields))
     except TookTooLong as error:

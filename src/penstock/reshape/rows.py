@@ -87,7 +87,7 @@ class _OneRun(Protocol):
 
 
 @runtime_checkable
-class _Lines(Protocol):
+class Lines(Protocol):
     """A source of lines in one file, for work on their bytes."""
 
     def line_ranges(self) -> IntArray:
@@ -335,7 +335,7 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     source = chosen.open(place.store, place.path, known)
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)
-    if isinstance(source, _Lines):
+    if isinstance(source, Lines):
         return LineRows(source.line_ranges(), Place(*source.text), "jsonl")
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS)

@@ -1,0 +1,60 @@
+"""`penstock diff A B`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._executors import optional_executor_options
+from penstock.cli._output import emit, follow_links_option, json_option, progress
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--as",
+    "compare_as",
+    type=click.Choice(["sequence", "set"]),
+    default="sequence",
+    show_default=True,
+    help="In order, or in any order; a sample that is there twice counts twice.",
+)
+@click.option("--format", help="Format of both, instead of finding it out.")
+@click.option("--split", help="Split of both, for formats that have splits.")
+@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@optional_executor_options
+@follow_links_option
+@json_option
+def command(a: str, b: str, as_json: bool, **options: Any) -> int:
+    """Compare two datasets sample by sample, whatever their formats. Exits with 1 where they differ."""
+    import msgspec
+
+    from penstock.look.diff import diff
+
+    with progress("diff", total=None, unit="samples") as advance:
+        report = diff(a, b, progress=advance, **options)
+    emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(report))
+    return 0 if report.equal else 1
+
+
+def _text(report: Any) -> str:
+    if report.equal:
+        how = "by the digests in their side files; no sample was read"
+        return f"equal: {report.num_a:,} samples{', ' + how if report.by == 'side files' else ''}"
+    lines = [
+        f"different: {report.only_in_a:,} of {report.num_a:,} samples only in A, "
+        f"{report.only_in_b:,} of {report.num_b:,} only in B"
+    ]
+    for side, other in ((report.schema.a, report.schema.b), (report.schema.b, report.schema.a)):
+        only = ", ".join(sorted(side.keys() - other.keys()))
+        lines += [f"fields only in {'A' if side is report.schema.a else 'B'}: {only}"] if only else []
+    for one in report.first_differences:
+        for name, index, key, sample in (("A", one.index_a, one.key_a, one.a), ("B", one.index_b, one.key_b, one.b)):
+            if index is not None:
+                shown = ", ".join(f"{field}: {value}" for field, value in (sample or {}).items())
+                lines.append(f"{name} {index:,}{f' ({key})' if key else ''}: {shown}")
+    return "\n".join(lines)

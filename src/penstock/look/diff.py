@@ -1,0 +1,294 @@
+"""`diff`: whether two datasets hold the same samples, whatever their formats, and which differ first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from penstock._places import place_of
+from penstock._secrets import redacted_repr
+from penstock.convert.rows import KEY
+from penstock.errors import ConfigError
+from penstock.executors import AnyExecutor, make_executor
+from penstock.look.compare import compare_as_sets, compare_in_order
+from penstock.look.digests import Digests, content, digests_of
+from penstock.look.samples import Dataset, Stretch, Target, open_dataset, samples_of, stretches
+from penstock.reshape.rewrite import Progress
+from penstock.store.derived import DerivedCache
+from penstock.types import Manifest, Sample
+
+As = Literal["sequence", "set"]
+"""In order, or whatever the order, with repeats counted."""
+
+FIRST = 10
+"""Differing samples that are shown."""
+
+_LOOKED_AT = 100
+_SHOWN_CHARACTERS = 120
+_SHOWN_TOKENS = 16
+_PRELOAD = ("penstock.look.diff",)
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """A sample without its partner, or two that differ.
+
+    Attributes:
+        index_a, index_b: where it is; None on the side that has no such sample.
+        key_a, key_b: its key, where it has one.
+        fields: those that differ, where both sides have a sample.
+        a, b: what it holds, shortened; of two, the fields that differ.
+    """
+
+    index_a: int | None
+    index_b: int | None
+    key_a: str | None = None
+    key_b: str | None = None
+    fields: tuple[str, ...] = ()
+    a: Mapping[str, str] | None = None
+    b: Mapping[str, str] | None = None
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class SchemaDifference:
+    """The fields of both: name → kind, those of the first 100 samples where the schema leaves them open.
+
+    Attributes:
+        equal: whether both have fields of the same names; kinds differ from format to format.
+        a, b: the fields.
+    """
+
+    equal: bool
+    a: Mapping[str, str]
+    b: Mapping[str, str]
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class DiffReport:
+    """What `diff` found.
+
+    Attributes:
+        equal: whether both hold the same samples.
+        schema: the fields of both; they alone make no difference.
+        only_in_a, only_in_b: samples of one without an equal one in the other; in order, at the same position.
+        first_differences: the first of them.
+        num_a, num_b: samples of both.
+        by: `"samples"`, which were read, or `"side files"`, whose digests are equal: then no sample was read.
+    """
+
+    equal: bool
+    schema: SchemaDifference
+    only_in_a: int
+    only_in_b: int
+    first_differences: tuple[FirstDifference, ...]
+    num_a: int
+    num_b: int
+    by: str
+
+
+def diff(
+    a: Target, b: Target, *, compare_as: As = "sequence",
+    format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
+    eos_id: int | None = None, trust: bool = False, follow_links: bool = False,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+) -> DiffReport:  # fmt: skip
+    """Compare two datasets by a digest of each sample that does not depend on the format; see `penstock.look.digests`.
+
+    Where digests in both side files are equal, no sample is read: `penstock.verify` with `depth="full"` holds data
+    against them. Memory: some 500 MB at any size, and 100 MB a worker; 16 bytes a sample in scratch files in the
+    cache folder.
+
+    Args:
+        a, b: paths, URLs, lists of JSONL files, or sources; both of documents of tokens, or both of samples.
+        compare_as: `"sequence"`: in order; `"set"`: in any order, where a sample that is there twice counts twice.
+        format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`, for both.
+        progress: called with the samples that were read, and of how many.
+        executor, workers: who reads, as of `penstock.pack`; this process where both are None.
+
+    Raises:
+        ConfigError: documents of tokens and samples, which don't compare, or no such `compare_as`.
+        NotFound: nothing is there.
+        FormatError: a sample is damaged.
+        PenstockError: a sample holds a value that is no data.
+    """
+    if compare_as not in get_args(As):
+        raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))
+    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
+    options |= {"trust": trust, "follow_links": follow_links}
+    sides = open_dataset(a, options), open_dataset(b, options)
+    if (sides[0].tokens is None) != (sides[1].tokens is None):
+        what = "documents of tokens and samples don't compare"
+        hint = "Pack the samples with the same tokenizer, and compare the documents"
+        raise ConfigError(what, path=sides[1].place.path, hint=hint)
+    schema = _schemas(*sides)
+    counts = len(sides[0]), len(sides[1])
+    if _are_same_by_side_files(*sides):
+        return DiffReport(True, schema, 0, 0, (), *counts, "side files")
+    with_keys = KEY in schema.a and KEY in schema.b
+    digests = _all_digests(sides, with_keys, progress, Crew(executor, workers))
+    compare = compare_in_order if compare_as == "sequence" else compare_as_sets
+    found = compare(*digests, FIRST)
+    pairs = _pairs(found.first_in_a.tolist(), found.first_in_b.tolist(), in_order=compare_as == "sequence")
+    first = tuple(_shown(*sides, *pair, with_keys=with_keys) for pair in pairs)
+    equal = not (found.only_in_a or found.only_in_b)
+    return DiffReport(equal, schema, found.only_in_a, found.only_in_b, first, *counts, "samples")
+
+
+def _are_same_by_side_files(a: Dataset, b: Dataset) -> bool:
+    """Whether both side files state the same documents, or the same bytes of the same format."""
+    one, other = (_manifest_of(side) for side in (a, b))
+    if one is None or other is None or len(a) != len(b):
+        return False
+    if a.tokens is not None:
+        return one.digest is not None and one.digest == other.digest
+    blocks = [sorted(side.block_digests.values()) for side in (one, other)]
+    names_count = len(blocks[0]) > 1 and one.block_digests != other.block_digests
+    same = (one.format, one.size_bytes) == (other.format, other.size_bytes)
+    return same and bool(blocks[0]) and blocks[0] == blocks[1] and not names_count
+
+
+def _manifest_of(dataset: Dataset) -> Manifest | None:
+    """Of data on disk; None for a source that only has some of them."""
+    manifest = None if dataset.source.children() else getattr(dataset.source, "manifest", None)
+    return manifest if isinstance(manifest, Manifest) and manifest.num_samples == len(dataset) else None
+
+
+def _schemas(a: Dataset, b: Dataset) -> SchemaDifference:
+    one, other = _fields_of(a), _fields_of(b)
+    return SchemaDifference(one.keys() - {KEY} == other.keys() - {KEY}, one, other)
+
+
+def _fields_of(dataset: Dataset) -> dict[str, str]:
+    schema = dataset.source.schema
+    known = {one.name: one.kind for one in schema.fields}
+    if schema.open and dataset.tokens is None:
+        for _, samples in samples_of(dataset, 0, min(_LOOKED_AT, len(dataset))):
+            for sample in samples:
+                known |= {name: type(value).__name__ for name, value in sample.items() if name not in known}
+    return known
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who reads, as it was asked for."""
+
+    executor: AnyExecutor | None
+    workers: int | None
+
+    @property
+    def name(self) -> AnyExecutor:
+        """The executor that was asked for, or follows from the number of workers."""
+        alone = self.executor is None and self.workers in (None, 1)
+        return "inline" if alone else "processes" if self.executor is None else self.executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    """What every worker gets; a task is a side and a stretch."""
+
+    sides: tuple[Dataset, Dataset]
+    with_keys: bool
+
+    def __call__(self, task: _Task) -> bytes:
+        side = self.sides[task.side]
+        return digests_of(side, task.stretch.start, task.stretch.stop, with_keys=self.with_keys).tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    side: int
+    stretch: Stretch
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return self.stretch.described
+
+
+def _all_digests(
+    sides: tuple[Dataset, Dataset], with_keys: bool, progress: Progress | None, crew: Crew
+) -> tuple[Digests, Digests]:
+    scratch = DerivedCache().scratch
+    found = [scratch(2 * len(side), "u8").reshape(-1, 2) for side in sides]
+    tasks = [_Task(number, one) for number, side in enumerate(sides) for one in stretches(side)]
+    total, done = sum(map(len, sides)), 0
+    reads = [*sides[0].reads, *sides[1].reads]
+    with make_executor(crew.name, crew.workers, _PRELOAD, most=max(1, len(tasks)), reads=reads) as pool:
+        for task, data in zip(tasks, pool.map(_Digest(sides, with_keys), tasks), strict=True):
+            found[task.side][task.stretch.start : task.stretch.stop] = np.frombuffer(data, np.uint64).reshape(-1, 2)
+            done += task.stretch.stop - task.stretch.start
+            if progress is not None:
+                progress(done, f"of {total:,}")
+    return found[0], found[1]
+
+
+# --- what is shown -------------------------------------------------------------------------------------------------
+
+
+def _pairs(a: list[int], b: list[int], *, in_order: bool) -> list[tuple[int | None, int | None]]:
+    """Indices in A and B; in order those of one position together."""
+    if not in_order:
+        half = FIRST - min(len(b), FIRST // 2)
+        pairs: list[tuple[int | None, int | None]] = [(index, None) for index in a[:half]]
+        return [*pairs, *((None, index) for index in b[: FIRST - len(pairs)])]
+    inside_a, inside_b = set(a), set(b)
+    places = sorted(inside_a | inside_b)[:FIRST]
+    return [(one if one in inside_a else None, one if one in inside_b else None) for one in places]
+
+
+def _shown(a: Dataset, b: Dataset, index_a: int | None, index_b: int | None, *, with_keys: bool) -> FirstDifference:
+    one, other = _sample(a, index_a, with_keys), _sample(b, index_b, with_keys)
+    fields: tuple[str, ...] = ()
+    if one is not None and other is not None:
+        names = sorted(one.keys() | other.keys())
+        fields = tuple(name for name in names if _same(name, one.get(name)) != _same(name, other.get(name)))
+    return FirstDifference(
+        index_a,
+        index_b,
+        None if index_a is None else place_of(a.source, index_a).key,
+        None if index_b is None else place_of(b.source, index_b).key,
+        fields,
+        _brief(one, fields),
+        _brief(other, fields),
+    )
+
+
+def _sample(dataset: Dataset, index: int | None, with_keys: bool) -> Sample | None:
+    if index is None:
+        return None
+    if dataset.tokens is not None:
+        return dataset.source[index]
+    [(_, [sample])] = samples_of(dataset, index, index + 1)
+    return {name: value for name, value in sample.items() if with_keys or name != KEY}
+
+
+def _same(name: str, value: Any) -> Any:
+    """What is equal for values of equal digests."""
+    return None if value is None else content(name, value)
+
+
+def _brief(sample: Sample | None, fields: tuple[str, ...]) -> dict[str, str] | None:
+    if sample is None:
+        return None
+    return {name: _short(value) for name, value in sample.items() if not fields or name in fields}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = (
+            value.decode("utf-8", "backslashreplace") if value[:_SHOWN_CHARACTERS].isascii() else f"{len(value)} bytes"
+        )
+    if isinstance(value, np.ndarray):
+        more = " …" if value.size > _SHOWN_TOKENS else ""
+        return f"{value.dtype.name}{list(value.shape)} {value.ravel()[:_SHOWN_TOKENS].tolist()}{more}"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

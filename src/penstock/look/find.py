@@ -1,0 +1,345 @@
+"""`find`: the samples of a dataset that have a key, hold a text, or fit an expression."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._limits import EXPRESSION_SECONDS
+from penstock._places import place_of
+from penstock._secrets import redacted_repr
+from penstock.abc import SupportsKeys
+from penstock.errors import ConfigError, NotFound
+from penstock.executors import AnyExecutor, make_executor
+from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
+from penstock.reshape.expression import compile_expression
+from penstock.reshape.field_names import names_in, require_fields
+from penstock.reshape.filter import Fits, fields_of, holds
+from penstock.reshape.rewrite import Progress
+from penstock.reshape.rows import LineRows, read_run, runs
+from penstock.reshape.time_limit import Clock, each_at_most
+from penstock.types import Extent
+
+KEY_FIELDS = ("__key__", "key", "id", "doc_id", "url")
+"""Where the key of a sample stands, the first of them that it has, unless `key_field` is given."""
+
+_PRELOAD = ("penstock.look.find",)
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sample that was looked for.
+
+    Attributes:
+        index: in the dataset.
+        key: its key, where it has one.
+        path: the file that holds it, or the dataset where that is not known.
+        place: where in that file, such as `"bytes 120-348"`, the last one not included; None where it is not known.
+    """
+
+    index: int
+    key: str | None
+    path: str
+    place: str | None
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class FindReport:
+    """What `find` found.
+
+    Attributes:
+        found: in the order of their indices.
+        looked_at: samples that were read: none where an index of keys answers, not all where a limit was reached.
+        of: samples of the dataset.
+    """
+
+    found: tuple[Found, ...]
+    looked_at: int
+    of: int
+
+
+def find(
+    target: Target,
+    *,
+    key: str | None = None, text: str | None = None, where: str | None = None, limit: int | None = None,
+    key_field: str | None = None, tokenizer: str | None = None,
+    format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
+    eos_id: int | None = None, trust: bool = False, follow_links: bool = False,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+) -> FindReport:  # fmt: skip
+    """Find samples of a dataset, in any format that `penstock.open` reads.
+
+    A key is looked up where the dataset has an index of keys; anything else reads the samples, in runs of some 16 MiB.
+    Memory: some 100 MB a worker, and some 300 bytes for each sample that is found.
+
+    Args:
+        target: path, URL, list of JSONL files, or a source.
+        key: of a sample; in data without keys, the content of its field `key_field`.
+        text: that stands in a text of the sample, at any depth; in documents of tokens, in what `tokenizer` makes of
+            their ids.
+        where: expression on the fields, as of `penstock.filter`.
+        limit: no more than so many, the first ones.
+        key_field: field that holds the key; by default the first of `__key__ key id doc_id url` that a sample has.
+        tokenizer: file or folder of the tokenizer, for documents of tokens.
+        format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`.
+        progress: called with the samples that were looked at, and of how many.
+        executor, workers: who reads, as of `penstock.pack`; this process where both are None.
+
+    Raises:
+        ConfigError: not one of `key`, `text` and `where`; an expression that can't be, a field that no sample has, or
+            what documents of tokens don't have.
+        PrepareError: the expression fails on a sample, which it names.
+        NotFound: nothing is at `target`.
+        FormatError: a sample is damaged.
+    """
+    given = {"key": key, "text": text, "where": where}
+    asked = [name for name, value in given.items() if value is not None]
+    if len(asked) != 1:
+        raise ConfigError("one thing is looked for", found=" and ".join(asked) or "nothing", expected=" | ".join(given))
+    if limit is not None and limit < 1:
+        raise ConfigError("a limit that finds nothing", found=limit, expected="1 or more")
+    if key_field is not None and key is None:
+        raise ConfigError("a field of keys goes with a key", found=key_field, hint="Give the key, or ask with where")
+    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
+    dataset = open_dataset(target, options | {"trust": trust, "follow_links": follow_links})
+    wanted = Wanted(key, text, where, key_field, tokenizer)
+    wanted.require_possible(dataset)
+    if key is not None and key_field is None and isinstance(dataset.source, SupportsKeys):
+        return _by_index(dataset, dataset.source, key)
+    wanted.require_fields(dataset)
+    return _scanned(dataset, wanted, limit, progress, executor, workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for, as it was asked for; see `find`. Picklable."""
+
+    key: str | None
+    text: str | None
+    where: str | None
+    key_field: str | None
+    tokenizer: str | None
+
+    def require_possible(self, dataset: Dataset) -> None:
+        """Refuse what such data don't have; raises `ConfigError`."""
+        path = dataset.place.path
+        if dataset.tokens is None:
+            if self.tokenizer is not None:
+                raise ConfigError("these samples are no documents of tokens", path=path, hint="Leave the tokenizer out")
+            return
+        if self.text is None:
+            what = "documents of tokens have no keys" if self.where is None else "documents of tokens have no fields"
+            hint = "Look for a text: --text T --tokenizer FILE (text=, tokenizer=), or into the data they were made of"
+            raise ConfigError(what, path=path, hint=hint)
+        if self.tokenizer is None:
+            hint = "Name its tokenizer.json: --tokenizer FILE (tokenizer=)"
+            raise ConfigError("a text in documents of tokens needs their tokenizer", path=path, hint=hint)
+
+    def require_fields(self, dataset: Dataset) -> None:
+        """Refuse a field that no sample has, before anything else is read; raises `ConfigError`."""
+        paths = names_in(self.where) if self.fits() and self.where is not None else set[tuple[str, ...]]()
+        if self.key_field is not None:
+            paths = {tuple(self.key_field.split("."))}
+        lines = dataset.lines
+
+        def fields_at(index: int) -> Mapping[str, Any]:
+            if lines is not None:
+                return fields_of(read_run(lines, index, index + 1)[0].tobytes()[:-1], dataset.place, index)
+            [(_, [sample])] = samples_of(dataset, index, index + 1)
+            return readable(sample)
+
+        require_fields(paths, fields_at, len(dataset), dataset.place)
+
+    def fits(self) -> Fits | None:
+        """The expression; raises `ConfigError` for one that can't be."""
+        return None if self.where is None else compile_expression(self.where)
+
+    def key_of(self, sample: Mapping[str, Any]) -> str | None:
+        """The key of a sample, as text."""
+        for name in KEY_FIELDS if self.key_field is None else (self.key_field,):
+            value: Any = sample
+            for one in [name] if self.key_field is None else name.split("."):
+                value = value.get(one) if isinstance(value, Mapping) else None
+            if isinstance(value, str | int | np.integer):
+                return str(value)
+        return None
+
+
+def _by_index(dataset: Dataset, source: SupportsKeys, key: str) -> FindReport:
+    try:
+        indices = [source.index_of(key)]
+    except NotFound:
+        indices = []
+    return FindReport(tuple(_found(dataset, index, key) for index in indices), 0, len(dataset))
+
+
+def _found(dataset: Dataset, index: int, key: str | None) -> Found:
+    place = place_of(dataset.source, index)
+    path, extents = dataset.place.path, place.extents or ()
+    return Found(index, place.key if key is None else key, extents[0].path if extents else path, _shown(extents))
+
+
+def _shown(extents: tuple[Extent, ...]) -> str | None:
+    """From the first byte to the last one in the file of the first extent."""
+    here = [one for one in extents if one.path == extents[0].path]
+    if not here:
+        return None
+    first, stop = (one.offset_bytes for one in here), (one.offset_bytes + one.length_bytes for one in here)
+    return f"bytes {min(first)}-{max(stop)}"
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+Hits = list[tuple[int, str | None]]
+"""Index and key of samples that were found."""
+
+
+class _Job:
+    """What every worker gets; it loads the tokenizer once.
+
+    Args:
+        dataset: where.
+        wanted: what.
+        limit: after so many in a stretch, the rest of it is not read.
+    """
+
+    __slots__ = ("_decode", "dataset", "limit", "wanted")
+
+    def __init__(self, dataset: Dataset, wanted: Wanted, limit: int | None) -> None:
+        self.dataset = dataset
+        self.wanted = wanted
+        self.limit = limit
+        self._decode: Callable[[Any], str] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_Job, (self.dataset, self.wanted, self.limit))
+
+    def __call__(self, task: Stretch) -> tuple[Hits, bool]:
+        """What is found in a stretch, and whether a sample of it has a key."""
+        hits: Hits = []
+        has_keys = False
+        for index, key, fits in self._looked_at(task):
+            has_keys = has_keys or key is not None
+            if fits:
+                hits.append((index, key))
+                if len(hits) == self.limit:
+                    break
+        return hits, has_keys
+
+    def _looked_at(self, task: Stretch) -> Iterator[tuple[int, str | None, bool]]:
+        """Index and key of samples, and whether they fit; those that can't are left out."""
+        dataset, wanted = self.dataset, self.wanted
+        lines = dataset.lines
+        if dataset.tokens is not None:
+            for start, documents in documents_of(dataset.tokens, task.start, task.stop):
+                yield from (
+                    (index, None, str(wanted.text) in self._text_of(ids)) for index, ids in enumerate(documents, start)
+                )
+        elif wanted.text is not None and lines is not None:
+            yield from _lines_with(dataset, lines, wanted, task)
+        elif wanted.where is not None:
+            yield from _fitting(dataset, wanted, task)
+        else:
+            for start, samples in samples_of(dataset, task.start, task.stop):
+                for index, sample in enumerate(samples, start):
+                    key = wanted.key_of(sample)
+                    yield index, key, key == wanted.key if wanted.text is None else _has_text(sample, wanted.text)
+
+    def _text_of(self, ids: Any) -> str:
+        if self._decode is None:
+            from penstock.prepare.tokens.decode import load_decoder  # its packages are needed for tokens alone
+
+            self._decode = load_decoder(str(self.wanted.tokenizer))
+        return self._decode(ids)
+
+
+def _fitting(dataset: Dataset, wanted: Wanted, task: Stretch) -> Iterator[tuple[int, str | None, bool]]:
+    where = str(wanted.where)
+    fits, names = compile_expression(where), {path[0] for path in names_in(where)}
+    for start, samples in samples_of(dataset, task.start, task.stop):
+        found: list[tuple[int, str | None, bool]] = []
+        with each_at_most(EXPRESSION_SECONDS) if "match" in where else contextlib.nullcontext(Clock()) as clock:
+            for clock.row, sample in enumerate(samples, start):
+                if holds(fits, readable(sample, names), dataset.place, clock.row):
+                    found.append((clock.row, wanted.key_of(sample), True))
+        yield from found
+
+
+def _lines_with(
+    dataset: Dataset, lines: LineRows, wanted: Wanted, task: Stretch
+) -> Iterator[tuple[int, str | None, bool]]:
+    """Lines that may hold a text are decoded: those with its usual spelling in JSON, or with an unusual escape."""
+    text = str(wanted.text)
+    spelt = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")[1:-1]
+    for at, end in runs(lines, task.start, task.stop):
+        data, lengths = read_run(lines, at, end)
+        ends = np.cumsum(lengths)
+        whole = data.tobytes()
+        rows = sorted({int(np.searchsorted(ends, one, side="right")) for one in _offsets(whole, spelt, ends)})
+        for row in rows:
+            line = whole[int(ends[row] - lengths[row]) : int(ends[row]) - 1]
+            sample = fields_of(line, dataset.place, at + row)
+            if _has_text(sample, text):
+                yield at + row, wanted.key_of(sample), True
+
+
+def _offsets(data: bytes, spelt: bytes, ends: Any) -> Iterator[int]:
+    """An offset in each line that holds one of these, each line at most once a spelling."""
+    for one in (spelt, rb"\u", rb"\/"):
+        at = data.find(one)
+        while at >= 0:
+            yield at
+            at = data.find(one, int(ends[np.searchsorted(ends, at, side="right")]))
+
+
+def _has_text(value: Any, text: str) -> bool:
+    """Whether a text stands in a value, or in what it is made of; keys of objects are no content."""
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, Mapping):
+        return any(_has_text(one, text) for one in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_text(one, text) for one in value)
+    if isinstance(value, bytes):
+        if text.encode("utf-8", "surrogatepass") in value:
+            with contextlib.suppress(UnicodeDecodeError):  # bytes that hold it by chance are no text
+                return text in value.decode()
+        return False
+    return isinstance(value, np.ndarray) and value.dtype.kind == "U" and any(text in one for one in value.ravel())
+
+
+def _scanned(
+    dataset: Dataset,
+    wanted: Wanted,
+    limit: int | None,
+    progress: Progress | None,
+    executor: AnyExecutor | None,
+    workers: int | None,
+) -> FindReport:
+    hits: Hits = []
+    looked_at, has_keys, tasks = 0, False, list(stretches(dataset))
+    alone = executor in (None, "inline") and workers in (None, 1)
+    name = "inline" if alone else "processes" if executor is None else executor
+    with make_executor(name, workers, _PRELOAD, most=max(1, len(tasks)), reads=dataset.reads) as pool:
+        for task, (found, known) in zip(tasks, pool.map(_Job(dataset, wanted, limit), tasks), strict=True):
+            hits += found
+            has_keys = has_keys or known
+            looked_at = task.stop
+            if progress is not None:
+                progress(looked_at, f"of {len(dataset):,}")
+            if limit is not None and len(hits) >= limit:
+                del hits[limit:]
+                looked_at = hits[-1][0] + 1
+                break
+    if wanted.key is not None and not has_keys and len(dataset):
+        hint = "Name the field with --key-field (key_field=), or look for a text"
+        raise ConfigError("no sample has a key", path=dataset.place.path, expected=", ".join(KEY_FIELDS), hint=hint)
+    return FindReport(tuple(_found(dataset, *one) for one in hits), looked_at, len(dataset))

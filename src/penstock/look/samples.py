@@ -1,0 +1,194 @@
+"""Samples of any dataset in runs of some MB, for work that looks at all of them; workers open it by themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from penstock._kinds import is_token_source
+from penstock._secrets import redact
+from penstock.abc import Source, TokenSource
+from penstock.check.verify import find_format
+from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
+from penstock.convert.rows import SourceRows
+from penstock.errors import ConfigError
+from penstock.formats import open_source
+from penstock.reshape.filter import fields_of
+from penstock.reshape.rows import LineRows, Lines, read_run, runs
+from penstock.store.place import Place, dataset_at, place_of
+from penstock.types import Sample, TokenArray
+
+Target: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source[Any]
+"""What may be looked into: a path, a URL, a list of JSONL files, or a source that is open."""
+
+RUN_TOKENS = 1 << 22
+_STRETCH_SAMPLES = 1 << 12
+_RUN_BYTES = 1 << 24
+_MOST_SAMPLES = 1 << 10
+_STORED = ("image", "images", "pickle")
+_TEXT_PARTS = frozenset(("txt", "text", "transcript", "cls", "cls2", "index", "inx", "id", "json", "jsn"))
+_PLAIN = DecodeOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset that is open; picklable as its sources are.
+
+    Attributes:
+        source: of its samples.
+        readers: by which they are read: the source, or one of its decoded columns and one of its stored ones.
+        place: where it is, for errors.
+        reads: the same, where it is one place that workers must see.
+    """
+
+    source: Source[Any]
+    readers: tuple[Source[Any], ...]
+    place: Place
+    reads: tuple[Place, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def tokens(self) -> TokenSource | None:
+        """The source, where its samples are documents of tokens."""
+        return self.source if is_token_source(self.source) else None
+
+    @property
+    def lines(self) -> LineRows | None:
+        """The lines, where samples are lines of files."""
+        if not isinstance(self.source, Lines):
+            return None
+        return LineRows(self.source.line_ranges(), Place(*self.source.text), "jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A task: the samples `[start, stop)`; `described` is what an error calls it."""
+
+    start: int
+    stop: int
+    described: str
+
+
+def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
+    """Open what is to be looked into.
+
+    Parts of tars, images and pickles stay as they are stored: so no image is unpacked, and nothing of the data runs.
+
+    Args:
+        target: see `Target`.
+        options: what `penstock.open` takes; None is not given.
+
+    Raises: as `penstock.open`.
+    """
+    options = {name: value for name, value in options.items() if value not in (None, False)}
+    if not isinstance(target, str | os.PathLike | Sequence):
+        if options:
+            raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
+        return Dataset(target, (target,), place_of(_name_of(target)))
+    if not isinstance(target, str | os.PathLike):
+        source = open_source(target, **options)
+        return Dataset(source, (source,), place_of(_name_of(source)))
+    place = dataset_at(target, follow_links=options.get("follow_links", False))
+    options["format"] = find_format(place, options.get("format")).name
+    if options["format"] == "webdataset":
+        source = open_source(target, **options, raw=True)
+        return Dataset(source, (source,), place, (place,))
+    source = open_source(target, **options)
+    stored = [one.name for one in source.schema.fields if one.kind in _STORED]
+    if options["format"] != "mds" or not stored:
+        return Dataset(source, (source,), place, (place,))
+    decoded = [one.name for one in source.schema.fields if one.name not in stored]
+    readers = [open_source(target, **options, columns=stored, raw=True)]
+    readers += [open_source(target, **options, columns=decoded)] if decoded else []
+    return Dataset(source, tuple(readers), place, (place,))
+
+
+def stretches(dataset: Dataset) -> Iterator[Stretch]:
+    """Tasks for all samples, in order: some thousands each, whole blocks of the storage where it has blocks."""
+    starts = getattr(dataset.source, "block_starts", None)
+    borders = range(0, len(dataset), _STRETCH_SAMPLES) if starts is None else np.unique(np.asarray(starts)).tolist()
+    begin = 0
+    for border in (*borders, len(dataset)):
+        if border - begin >= _STRETCH_SAMPLES or (border == len(dataset) and border > begin):
+            yield Stretch(begin, border, f"{redact(dataset.place.path)}, samples {begin} to {border}")
+            begin = border
+
+
+def samples_of(dataset: Dataset, start: int, stop: int) -> Iterator[tuple[int, list[Sample]]]:
+    """The samples `[start, stop)` in runs: `(index of the first, samples)`; not for documents of tokens.
+
+    Memory: a run is some 16 MiB, as far as the samples before it tell.
+
+    Raises:
+        FormatError: a sample is damaged.
+    """
+    lines = dataset.lines
+    if lines is not None:
+        for at, end in runs(lines, start, stop):
+            data, lengths = read_run(lines, at, end)
+            view, ends = data.data, np.cumsum(lengths).tolist()
+            begins = [0, *ends[:-1]]
+            cut = enumerate(zip(begins, ends, strict=True), at)
+            yield at, [dict(fields_of(bytes(view[a : b - 1]), dataset.place, index)) for index, (a, b) in cut]
+        return
+    readers, step = [SourceRows(one) for one in dataset.readers], 1
+    while start < stop:
+        end = min(stop, start + step)
+        columns = [one.read(start, end) for one in readers]
+        samples = [{name: value for part in row for name, value in part.items()} for row in zip(*columns, strict=True)]
+        yield start, samples
+        size_bytes = sum(_size_of(value) for sample in samples for value in sample.values())
+        most = _RUN_BYTES * (end - start) // max(1, size_bytes)
+        step, start = max(1, min(_MOST_SAMPLES, 2 * step, most)), end
+
+
+def documents_of(source: TokenSource, start: int, stop: int) -> Iterator[tuple[int, list[TokenArray]]]:
+    """The documents `[start, stop)` in runs of some 4 million tokens, or one longer document."""
+    while start < stop:
+        starts = np.asarray(source.doc_starts[start : min(stop, start + _MOST_SAMPLES) + 1], np.int64)
+        count = max(1, int(np.searchsorted(starts[1:] - starts[0], RUN_TOKENS, side="right")))
+        data = source.tokens(int(starts[0]), int(starts[count]))
+        cuts = (starts[: count + 1] - starts[0]).tolist()
+        yield start, [data[a:b] for a, b in pairwise(cuts)]
+        start += count
+
+
+def readable(sample: Sample, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The fields of a sample as an expression takes them: numbers of numpy are Python's, parts of text are decoded.
+
+    A part that is not what its name says stays as it is stored.
+
+    Args:
+        sample: as it was read.
+        names: only these; None: all.
+    """
+    return {name: _readable(name, value) for name, value in sample.items() if names is None or name in names}
+
+
+def _readable(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype.kind in "biufU" else value
+    if isinstance(value, bytes) and suffix_of(name) in _TEXT_PARTS:
+        try:
+            return decode_part(name, value, _PLAIN)
+        except Exception:  # what is stored there is anybody's
+            return value
+    return value
+
+
+def _size_of(value: Any) -> int:
+    return value.nbytes if isinstance(value, np.ndarray) else len(value) if hasattr(value, "__len__") else 8
+
+
+def _name_of(source: Any) -> str:
+    path = getattr(source, "path", None)
+    return path if isinstance(path, str) else type(source).__name__

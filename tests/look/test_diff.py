@@ -1,0 +1,204 @@
+"""`diff`: by digests that do not depend on the format, held against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.look.datasets import MAKERS, lines, tars
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.errors import ConfigError, PenstockError
+from penstock.look import compare, samples
+from penstock.look.digests import sample_digest
+from penstock.testing import FileServer, MemorySource
+
+ROWS: list[dict[str, Any]] = [
+    {"id": n, "text": f"gr\u00fc\u00dfe {n % 5}", "meta": {"lang": "de", "n": n % 4}} for n in range(13)
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("made")
+    return {name: make(ROWS, folder / name) for name, make in MAKERS.items()}
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.combinations(MAKERS, 2)))
+def test_equal_across_formats(a: str, b: str, made: dict[str, Path], tmp_path: Path) -> None:
+    report = ps.diff(made[a], made[b])
+    assert (report.equal, report.only_in_a, report.only_in_b, report.first_differences) == (True, 0, 0, ())
+    assert report.by == "samples"
+    other = [*ROWS[:4], ROWS[4] | {"text": "another"}, *ROWS[5:9], ROWS[10], ROWS[9], *ROWS[11:12]]
+    changed = MAKERS[b](other, tmp_path / b)
+    found = ps.diff(made[a], changed)
+    assert (found.equal, found.only_in_a, found.only_in_b) == (False, 4, 3)
+    places = [(one.index_a, one.index_b, one.fields) for one in found.first_differences]
+    every = ("id", "meta", "text")
+    assert places == [(4, 4, ("text",)), (9, 9, every), (10, 10, every), (12, None, ())]
+    assert found.first_differences[0].b == {"text": "another"}
+    as_set = ps.diff(made[a], changed, compare_as="set")
+    assert (as_set.only_in_a, as_set.only_in_b) == (2, 1)
+    assert [(one.index_a, one.index_b) for one in as_set.first_differences] == [(4, None), (12, None), (None, 4)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    a=st.lists(st.integers(0, 12), max_size=40),
+    b=st.lists(st.integers(0, 12), max_size=40),
+    part=st.integers(1, 9),
+    run=st.integers(1, 9),
+)
+def test_the_comparison_against_brute_force(a: list[int], b: list[int], part: int, run: int) -> None:
+    spread = np.array([random.Random(n).getrandbits(64) for n in range(26)], np.uint64).reshape(-1, 2)
+    spread[5] = (spread[4][0], spread[5][1])  # digests whose upper halves are equal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "_PART", part)
+        patch.setattr(compare, "_RUN", run)
+        found = compare.compare_as_sets(spread[np.array(a, int)], spread[np.array(b, int)], 10)
+        ordered = compare.compare_in_order(spread[np.array(a, int)], spread[np.array(b, int)], 10)
+    in_a, in_b = Counter(a), Counter(b)
+    assert (found.only_in_a, found.only_in_b) == ((in_a - in_b).total(), (in_b - in_a).total())
+    assert found.first_in_a.tolist() == sorted(a.index(one) for one in in_a - in_b)[:10]
+    assert found.first_in_b.tolist() == sorted(b.index(one) for one in in_b - in_a)[:10]
+    differing = [n for n, (one, other) in enumerate(itertools.zip_longest(a, b)) if one != other]
+    assert ordered.first_in_a.tolist() == [n for n in differing if n < len(a)][:10]
+    assert ordered.first_in_b.tolist() == [n for n in differing if n < len(b)][:10]
+    assert (ordered.only_in_a, ordered.only_in_b) == tuple(sum(n < len(x) for n in differing) for x in (a, b))
+
+
+def test_many_equal_samples_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "_PART", 1 << 12)
+    monkeypatch.setattr(compare, "_RUN", 1 << 10)
+    most = 0
+    reduced = vars(compare)["_reduced"]
+
+    def counted(parts: Any) -> Any:
+        nonlocal most
+        most = max(most, sum(len(one.digests) for one in parts))
+        return reduced(parts)
+
+    monkeypatch.setattr(compare, "_reduced", counted)
+    same = np.full((1 << 16, 2), 7, np.uint64)
+    found = compare.compare_as_sets(same, same[:-5], 10)
+    assert (found.only_in_a, found.only_in_b, found.first_in_a.tolist()) == (5, 0, [0])
+    assert most <= (1 << 12) + (1 << 10) + 1, "never all of them in memory"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150)
+@given(a=st.dictionaries(st.sampled_from("ab"), VALUES), b=st.dictionaries(st.sampled_from("ab"), VALUES))
+def test_digests_are_equal_where_values_are(a: dict[str, Any], b: dict[str, Any]) -> None:
+    def plain(value: Any) -> Any:  # Python's True == 1 is no equality of data
+        if isinstance(value, bool):
+            return ("bool", value)
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+    def without_none(row: dict[str, Any]) -> Any:
+        return {name: plain(value) for name, value in row.items() if value is not None}
+
+    same = sample_digest(a, with_keys=True) == sample_digest(b, with_keys=True)
+    assert same == (without_none(a) == without_none(b))
+
+
+def test_arrays_bytes_and_numbers_are_what_they_hold() -> None:
+    def one(value: Any, name: str = "a") -> bytes:
+        return sample_digest({name: value}, with_keys=True)
+
+    assert one(np.array([1, 2], "u2")) == one([1, 2]) == one(np.array([1.0, 2.0])) != one([[1, 2]])
+    assert one("text") == one(b"text") != one(["text"])
+    assert one(np.int64(3)) == one(3.0) == one(3) != one("3")
+    assert one(b'{"x": 1.0}', "b.json") == one({"x": 1}, "b.json") != one(b'{"x": 1.0}')
+    assert sample_digest({"a": "bc"}, with_keys=True) != sample_digest({"ab": "c"}, with_keys=True)
+    assert sample_digest({"a": "b", "__key__": "x"}, with_keys=False) == one("b")
+    with pytest.raises(PenstockError, match="sample at index 1 can't be compared"):
+        ps.diff(MemorySource([{"a": 1}, {"a": object()}]), MemorySource([{"a": 1}]))
+
+
+def tokens(path: Path, documents: list[list[int]], format: str, **options: Any) -> Path:
+    with ps.create(path, format=format, eos_id=0, **options) as writer:
+        for one in documents:
+            writer.write({"tokens": np.array(one, np.uint32)})
+    return path
+
+
+def test_documents_by_their_ids_in_any_width_and_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [[*range(1, 2 + n % 7), 0] for n in range(40)]
+    made = [
+        tokens(tmp_path / "a.pbin", documents, "pbin", token_bytes=2),
+        tokens(tmp_path / "b.pbin", documents, "pbin", token_bytes=4),
+        tokens(tmp_path / "c.bin", documents, "megatron", token_bytes=2),
+        tokens(tmp_path / "d.zarr", documents, "flat-tokens"),
+    ]
+    for path in made[1:]:
+        report = ps.diff(made[0], path)
+        assert (report.equal, report.by) == (True, "side files"), "nothing is read"
+    for side in tmp_path.glob("*.penstock"):
+        side.unlink()
+    monkeypatch.setattr(samples, "RUN_TOKENS", 5)
+    for path in made[1:]:
+        report = ps.diff(made[0], path)
+        assert (report.equal, report.by) == (True, "samples")
+    other = tokens(tmp_path / "e.pbin", [*documents[:7], [9, 0], *documents[8:]], "pbin", token_bytes=2)
+    found = ps.diff(made[3], other)
+    assert [(one.index_a, one.index_b) for one in found.first_differences] == [(7, 7)]
+    # Borders count: the same ids in other documents are other samples.
+    joined = tokens(tmp_path / "f.pbin", [documents[0] + documents[1], *documents[2:]], "pbin", token_bytes=2)
+    assert ps.diff(made[0], joined, compare_as="set").only_in_a == 2
+    with pytest.raises(ConfigError, match="don't compare"):
+        ps.diff(made[0], lines(ROWS, tmp_path / "a.jsonl"))
+
+
+def test_tars_and_shards_keys_where_both_have_them(made: dict[str, Path], tmp_path: Path) -> None:
+    first = tars(ROWS, tmp_path / "a")
+    again = tars([*ROWS[:2], ROWS[2] | {"id": 99}, *ROWS[3:]], tmp_path / "b")
+    assert [one.fields for one in ps.diff(first, again).first_differences] == [("__key__",)]
+    plain = MemorySource([{"text": row["text"], "meta.json": row["meta"]} for row in ROWS])
+    assert ps.diff(again, plain).equal, "one side has no keys"
+    report = ps.diff(first, made["a.jsonl"])
+    assert not report.equal
+    assert (set(report.schema.a), set(report.schema.b)) == ({"__key__", "meta.json", "text"}, {"id", "meta", "text"})
+
+
+def test_the_command(made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: object) -> tuple[Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["diff", *map(str, arguments)])
+        return ended.value.code, capsys.readouterr().out
+
+    assert run(made["mds"], made["a.jsonl"]) == (0, "equal: 13 samples\n")
+    other = lines(list(reversed(ROWS)), tmp_path / "a.jsonl")
+    assert run(made["mds"], other, "--as", "set", "--workers", 1)[0] == 0
+    code, out = run(made["mds"], other)
+    assert (code, out.splitlines()[0]) == (1, "different: 12 of 13 samples only in A, 12 of 13 only in B")
+    code, out = run(made["mds"], other, "--json")
+    assert code == 1
+    assert '"first_differences"' in out
+
+
+def test_empty_datasets_are_equal() -> None:
+    assert ps.diff(MemorySource([]), MemorySource([]), compare_as="set").equal
+
+
+@pytest.mark.parametrize("times", [1, 10])
+def test_requests_do_not_grow_with_samples(times: int, tmp_path: Path) -> None:
+    path = lines(ROWS * times, tmp_path / "a.jsonl")
+    with FileServer({"a.jsonl": path.read_bytes()}) as server:
+        assert ps.diff(f"{server.url}/a.jsonl", path).equal
+        assert len(server.gets()) <= 12
