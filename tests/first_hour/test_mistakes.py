@@ -29,6 +29,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("info hollow", 7, ("an empty folder",)),
     ("info mixed", 7, ("below", "mds/", "notes.jsonl")),
     ("info above", 7, ("below", "tars/ (a prepared WebDataset)")),
+    ("index corpus.jsonl.gz", 7, ("compressed", "gzip", "reads it as it is")),
     ("index empty.jsonl", 6, ("the file is empty",)),
     # What was mistyped: near names alone are suggested.
     ("pakc corpus.jsonl", 2, ("No such command 'pakc'. Did you mean 'pack'?",)),
