@@ -87,7 +87,8 @@ class IndexedLines:
             line = before + fault.line + 1
             if not self.skip_faulty:
                 if self.size_bytes == 0:
-                    raise Corrupt(fault.reason, path=self.path, hint="Leave it out, or write it again; --on-error skip takes it as it is")
+                    hint = "Leave it out, or write it again; --on-error skip takes it as it is"
+                    raise Corrupt(fault.reason, path=self.path, hint=hint)
                 if line == 1 and self.store.get(self.path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
                     what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
                     raise Unsupported(what, path=self.path, found="gzip or zstd", hint=hint)
