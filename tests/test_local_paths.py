@@ -35,6 +35,8 @@ _LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
 KNOWN: dict[str, str] = {
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "`local_path` came before",
+    "cli/_completion.py": "what a shell completes lies on this machine",
+    "cli/_machine.py": "the working folder and the cache folder",
     "cli/cmd_demo.py": "`local_path` came before",
     "cli/main.py": "the null device",
     "compat/energon/watchdog.py": _SCRATCH,
@@ -51,6 +53,7 @@ KNOWN: dict[str, str] = {
     "executors/processes.py": "what the system says of memory",
     "executors/on_ray.py": _SCRATCH,
     "executors/seen.py": "looks whether another host sees the same files: of places whose `is_local` was asked",
+    "formats/_unrecognised.py": _LOOKED_AT,
     "formats/jsonl/build.py": _BESIDE,
     "formats/jsonl/energon.py": _LAST_NAME,
     "formats/jsonl/owner.py": _BESIDE,

@@ -29,6 +29,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("info hollow", 7, ("an empty folder",)),
     ("info mixed", 7, ("below", "mds/", "notes.jsonl")),
     ("info above", 7, ("below", "tars/ (a prepared WebDataset)")),
+    ("index corpus.jsonl.gz", 7, ("compressed", "gzip", "reads it as it is")),
     ("index empty.jsonl", 6, ("the file is empty",)),
     # What was mistyped: near names alone are suggested.
     ("pakc corpus.jsonl", 2, ("No such command 'pakc'. Did you mean 'pack'?",)),
@@ -40,7 +41,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("convert corpus.jsonl o --to parquet", 7, ("read-only", "mds")),
     ("filter corpus.jsonl -o o.jsonl --where 'txt == 1'", 10, ("one of id, text", "Did you mean 'text'?")),
     ("filter corpus.jsonl -o o.jsonl --where 'text ='", 10, ("text =",)),
-    ("pack corpus.jsonl -o o.pbin --tokenizer gpt2", 9, ("gpt2",)),
+    ("pack corpus.jsonl -o o.pbin --tokenizer gpt2", 9, ("Names of the Hub", "hf download gpt2")),
     ("pack corpus.jsonl -o o.xyz --tokenizer tokenizer.json", 10, ("slash",)),
     ("pack hollow -o o.pbin --tokenizer tokenizer.json", 9, ("no JSONL file",)),
     ("split corpus.jsonl -o o --ratio a,b", 10, ("8,1,1",)),
@@ -51,6 +52,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("explain corpus.jsonl --document nokey", 4, ("not valid YAML",)),
     ("verify c.pbin --part 1/4", 10, ("--work",)),
     ("status nothere", 9, ("Check the path",)),
+    ("mount tars nothere", 9, ("Make it: mkdir",)),
     ("info nothere", 9, ("no such file or folder",)),
     # What is no JSONL is said before a tokenizer is loaded: the one named here does not exist.
     ("pack big.txt -o o.pbin --tokenizer nothere.json", 4, ("plain text", "--input-format text")),
@@ -106,6 +108,7 @@ def test_a_mistake_is_told_in_a_line(
     said = " ".join(told.err.split())
     assert ended.value.code == status, said
     assert [word for word in words if word not in said] == []
+    assert "; unmount with" not in said  # no word of success before a refusal
     assert len(said) <= MOST_CHARACTERS
     assert "Traceback" not in said
     assert told.out == ""

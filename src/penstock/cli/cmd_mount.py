@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from penstock.cli._output import follow_links_option
@@ -23,5 +25,6 @@ def command(
     from penstock.cli._output import note
     from penstock.view.mount import mount
 
-    note(f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C"))
-    mount(path, mountpoint, by_sample=sample_folders, detach=detach, follow_links=follow_links)
+    said = f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C")
+    options: dict[str, Any] = {"by_sample": sample_folders, "detach": detach, "follow_links": follow_links}
+    mount(path, mountpoint, **options, ready=lambda: note(said))

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import importlib
 import itertools
-import json
 import os
 import select
 import sys
@@ -109,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         else:
             click.echo(f"penstock: {failure['message']}", err=True)
         if "--json" in flags:
+            import json
+
             with contextlib.suppress(OSError):
                 click.echo(printable_json(json.dumps({"error": failure}, indent=1, ensure_ascii=False)))
     sys.exit(status if isinstance(status, int) else 0)

@@ -92,7 +92,7 @@ def of_text(head: bytes, path: str) -> Cause | None:
         if path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head):
             return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
         if path.endswith(".json") and _RECIPE.search(head):
-            return "a recipe, not data", f"`penstock plan {os.path.basename(path)}` shows what it reads"
+            return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"
         what = "one JSON document over several lines, not one object a line"
         return what, "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list; as text: `penstock pack --input-format text`"
     if path.endswith((".yaml", ".yml")):

@@ -16,7 +16,7 @@ import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -186,8 +186,17 @@ def mount(
     by_sample: bool = False,
     detach: bool = False,
     follow_links: bool = False,
+    ready: Callable[[], None] | None = None,
 ) -> None:
     """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.
+
+    Args:
+        path: the dataset.
+        mountpoint: an empty folder of this machine.
+        by_sample: a folder for each sample, in place of one file for each part.
+        detach: return at once.
+        follow_links: read files through links that lead out of the dataset's folder.
+        ready: called before it is mounted, when nothing is known to be against it.
 
     Raises:
         MissingExtra: mfusepy is not installed.
@@ -206,6 +215,8 @@ def mount(
         raise NotFound("FUSE is not installed in this system", found=str(error), hint="Install libfuse") from None
     if not os.path.exists("/dev/fuse"):
         raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
+    if ready is not None:
+        ready()
     try:
         fuse.FUSE(
             _operations(fuse, files), mountpoint, foreground=not detach, nothreads=True, ro=True, fsname="penstock"

@@ -13,7 +13,7 @@ import numpy as np
 from penstock._secrets import logger
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
-from penstock.errors import ConfigError, Corrupt
+from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import side_path
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, Put
@@ -87,7 +87,11 @@ class IndexedLines:
             line = before + fault.line + 1
             if not self.skip_faulty:
                 if self.size_bytes == 0:
-                    raise Corrupt(fault.reason, path=self.path, hint="Leave it out, or write it again")
+                    hint = "Leave it out, or write it again; --on-error skip takes it as it is"
+                    raise Corrupt(fault.reason, path=self.path, hint=hint)
+                if line == 1 and self.store.get(self.path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+                    what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
+                    raise Unsupported(what, path=self.path, found="gzip or zstd", hint=hint)
                 raise Corrupt(
                     f"line {line} is not valid JSON",
                     path=self.path,

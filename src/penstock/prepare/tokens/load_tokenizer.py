@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound
 from penstock.prepare.tokens.engines import Reference, make_reference
 from penstock.prepare.tokens.sp_model import sentencepiece_spec
 from penstock.prepare.tokens.tiktoken_ranks import is_rank_file, tiktoken_spec
@@ -15,6 +16,8 @@ from penstock.store.resolve import absolute, local_path
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
 _SUFFIXES = (".model", ".tiktoken")
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w-]*(\.\d[\w-]*)*(/[\w.-]+)?$")
+"""A name such as `gpt2` or `meta-llama/Llama-3.1-8B`, and no file's."""
 
 
 def load_tokenizer(
@@ -42,6 +45,11 @@ def load_tokenizer(
     """
     path = absolute(local_path(given, "a tokenizer"))
     file = _model_in(store, path) if store.is_folder(path) else path
+    if _HUB_NAME.match(os.fspath(given)) and not store.exists(path):
+        name = os.path.basename(path)
+        fetch = f"`hf download {os.fspath(given)} --include 'tokenizer*' --local-dir {name}`"
+        hint = f"Names of the Hub are not fetched: {fetch}, then --tokenizer {name}/"
+        raise NotFound("no such tokenizer", path=path, hint=hint)
     data = store.get(file) if file is not None else b"{"
     is_ranks = is_rank_file(data)
     if pretokenizer is not None and not is_ranks:
