@@ -33,6 +33,8 @@ LINES = (
     "find @.pbin --text a --tokenizer TOKENIZER",
     "find DATA/a.pbin --text a --tokenizer @",
     "diff @.pbin DATA/a.pbin",
+    "trace @.pbin",
+    "trace DATA/a.pbin --look-in @",
     "diff DATA/a.jsonl @.jsonl",
     "preview @",
     "energon info @",

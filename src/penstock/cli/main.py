@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "head": "Show the first samples.",
     "find": "Where samples are, by key, text or expression.",
     "diff": "Whether two datasets hold the same samples.",
+    "trace": "The inputs and commands that made a dataset.",
     "verify": "Check a dataset; each finding says what to do.",
     "repair": "Mend known damage; only lists it without --write.",
     "merge": "Join datasets in the order given.",

@@ -107,6 +107,8 @@ def filter(
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
     }
+    made_by |= {"field": field} if match is not None else {}
+    made_by |= {} if chosen is None else {"indices": chosen.digest, "num_indices": len(chosen.indices)}
     output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
     wanted = None if chosen is None else _wanted(rows, chosen)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, Workers(executor, workers))
@@ -301,6 +303,11 @@ class _Chosen:
     indices: NDArray[Any]
     file: Place | None
 
+    @property
+    def digest(self) -> str:
+        """Of the indices as int64; of what are none, for the error that follows."""
+        return hex_digest("xxh3_128", np.ascontiguousarray(self.indices, np.int64))
+
 
 def _chosen(given: Sequence[int] | IntArray | Given | None) -> _Chosen | None:
     if given is None:
@@ -315,8 +322,7 @@ def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> O
     """The output with what decides its rows, and the file that is read for that."""
     if chosen is None:
         return replace(output, what=what)
-    digest = hex_digest("xxh3_128", chosen.indices.astype(np.int64))
-    return replace(output, reads=[chosen.file] if chosen.file else [], what=what | {"indices": digest})
+    return replace(output, reads=[chosen.file] if chosen.file else [], what=what)
 
 
 def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
