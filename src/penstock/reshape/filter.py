@@ -107,12 +107,10 @@ def filter(
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
     }
-    made_by |= {"field": field} if match is not None else {}
-    made_by |= {} if chosen is None else {"indices": chosen.digest, "num_indices": len(chosen.indices)}
     output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
     wanted = None if chosen is None else _wanted(rows, chosen)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, Workers(executor, workers))
-    return _write_kept(work, output, made_by | {"invert": invert}, Counter(len(rows), progress))
+    return _write_kept(work, output, made_by | conditions.more_of(chosen), Counter(len(rows), progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +157,11 @@ class Conditions:
     field: str
     where: str | None
     invert: bool
+
+    def more_of(self, chosen: _Chosen | None) -> dict[str, Any]:
+        """What the side file says beside bounds, pattern and expression."""
+        found: dict[str, Any] = {"invert": self.invert} | ({"field": self.field} if self.match is not None else {})
+        return found if chosen is None else found | {"indices": chosen.digest, "num_indices": len(chosen.indices)}
 
     @property
     def by_length(self) -> bool:
