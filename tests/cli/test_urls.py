@@ -34,7 +34,6 @@ LINES = (
     "find DATA/a.pbin --text a --tokenizer @",
     "diff @.pbin DATA/a.pbin",
     "trace @.pbin",
-    "trace DATA/a.pbin --look-in @",
     "diff DATA/a.jsonl @.jsonl",
     "preview @",
     "energon info @",
