@@ -15,7 +15,9 @@ from pathlib import Path
 import click
 
 from penstock import errors
-from penstock.cli.main import COMMANDS, cli, exit_codes
+from penstock.cli._commands import COMMANDS
+from penstock.cli._machine import SETTINGS
+from penstock.cli.main import cli, exit_codes
 from penstock.formats import BUILT_IN, get_format
 
 ROOT = Path(__file__).parent.parent
@@ -92,7 +94,11 @@ def cli_page() -> str:
     """Every command's own help."""
     parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
     parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
-    return "\n".join(parts)
+    rows = [f"| `{name}` | {what} |" for name, what in SETTINGS.items()]
+    head = (
+        "## Environment variables\n\n`penstock doctor` shows what they are set to.\n\n| variable | sets |\n|---|---|\n"
+    )
+    return "\n".join([*parts, head + "\n".join(rows) + "\n"])
 
 
 def walk(group: click.Group, names: Iterator[str] | dict[str, str]) -> Iterator[tuple[str, click.Command]]:
@@ -107,8 +113,10 @@ def walk(group: click.Group, names: Iterator[str] | dict[str, str]) -> Iterator[
 
 
 def help_of(command: click.Command, name: str, parent: str | None) -> str:
+    """The text of `-h`, as a terminal of 80 columns shows it."""
     info = f"{parent} {name}" if parent else name
-    context = click.Context(command, info_name=info, terminal_width=100, max_content_width=100)
+    above = click.Context(cli, info_name=parent, **cli.context_settings) if parent else None
+    context = click.Context(command, info_name=name, parent=above, terminal_width=78, **command.context_settings)
     return f"## `{info}`\n\n```text\n{command.get_help(context)}\n```\n"
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import difflib
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from penstock.errors import ConfigError
+
+_NEAR = 0.7
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of the known names that is near enough to `name` to be meant, if there is one."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)), None)
 
 
 @contextmanager

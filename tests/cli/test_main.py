@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.main import COMMANDS, exit_codes, main
+from penstock.cli._commands import COMMANDS, EXAMPLES
+from penstock.cli.main import cli, exit_codes, main
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -35,6 +39,77 @@ def test_help_lists_every_command_and_exit_code() -> None:
         assert f"\n  {name} " in done.stdout
     for status, _ in exit_codes():
         assert f"\n  {status} " in done.stdout
+
+
+def test_the_page_equals_the_live_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each command, what `-h` prints on a terminal of 80 columns; and nothing else is on the page."""
+    monkeypatch.setenv("COLUMNS", "80")
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    names = re.findall(r"^## `penstock ?(.*)`$", page, re.MULTILINE)
+    assert {name.split()[0] for name in names if name} == set(COMMANDS) == set(EXAMPLES)
+    for name in names:
+        with pytest.raises(SystemExit):
+            main([*name.split(), "-h"])
+        shown = capsys.readouterr().out
+        assert f"## `{f'penstock {name}'.strip()}`\n\n```text\n{shown}```\n" in page
+        assert name not in EXAMPLES or f"  {EXAMPLES[name]}\n" in shown
+
+
+def test_the_examples_are_of_commands_and_options_that_there_are() -> None:
+    for example in EXAMPLES.values():
+        arguments = shlex.split(example.partition(" >")[0])[1:]
+        command: click.Command | None = cli
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), arguments.pop(0))
+        assert command is not None
+        command.make_context("example", arguments)
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("penstock pa", ["plain,pack"]),
+        ("penstock convert a b --to m", ["plain,megatron", "plain,mds"]),
+        ("penstock info --split v", ["plain,val", "plain,validation"]),
+        ("penstock info x", ["file,x"]),
+        ("penstock pack -o x", ["file,x"]),
+        ("penstock verify --depth q", ["plain,quick"]),
+    ],
+)
+def test_a_shell_completes(
+    words: str, completed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_PENSTOCK_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split() == completed
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", shell])
+    assert ended.value.code == 0
+    assert f"_PENSTOCK_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_doctor_names_versions_folders_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "none" / "yet"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:hidden@127.0.0.1:1")
+    with pytest.raises(SystemExit):
+        main(["doctor", "--json"])
+    said = capsys.readouterr().out
+    found = json.loads(said)
+    assert found["versions"].items() >= {"penstock": ps.__version__, "numpy": np.__version__}.items()
+    assert found["cache"]["path"] == str(tmp_path / "none" / "yet")
+    assert (found["cache"]["size_bytes"], found["cores"] > 0) == (0, True)
+    assert found["settings"]["PENSTOCK_DEBUG"] is None
+    assert "hidden" not in said
+    assert not (tmp_path / "none").exists()
 
 
 def test_exit_codes_differ() -> None:

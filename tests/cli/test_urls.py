@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cli.main import COMMANDS, main
+from penstock.cli._commands import COMMANDS
+from penstock.cli.main import main
 from penstock.testing import FileServer
 
 SOURCE = Path(ps.__file__).parent
@@ -94,7 +95,7 @@ LINES = (
     "--input_file_list_path DATA/list --input_data_root_path @",
     "modalities data prepare_instruction_tuning_data --config_file_path @.yaml",
 )
-_NO_PATH = {"compat", "energon", "modalities"}
+_NO_PATH = {"compat", "energon", "modalities", "doctor", "completion", "cache"}
 _NUMBERS = itertools.count()
 
 

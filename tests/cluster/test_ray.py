@@ -114,7 +114,7 @@ def test_paths_that_a_worker_does_not_see(on_cluster: Any, tmp_path: Path, monke
     place = Place(LocalStore(), str(tmp_path / "a.jsonl"))
     output = Place(LocalStore(), str(tmp_path / "folder" / "out.pbin"))
     on_cluster.require_seen([place], [output])
-    assert os.listdir(tmp_path) == ["a.jsonl"]
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == ["a.jsonl"]
 
     @seen.contextlib.contextmanager
     def put_elsewhere(reads: Any, writes: Any) -> Iterator[Any]:
@@ -131,6 +131,20 @@ def test_paths_that_a_worker_does_not_see(on_cluster: Any, tmp_path: Path, monke
     monkeypatch.setattr(on_ray, "to_be_seen", nowhere)
     with pytest.raises(ConfigError, match=r"it sees no .*gone"):
         on_cluster.require_seen([place], [])
+
+
+def test_a_node_that_joins_later_and_sees_something_else(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n")
+    with make_executor(
+        f"ray:{ray_cluster.address}", None, reads=[Place(LocalStore(), str(path))], writes=[]
+    ) as executor:
+        path.write_text("")
+        assert list(executor.map(operator.neg, [1, 2, 3])) == [-1, -2, -3]
+        ray_cluster.replace_a_node()
+        with pytest.raises(ConfigError, match=r"node .* can't do this work: found it sees another .*a\.jsonl: 0 bytes"):
+            list(executor.map(time.sleep, [0.5] * 60))
+    assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 def test_addresses_that_can_not_be(ray_settings: None) -> None:

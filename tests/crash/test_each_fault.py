@@ -18,7 +18,7 @@ import each_fault
 import failing
 import verbs
 
-from penstock.cli.main import COMMANDS
+from penstock.cli._commands import COMMANDS
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 FAULTS = 3
@@ -74,9 +74,8 @@ def test_a_full_disk_is_named(name: str, folder: Path, disk: Path) -> None:
 
 
 def test_every_verb_is_there() -> None:
-    assert {verb.arguments[0] for verb in verbs.VERBS} == set(COMMANDS) - {
-        "mount"
-    }  # which needs FUSE, and writes nothing
+    # One needs FUSE; the others write no data.
+    assert {verb.arguments[0] for verb in verbs.VERBS} == set(COMMANDS) - {"mount", "doctor", "completion", "cache"}
 
 
 def test_the_hook_fails_each_kind_of_call(folder: Path) -> None:

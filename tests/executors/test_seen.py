@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock import __version__
 from penstock.errors import ConfigError, MissingExtra
-from penstock.executors import make_executor
+from penstock.executors import make_executor, on_ray
 from penstock.executors.seen import looked_at, to_be_seen
+from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
@@ -32,6 +34,7 @@ def test_the_same_files_are_seen(tmp_path: Path) -> None:
         assert "it sees another" in str(looked_at(seen[0]))
         os.remove(tmp_path / "data" / "b" / "shard")
         assert "it sees no" in str(looked_at(seen[1]))
+        assert is_staged_name(Path(seen[2].path).name), "what a killed run leaves goes with the next one"
     assert "it sees no" in str(looked_at(seen[2]))
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "data"]
 
@@ -43,6 +46,34 @@ def test_what_is_elsewhere_or_many_is_not_looked_at_one_by_one(tmp_path: Path) -
     with to_be_seen([*map(at, files), Place(MemoryStore(), "a")], []) as seen:
         assert len(seen) <= 16
         assert seen[0].path == str(files[0])
+
+
+def test_a_node_that_joins_later_is_looked_at_by_its_first_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in on_ray._ONE_THREAD:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.chdir(tmp_path)
+    inputs = tmp_path / "a.jsonl"
+    inputs.write_text("{}\n")
+
+    def first_task(node: str) -> object:
+        on_ray._late_look.cache_clear()
+        monkeypatch.setattr(on_ray, "_here", lambda: (node, "late (10.0.0.9)"))
+        result, error = on_ray.run_task(abs, -1, __version__, str(tmp_path), before)
+        return result if error is None else str(error)
+
+    with to_be_seen([at(inputs)], [at(tmp_path / "out.pbin")]) as seen:
+        before = on_ray.LookedAt(tuple(seen), frozenset({"first"}))
+        assert first_task("second") == 1
+        inputs.write_text("")
+        assert on_ray.run_task(abs, -2, __version__, str(tmp_path), before) == (2, None), "once a process"
+        refused = str(first_task("second"))
+        assert "the Ray node late (10.0.0.9) can't do this work: found it sees another" in refused
+        assert "a.jsonl: 0 bytes, and here are 3" in refused
+        assert first_task("first") == 1, "a node that was looked at before the work"
+        inputs.write_text("{}\n")
+    assert "it sees no" in str(first_task("second")), "where the output's folder is another one"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")

@@ -30,6 +30,27 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("info mixed", 7, ("below", "mds/", "notes.jsonl")),
     ("info above", 7, ("below", "tars/ (a prepared WebDataset)")),
     ("index empty.jsonl", 6, ("the file is empty",)),
+    # What was mistyped: near names alone are suggested.
+    ("pakc corpus.jsonl", 2, ("No such command 'pakc'. Did you mean 'pack'?",)),
+    ("xyzzy", 2, ("No such command 'xyzzy'.",)),
+    ("modalities dta", 2, ("Did you mean 'data'?",)),
+    ("head corpus.jsonl -n two", 2, ("'two' is no whole number",)),
+    ("head corpus.jsonl --colums id", 2, ("--columns",)),
+    ("convert corpus.jsonl o --to mdss", 10, ("Did you mean 'mds'?",)),
+    ("convert corpus.jsonl o --to parquet", 7, ("read-only", "mds")),
+    ("filter corpus.jsonl -o o.jsonl --where 'txt == 1'", 10, ("one of id, text", "Did you mean 'text'?")),
+    ("filter corpus.jsonl -o o.jsonl --where 'text ='", 10, ("text =",)),
+    ("pack corpus.jsonl -o o.pbin --tokenizer gpt2", 9, ("gpt2",)),
+    ("pack corpus.jsonl -o o.xyz --tokenizer tokenizer.json", 10, ("slash",)),
+    ("pack hollow -o o.pbin --tokenizer tokenizer.json", 9, ("no JSONL file",)),
+    ("split corpus.jsonl -o o --ratio a,b", 10, ("8,1,1",)),
+    ("shuffle corpus.jsonl -o corpus.jsonl --seed 1", 10, ("corpus.jsonl",)),
+    ("merge corpus.jsonl c.pbin -o o.pbin", 10, ("don't mix", "Convert or pack")),
+    ("filter c.pbin -o o.pbin --where 'x == 1'", 10, ()),
+    ("index corpus.jsonl --executor procesess", 10, ("Did you mean 'processes'?",)),
+    ("explain corpus.jsonl --document nokey", 4, ("not valid YAML",)),
+    ("verify c.pbin --part 1/4", 10, ("--work",)),
+    ("status nothere", 9, ("Check the path",)),
     ("info nothere", 9, ("no such file or folder",)),
     # What is no JSONL is said before a tokenizer is loaded: the one named here does not exist.
     ("pack big.txt -o o.pbin --tokenizer nothere.json", 4, ("plain text", "--input-format text")),
@@ -51,6 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "pretty.json").write_text(json.dumps(rows, indent=1))
     (root / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}, indent=1))
     (root / "recipe.yaml").write_text("penstock: 1\npath: corpus.jsonl\n")
+    (root / "bad.jsonl").write_text('{"a":1}\n{oops\n')
     (root / "table.csv").write_text("a,b\n1,2\n")
     for name in ("empty.bin", "empty.dat", "empty.jsonl"):
         (root / name).touch()
@@ -97,3 +119,61 @@ def test_why_each_format_did_not_recognise_it_stands_in_the_traceback(home: Path
     with pytest.raises(ps.errors.Unsupported) as raised:
         main(["--debug", "info", str(home / "big.txt")])
     assert "parquet: it does not begin and end with PAR1" in "\n".join(raised.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "expected"),
+    [
+        ("info nothere --json", 9, {"code": "not-found", "path": "nothere", "hint": "Check the path", "place": None}),
+        ("index bad.jsonl --json", 6, {"code": "corrupt", "place": "byte 8"}),
+        ("head corpus.jsonl -n two --json", 2, {"code": "usage", "hint": "penstock head --help"}),
+        ("pakc --json", 2, {"code": "usage"}),
+    ],
+)
+def test_an_error_is_one_json_document_too(
+    home: Path,
+    line: str,
+    status: int,
+    expected: dict[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(home)
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    told = capsys.readouterr()
+    assert ended.value.code == status
+    error = json.loads(told.out)["error"]
+    assert list(error) == ["code", "message", "path", "place", "found", "expected", "hint"]
+    assert error | expected == error
+    assert error["message"] in told.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "index corpus.jsonl",
+        "info corpus.jsonl",
+        "convert corpus.jsonl o --to mds --columns id=str,text=str",
+        "filter corpus.jsonl -o o.jsonl --where 'id == \"k1\"'",
+        "merge corpus.jsonl corpus.jsonl.gz -o o.jsonl",
+        "pack corpus.jsonl -o o.pbin --tokenizer nothere.json",
+    ],
+)
+def test_refused_rights_have_one_exit_status(
+    home: Path, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    really = os.open
+
+    def refuse(path: str, *arguments: int, **more: int) -> int:
+        if os.path.basename(path) == "corpus.jsonl":
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, *arguments, **more)
+
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(SystemExit) as ended:
+        main([*shlex.split(line), "--json"])
+    told = capsys.readouterr()
+    assert (ended.value.code, json.loads(told.out)["error"]["code"]) == (18, "system")
+    assert "corpus.jsonl: Permission denied" in told.err

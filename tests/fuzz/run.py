@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import gzip
 import io
 import itertools
 import logging
@@ -43,6 +44,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import shard_columns
+import zstandard
 from PIL import Image
 
 from penstock._kinds import is_token_source
@@ -131,6 +133,19 @@ def lines_target(folder: Path) -> Target:
         seeds += [files, {name: files[name] for name in ("set.jsonl", "set.idx")}, {"set.jsonl": files["set.jsonl"]}]
     kinds = {".jsonl": mutate.JSON_LINES, ".idx": mutate.INDEX, ".penstock": mutate.JSON_DOCUMENT}
     return Target("jsonl", "set.jsonl", seeds, kinds)
+
+
+def many_lines_target(folder: Path) -> Target:
+    """Several files, also compressed ones, in one folder."""
+    text = b"".join(b'{"n": %d, "t": "%s"}\n' % (n, b"x" * (n % 30)) for n in range(60))
+    frames = [zstandard.ZstdCompressor().compress(text[:900]), zstandard.ZstdCompressor().compress(text[900:])]
+    packed = {
+        "set/b.jsonl.gz": gzip.compress(text[:900]) + gzip.compress(text[900:]),
+        "set/c.jsonl.zst": b"".join(frames),
+    }
+    seeds: list[Files] = [{"set/a.jsonl": text, **packed}, packed, {"set/a.jsonl": text, "set/sub/b.ndjson": text}]
+    kinds = {".jsonl": mutate.JSON_LINES, ".ndjson": mutate.JSON_LINES}
+    return Target("jsonl-files", "set", seeds, kinds)
 
 
 def group_target(folder: Path) -> Target:
@@ -280,6 +295,7 @@ def tokenizer_target(folder: Path) -> Target:
 TARGETS = {
     "pbin": packed_target,
     "jsonl": lines_target,
+    "jsonl-files": many_lines_target,
     "flat-tokens": group_target,
     "megatron": pair_target,
     "token-files": token_files_target,
@@ -298,6 +314,9 @@ TARGETS = {
     "tokenizer": tokenizer_target,
 }
 
+
+UNMAPPED = ("jsonl-files",)
+"""Formats that refuse `read="mmap"`."""
 
 TOKENS = ("pbin", "flat-tokens", "megatron", "token-files", "datatrove", "raw-tokens")
 
@@ -327,7 +346,8 @@ def exercise(format_name: str, path: str, options: OpenOptions) -> None:
     """Everything that a user may do with a dataset; raises what is no `PenstockError`."""
     store, chosen = LocalStore(), get_format(format_name)
     chosen.sniff(store, path)
-    plain = options == OpenOptions(read=options.read, raw=options.raw)
+    can_read = options.read != "mmap" or format_name not in UNMAPPED
+    plain = can_read and options == OpenOptions(read=options.read, raw=options.raw)
     findings: list[Any] = []
     try:
         for depth in DEPTHS:

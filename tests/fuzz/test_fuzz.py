@@ -29,7 +29,7 @@ def run() -> ModuleType:
 
 
 NAMES = ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards", "folder", "datatrove"]
-NAMES += ["raw-tokens", "token-files", "parquet", "hf", "recipe", "metadataset", "state", "tokenizer"]
+NAMES += ["jsonl-files", "raw-tokens", "token-files", "parquet", "hf", "recipe", "metadataset", "state", "tokenizer"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +66,12 @@ def _token_files(folder: Path) -> Made:
     return Made(write_token_files(folder, files, options={"eos_id": 0}), _documents())
 
 
+def _many_lines(folder: Path) -> Made:
+    _written(folder / "a.jsonl", "jsonl", LINES[:3])
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(b"%s\n" % json.dumps(LINES[3]).encode()))
+    return Made(folder, LINES)
+
+
 def _parquet(path: Path) -> Made:
     table = require("pyarrow", extra="parquet").Table.from_pylist(ROWS)
     require("pyarrow.parquet", extra="parquet").write_table(table, path)
@@ -86,6 +94,7 @@ MADE: dict[str, Callable[[Path], Made]] = {
     "webdataset": lambda folder: _written(folder / "a", "webdataset", PARTS, maxcount=2),
     "folder": lambda folder: _written(folder / "a", "folder", FILES),
     "parquet": lambda folder: _parquet(folder / "a.parquet"),
+    "jsonl-files": lambda folder: _many_lines(folder / "a"),
     "hf": lambda folder: Made(shutil.copytree(GOLDEN / "hf" / "test", folder / "a"), SAVED),
 }
 """Format → how a dataset of it is made in a folder."""

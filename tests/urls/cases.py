@@ -38,8 +38,8 @@ ROW_FORMATS = {
 """Formats that whole-dataset verbs take, and where one is."""
 
 READ = {
-    "jsonl": ("a.jsonl", "mds"), "pbin": ("a.pbin", "pbin"), "flat-tokens": ("a.zarr", "pbin"),
-    "megatron": ("mega/a.bin", "pbin"),
+    "jsonl": ("a.jsonl", "mds"), "jsonl-files": ("a.many", "mds"), "pbin": ("a.pbin", "pbin"),
+    "flat-tokens": ("a.zarr", "pbin"), "megatron": ("mega/a.bin", "pbin"),
     "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 0", "pbin"),
     "datatrove": ("a.ds", "pbin"), "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),

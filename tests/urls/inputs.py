@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
+import zstandard
 from tests.urls.cases import TOKENIZER
 
 import penstock as ps
@@ -38,6 +40,7 @@ def make_inputs(folder: Path) -> None:
     shutil.copy(folder / "a.jsonl", folder / "c.jsonl")
     for name in ("a", "b"):
         build_index(folder / f"{name}.jsonl")
+    _write_many(folder / "a.many", (folder / "a.jsonl").read_bytes().splitlines(keepends=True))
     _write_samples(folder)
     _copy_golden(folder)
     _break(folder, folder / "broken")
@@ -49,6 +52,13 @@ def _write_tokens(path: Path, format: str) -> None:
     with ps.create(path, format=format, eos_id=0, **options) as writer:
         for doc in DOCS:
             writer.write({"tokens": np.array(doc)})
+
+
+def _write_many(folder: Path, lines: list[bytes]) -> None:
+    (folder / "sub").mkdir(parents=True)
+    (folder / "b.jsonl").write_bytes(b"".join(lines[:3]))
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[3:5]), mtime=0))
+    (folder / "sub" / "a.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(b"".join(lines[5:])))
 
 
 def _write_tars(folder: Path, name: str) -> None:

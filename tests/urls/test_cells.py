@@ -11,7 +11,7 @@ from tests.urls.inputs import make_inputs
 from tests.urls.places import Web, s3_place
 from tests.urls.table import KINDS, NOT_SHOWN, PAGE, on_page, page, same
 
-from penstock.cli.main import COMMANDS
+from penstock.cli._commands import COMMANDS
 from penstock.formats import BUILT_IN, get_format
 from penstock.testing import FileServer
 
@@ -23,6 +23,9 @@ _ELSEWHERE = {
     "trace": "tests/look/test_trace.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",
+    "doctor": "looks at this machine",
+    "completion": "takes no data",
+    "cache": "a folder of this machine",
     "modalities": "takes paths of this machine, as the original",
     "energon": "the verbs of the same names",
 }

@@ -1,4 +1,4 @@
-"""The output of commands: one JSON document, or text for people; progress on a terminal only."""
+"""The output of commands: one JSON document, or text for people; progress as a bar or as lines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import click
 
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
+from penstock.cli._common import has_color, is_quiet, progress_mode
 
 _PATIENCE_SECONDS = 1.0
+_LINE_SECONDS = 30.0
+_JSON_SECONDS = 1.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
@@ -55,8 +58,9 @@ def say(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """A line for people, on standard error."""
-    click.echo(redact(printable_lines(message)), err=True)
+    """A line for people, on standard error; not where they want quiet."""
+    if not is_quiet():
+        click.echo(redact(printable_lines(message)), err=True)
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -66,6 +70,11 @@ def human_bytes(size_bytes: float) -> str:
             return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1000
     raise ValueError("unreachable")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
@@ -95,19 +104,85 @@ class Advance(Protocol):
 
 
 def _unseen(done: int, extra: str = "", total: int | None = None) -> None:
-    """No progress bar."""
+    """No progress is shown."""
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Advance]:
-    """A progress bar on a terminal, after a second; nothing into a pipe.
+def progress(
+    label: str, total: int | None, unit: str = "bytes", *, clock: Callable[[], float] = time.monotonic
+) -> Generator[Advance]:
+    """Progress on standard error: a bar on a terminal, after a second; into a pipe a line every 30 seconds.
+
+    `--progress` says otherwise: `plain` lines on a terminal too, `json` one object a line every second and one at the
+    end, `none` nothing.
 
     Yields:
         What tells it how far the work is.
     """
-    if not sys.stderr.isatty():
+    mode = progress_mode()
+    if mode == "none":
         yield _unseen
-        return
+    elif mode == "json":
+        lines = _Lines(label, unit, total, _JSON_SECONDS, clock, as_json=True)
+        yield lines.advance
+        lines.say()
+    elif mode == "plain" or not sys.stderr.isatty():
+        yield _Lines(label, unit, total, _LINE_SECONDS, clock, as_json=False).advance
+    else:
+        with _bar(label, total, unit) as advance:
+            yield advance
+
+
+class _Lines:
+    """Progress as lines, of which one comes when `seconds` have gone by since the last."""
+
+    def __init__(
+        self, label: str, unit: str, total: int | None, seconds: float, clock: Callable[[], float], *, as_json: bool
+    ) -> None:
+        self._label, self._unit, self._total, self._as_json = label, unit, total, as_json
+        self._seconds, self._clock = seconds, clock
+        self._began = self._last = clock()
+        self._done, self._extra = 0, ""
+
+    def advance(self, done: int, extra: str = "", total: int | None = None) -> None:
+        """See `Advance`."""
+        self._done, self._extra, self._total = done, extra, self._total if total is None else total
+        if self._clock() - self._last >= self._seconds:
+            self._last = self._clock()
+            self.say()
+
+    def say(self) -> None:
+        """One line."""
+        seconds = max(self._clock() - self._began, 1e-9)
+        rate = self._done / seconds
+        left_seconds = None if not self._total or not rate else max(0.0, (self._total - self._done) / rate)
+        if self._as_json:
+            facts = {"label": self._label, "done": self._done, "total": self._total, "unit": self._unit}
+            facts |= {"rate": rate, "left_seconds": left_seconds, "seconds": seconds, "extra": self._extra}
+            click.echo(redact(printable_json(json.dumps(facts, ensure_ascii=False))), err=True)
+            return
+        total = "" if not self._total else f" of {self._amount(self._total)} ({self._done / self._total:.0%})"
+        left = "" if left_seconds is None else f", {_duration(left_seconds)} left"
+        extra = f"; {self._extra}" if self._extra else ""
+        click.echo(
+            redact(printable(f"{self._label}: {self._amount(self._done)}{total}, {self._amount(rate)}/s{left}{extra}")),
+            err=True,
+        )
+
+    def _amount(self, value: float) -> str:
+        return human_bytes(value) if self._unit == "bytes" else f"{value:,.0f} {self._unit}"
+
+
+def _duration(seconds: float) -> str:
+    """`2 h 05 min`, `7 min`, `40 s`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextlib.contextmanager
+def _bar(label: str, total: int | None, unit: str) -> Generator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -117,7 +192,7 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Generator[Ad
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]}  {task.fields[extra]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, no_color=not has_color()),
         transient=True,
     )
     task = bar.add_task(label, total=total, rate="", extra="")

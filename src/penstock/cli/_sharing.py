@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import click
@@ -40,6 +41,27 @@ def end_unfinished(missing: Sequence[int]) -> None:
     """End the command with 14 where shares are missing."""
     if missing:
         raise SystemExit(PrepareError.exit_status)
+
+
+@contextlib.contextmanager
+def keeping(output: str) -> Generator[None]:
+    """Say at an interrupt what the work on an output keeps, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept(output)) from None
+
+
+def _kept(output: str) -> str:
+    from penstock.store.place import place_of
+    from penstock.work.status import status_of
+
+    go_on = "Run the same command to go on, or --restart"
+    try:
+        found = status_of(place_of(output))
+    except Exception:  # whatever it is, the interrupt is what counts
+        return f"stopped. {go_on}"
+    return f"stopped; {found.done:,} of {found.tasks:,} tasks kept. {go_on}" if found.tasks else f"stopped. {go_on}"
 
 
 def _part(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 _WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
 """Options of writers that have a flag of their own."""
@@ -69,7 +69,7 @@ def command(
 
     from penstock.convert import convert
 
-    with progress("convert", total=None, unit="samples") as advance:
+    with keeping(target), progress("convert", total=None, unit="samples") as advance:
         asked = _of_writer(options, _parsed(more))
         report = convert(source, target, to=to, format=format_name, progress=advance, **asked)
     for what in report.lost:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import emit, follow_links_option, json_option, note, progress
+from penstock.cli._output import counted, emit, follow_links_option, json_option, note, progress
 
 
 @click.command()
@@ -48,7 +48,8 @@ def command(
         read = ", ".join(
             f"{count:,} samples{' of ' + split if split else ''}" for split, count in report.samples.items()
         )
-        verdict = "clean" if not report.findings else f"{errors} errors, {len(report.findings) - errors} warnings"
+        found = f"{counted(errors, 'error')}, {counted(len(report.findings) - errors, 'warning')}"
+        verdict = found if report.findings else "clean"
         return "\n".join([*map(describe_finding, report.findings), f"{path}: {verdict}; read {read or 'nothing'}"])
 
     emit(msgspec.to_builtins(report) | {"errors": errors}, as_json=as_json, text=text)

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare import PackReport
@@ -106,7 +106,7 @@ def command(
     if join is not None:
         options["join"] = join.replace("\\n", "\n").replace("\\t", "\t")
     started = time.perf_counter()
-    with progress("pack", total=None) as advance:
+    with keeping(output), progress("pack", total=None) as advance:
 
         def report_progress(now: PackProgress) -> None:
             advance(now.input_bytes, f"{now.documents:,} documents, {now.tokens:,} tokens", now.total_bytes)

@@ -19,7 +19,7 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare.energon.run import PrepareSummary
@@ -137,7 +137,7 @@ def _prepare(
         raise click.UsageError("--field-map belongs to a --sample-type.")
     if options["fix_duplicates"]:
         note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
-    with progress("prepare", total=None, unit="shards") as advance:
+    with keeping(path), progress("prepare", total=None, unit="shards") as advance:
         summary = prepare_webdataset(
             path,
             split_ratio=answers.split_ratio,

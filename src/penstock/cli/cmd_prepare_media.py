@@ -16,7 +16,7 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, restart_option, sharing_options
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 _SHOWN = 10
 
@@ -42,7 +42,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
 
     use_tmp_path(tmp_path)
     by, patterns = take_media(options) or ("extension", None)
-    with progress("prepare-media", total=None, unit="files") as advance:
+    with keeping(path), progress("prepare-media", total=None, unit="files") as advance:
         summary = prepare_media(
             path,
             by=by,

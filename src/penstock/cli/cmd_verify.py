@@ -8,7 +8,7 @@ import click
 
 from penstock._printable import printable
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import emit, follow_links_option, json_option
+from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import array_expression, sharing_options
 
 
@@ -72,10 +72,8 @@ def command(
 
     def text() -> str:
         lines = [describe_finding(one) for one in findings]
-        verdict = (
-            f"{printable(path)}: clean at depth {depth}" if not findings else f"{printable(path)}: {errors} errors, "
-        )
-        verdict += f"{len(findings) - errors} warnings" if findings else ""
+        counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+        verdict = f"{printable(path)}: {counts if findings else f'clean at depth {depth}'}"
         return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
 
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib
+import itertools
+import json
 import os
 import select
 import sys
@@ -12,38 +16,14 @@ from typing import NoReturn
 import click
 
 from penstock import __version__, errors
-from penstock._printable import printable, printable_lines
+from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
+from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
+from penstock.cli._common import add_common, common_options, in_plain_words
 
-COMMANDS: dict[str, str] = {
-    "demo": "The main job on real input that every machine has.",
-    "index": "Make the raw index of a JSONL file.",
-    "pack": "Tokenise and pack; killed and run again, it goes on.",
-    "status": "How far shared or unfinished work on an output is.",
-    "convert": "Convert a dataset to another format or layout.",
-    "info": "What a dataset is: counts, sizes, schema.",
-    "head": "Show the first samples.",
-    "find": "Where samples are, by key, text or expression.",
-    "diff": "Whether two datasets hold the same samples.",
-    "trace": "The inputs and commands that made a dataset.",
-    "verify": "Check a dataset; each finding says what to do.",
-    "repair": "Mend known damage; only lists it without --write.",
-    "merge": "Join datasets in the order given.",
-    "shuffle": "Documents or lines in a random order.",
-    "split": "Deal documents or lines to parts.",
-    "filter": "Keep the documents or lines that fit.",
-    "chunk": "One of N consecutive pieces of a dataset.",
-    "prepare": "Energon's metadata for tar shards; the index of a JSONL file.",
-    "prepare-media": "What the headers of media say, as an index.",
-    "lint": "Read every sample; say where one can't be, and why.",
-    "preview": "Show samples in the terminal.",
-    "mount": "The parts of samples as files of a folder.",
-    "plan": "What a run over a recipe will read.",
-    "stage": "Copy to this host's cache what it will read.",
-    "explain": "What a step of a run read; where a document came.",
-    "modalities": "The commands of Modalities: same options, same files.",
-    "energon": "The commands of Energon: same options, same files.",
-}
+VARIABLE = "_PENSTOCK_COMPLETE"
+"""Set by the shell that asks what completes a line."""
+
 _SYSTEM = 18
 _OUR_FAULT = 70
 _INTERRUPTED = 130
@@ -59,11 +39,22 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command
+        # A copy: groups of others have some of these commands too, with other examples.
+        command = copy.copy(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
+        command.params = list(command.params)
+        if cmd_name in EXAMPLES and not command.epilog:
+            command.epilog = f"\b\nExample:\n  {EXAMPLES[cmd_name]}"
+        if VARIABLE in os.environ:
+            from penstock.cli._completion import completing
+
+            command = completing(command)
+        return add_common(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), what) for name, what in commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -87,44 +78,72 @@ def exit_codes() -> Iterator[tuple[int, str]]:
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
-@click.option("--debug", is_flag=True, envvar="PENSTOCK_DEBUG", help="Show tracebacks.")
-def cli(debug: bool) -> None:
+def cli() -> None:
     """Prepare, store, check, convert and feed LLM and multimodal training data."""
+
+
+cli.params += common_options(hidden=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point: runs a command and exits with its status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if "--debug" in arguments[:1] or os.environ.get("PENSTOCK_DEBUG"):
+    flags = list(itertools.takewhile(lambda one: one != "--", arguments))
+    if "--debug" in flags or os.environ.get("PENSTOCK_DEBUG"):
         sys.exit(cli.main(arguments, standalone_mode=False) or 0)
     try:
         status = cli.main(arguments, prog_name="penstock", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         status = 2
-    except click.ClickException as error:
-        vars(error)["message"] = redact(printable_lines(error.message))
-        error.show()
-        status = error.exit_code
-    except click.Abort:  # what click makes of an interrupt
-        status = _fail("interrupted", _INTERRUPTED)
-    except errors.PenstockError as error:
-        status = _fail(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        status = _fail("interrupted", _INTERRUPTED)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) and _is_output_closed():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(0)
-        where = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
-        status = _fail(f"{where}{error.strerror or error}", _SYSTEM)
-    except MemoryError as error:
-        status = _fail(f"not enough memory{f': {error}' if str(error) else ''}", _SYSTEM)
     except SystemExit:
         raise
     except BaseException as error:  # a panic in Rust is no Exception
-        status = _fail(_our_fault(error), _OUR_FAULT)
+        if isinstance(error, BrokenPipeError) and _is_output_closed():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(0)
+        failure, status = _understand(error)
+        if isinstance(error, click.ClickException):
+            vars(error)["message"] = failure["message"]
+            error.show()
+        else:
+            click.echo(f"penstock: {failure['message']}", err=True)
+        if "--json" in flags:
+            with contextlib.suppress(OSError):
+                click.echo(printable_json(json.dumps({"error": failure}, indent=1, ensure_ascii=False)))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
+    """What an error says, as `--json` has it, and the exit status."""
+    match error:
+        case click.ClickException():
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            hint = None if context is None else f"{context.command_path} --help"
+            return _failure("usage", in_plain_words(error), hint=hint), error.exit_code
+        case click.Abort() | KeyboardInterrupt():  # the first is what click makes of the second
+            said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
+            return _failure("interrupted", said or "interrupted"), _INTERRUPTED
+        case errors.PenstockError():
+            place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
+            parts = {"path": error.path, "place": place, "found": error.found}
+            return _failure(
+                error.code, str(error), **parts, expected=error.expected, hint=error.hint
+            ), error.exit_status
+        case OSError():
+            path = printable(os.fsdecode(error.filename)) if error.filename else None
+            where = f"{path}: " if path else ""
+            return _failure("system", f"{where}{error.strerror or error}", path=path), _SYSTEM
+        case MemoryError():
+            return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), _SYSTEM
+        case _:
+            return _failure("fault", _our_fault(error)), _OUR_FAULT
+
+
+def _failure(code: str, message: str, **parts: object) -> dict[str, str | None]:
+    names = ("path", "place", "found", "expected", "hint")
+    known = {name: None if parts.get(name) is None else redact(str(parts[name])) for name in names}
+    return {"code": code, "message": redact(printable_lines(message)), **known}
 
 
 def _is_output_closed() -> bool:
@@ -139,8 +158,3 @@ def _our_fault(error: BaseException) -> str:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Please report it, with what `penstock --debug …` prints for the same command"
     return f"a fault of Penstock {__version__}: {text[:_MOST_CHARACTERS]}. {hint}"
-
-
-def _fail(message: str, status: int) -> int:
-    click.echo(redact(printable_lines(f"penstock: {message}")), err=True)
-    return status

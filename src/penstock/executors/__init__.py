@@ -8,12 +8,12 @@ that has `map` is one too.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock._naming import nearest
 from penstock.abc import Executor
 from penstock.errors import ConfigError
 from penstock.executors.checked import CheckedExecutor
@@ -78,8 +78,8 @@ def make_executor(
     known = plug_ins()
     if executor in known:
         return _checked(known[executor]()(count, preload))
-    close = difflib.get_close_matches(executor, [*EXECUTORS, *known], n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else None
+    close = nearest(executor, [*EXECUTORS, *known])
+    hint = f"Did you mean {close!r}?" if close else None
     raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
 
 

@@ -83,6 +83,7 @@ class RayExecutor:
             if not self._num_cpus():
                 raise ConfigError("the Ray cluster has no CPU for tasks", found=self._ray.cluster_resources())
             self._run = self._ray.remote(num_cpus=1, max_retries=0)(run_task)
+            self._looked_at = LookedAt()
             self._look_at_nodes([])
         except BaseException:
             self._exit.close()
@@ -99,23 +100,26 @@ class RayExecutor:
             function = self._ray.put(fn)
         except TypeError as error:
             raise ConfigError("the function of tasks can't be sent to a worker", found=_line(error)) from error
-        run = _Run(self._ray, self._run, function, Books(iter(tasks)), self._most_under_way)
+        before = self._ray.put(self._looked_at)
+        run = _Run(self._ray, self._run, function, before, Books(iter(tasks)), self._most_under_way)
         run.feed()
         return run.results()
 
     def require_seen(self, reads: Sequence[Place], writes: Sequence[Place]) -> None:
         """Require that every node sees the same files at these paths as this process does.
 
+        A node that joins later is held against them by its first task, until this executor is closed.
+
         Args:
             reads: files and folders of this machine that are read.
-            writes: paths that are written; the folder that each will lie in gets a small file for a moment.
+            writes: paths that are written; the folder that each will lie in gets a small hidden file.
 
         Raises:
             ConfigError: a node sees nothing there, or something else; it names both.
         """
-        with to_be_seen(reads, writes) as seen:
-            if seen:
-                self._look_at_nodes(seen)
+        seen = self._exit.enter_context(to_be_seen(reads, writes))
+        if seen:
+            self._look_at_nodes(seen)
 
     def close(self) -> None:
         """End what is under way, and the cluster where it was started here."""
@@ -141,8 +145,8 @@ class RayExecutor:
             except ray.exceptions.RayError as error:
                 said = _line(error.cause if isinstance(error, ray.exceptions.RayTaskError) else error)
             if said is not None:
-                hint = "Every node needs the same version of Penstock, and the same files"
-                raise ConfigError(f"the Ray node {_name(asked[one])} can't do this work", found=said, hint=hint)
+                raise _unfit(_name(asked[one]), said)
+        self._looked_at = LookedAt(tuple(seen), frozenset(node["NodeID"] for node in asked.values()))
 
     def _gone(self) -> tuple[type[Exception], ...]:
         return tuple(getattr(self._ray.exceptions, name) for name in (*_DEATHS, "TaskUnschedulableError"))
@@ -172,6 +176,7 @@ class _Run:
     ray: Any
     remote: Any
     function: Any
+    before: Any
     books: Books
     count_most: Callable[[], int]
     most: int = 0
@@ -183,7 +188,7 @@ class _Run:
         while len(self.under_way) < self.most and self.books.has_task():
             place, task = self.books.next_task()
             try:
-                one = self.remote.remote(self.function, task, __version__, os.getcwd())
+                one = self.remote.remote(self.function, task, __version__, os.getcwd(), self.before)
             except TypeError as error:
                 self.books.failed(place, PrepareError("a task can't be sent to a worker", found=_line(error)))
             else:
@@ -240,7 +245,15 @@ class _Run:
         self.books.failed(place, error)
 
 
-def run_task(fn: Function, task: Any, version: str, folder: str) -> Answer:
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What every node was asked to see before the work, and the nodes that do."""
+
+    seen: tuple[Seen, ...] = ()
+    nodes: frozenset[str] = frozenset()
+
+
+def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedAt) -> Answer:
     """Run a task in a worker: `(result, None)`, or `(None, error)`, as errors of tasks are answers.
 
     Args:
@@ -248,12 +261,15 @@ def run_task(fn: Function, task: Any, version: str, folder: str) -> Answer:
         task: what is to be done.
         version: Penstock's, where the work was begun.
         folder: that the work was begun in; relative paths start there.
+        before: what nodes that joined later have to see too.
     """
     if version != __version__:
         hint = "Install the same version on every node"
         return None, ConfigError(
             "a node has another version of Penstock", found=__version__, expected=version, hint=hint
         )
+    if (error := _late_look(before)) is not None:
+        return None, error
     with contextlib.suppress(OSError):
         os.chdir(folder)
     for name, value in _ONE_THREAD.items():
@@ -269,6 +285,27 @@ def _look(version: str, seen: Sequence[Seen]) -> str | None:
     if version != __version__:
         return f"Penstock {__version__} and not {version}"
     return next((said for said in map(looked_at, seen) if said is not None), None)
+
+
+@functools.lru_cache(maxsize=8)
+def _late_look(before: LookedAt) -> ConfigError | None:
+    """What `_look` says on a node that nobody looked at, at its worker's first task."""
+    if not before.seen:
+        return None
+    node, name = _here()
+    said = None if node in before.nodes else _look(__version__, before.seen)
+    return None if said is None else _unfit(name, said)
+
+
+def _here() -> tuple[str, str]:
+    """The node's id, and its name in errors."""
+    ray = require("ray", extra="ray")
+    return ray.get_runtime_context().get_node_id(), f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
+
+
+def _unfit(name: str, said: str) -> ConfigError:
+    hint = "Every node needs the same version of Penstock, and the same files"
+    return ConfigError(f"the Ray node {name} can't do this work", found=said, hint=hint)
 
 
 def _name(node: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""Paths that workers on other hosts must see too: looked at by one task a node before the work begins.
+"""Paths that workers on other hosts must see too: looked at by one task a node before the work, or when a node joins.
 
 A file that is read has the same size and the same first bytes there; of a folder one file is looked at. Where
-something will be written, a file with random content is put for a moment, and must be found.
+something will be written, a hidden file with random content lies for as long, and must be found; the next run there
+removes one that a killed process left.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import secrets
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from penstock.errors import PenstockError
+from penstock.store.local import LocalStore
 from penstock.store.place import Place
 
 _MOST_READS = 16
 _HEAD_BYTES = 1 << 12
-_PROBE = ".penstock-seen-"
+_PROBE = "penstock-seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Seen:
 
 @contextlib.contextmanager
 def to_be_seen(reads: Sequence[Place], writes: Sequence[Place]) -> Generator[list[Seen]]:
-    """Yields what every node must see; what was put for that is removed afterwards."""
+    """Yields what every node must see for as long; what was put for that is removed afterwards."""
     with contextlib.ExitStack() as stack:
         found = [_file_of(place.absolute) for place in _some(reads) if place.is_local]
         found += [stack.enter_context(_probe(place.absolute)) for place in writes if place.is_local]
@@ -60,8 +63,8 @@ def _file_of(path: str) -> str | None:
     if os.path.isfile(path):
         return path
     for folder, folders, names in os.walk(path):
-        folders.sort()
-        files = (os.path.join(folder, name) for name in sorted(names))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files = (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))  # others come and go
         first = next(filter(os.path.isfile, files), None)
         if first is not None:
             return first
@@ -74,18 +77,15 @@ def _probe(path: str) -> Generator[str | None]:
     folder = os.path.dirname(path)
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-    probe = os.path.join(folder, _PROBE + secrets.token_hex(8))
-    try:
-        with open(probe, "xb") as file:
-            file.write(secrets.token_bytes(64))
-    except OSError:  # the work says it better
-        yield None
-        return
-    try:
+    probe = None
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, PenstockError):  # the work says it better
+            staged = LocalStore().stage(os.path.join(folder, _PROBE), overwrite=True)  # which never gets this name
+            stack.callback(staged.abort)
+            staged.write(secrets.token_bytes(64))
+            staged.sync()
+            probe = staged.hidden_path
         yield probe
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(probe)
 
 
 def _seen(path: str) -> Seen:

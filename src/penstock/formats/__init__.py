@@ -6,13 +6,13 @@ Built-in formats stand in a table; others come through the entry-point group `pe
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
+from penstock._naming import nearest as _nearest
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
@@ -87,10 +87,10 @@ def get_format(name: str) -> Format:
     """The format called `name`; raises `ConfigError` that lists the known ones."""
     target = BUILT_IN.get(name) or _targets().get(name)
     if target is None:
-        close = difflib.get_close_matches(name, _targets(), n=1)
+        close = _nearest(name, _targets())
         raise ConfigError(
             f"unknown format {name!r}",
-            hint=(f"Did you mean {close[0]!r}? " if close else "") + "Known: " + ", ".join(_targets()),
+            hint=(f"Did you mean {close!r}? " if close else "") + "Known: " + ", ".join(_targets()),
         )
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute or "FORMAT")

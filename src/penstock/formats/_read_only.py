@@ -9,14 +9,16 @@ from penstock.abc import Store
 from penstock.errors import Unsupported
 from penstock.types import Action, Finding, OpenOptions
 
+_INSTEAD = "It is only read. Samples are written as mds, json-shards, jsonl or webdataset; tokens as pbin or megatron"
+
 
 class _Named(Protocol):
     name: str
 
 
-def instead_of(this: object) -> str | None:
-    """What makes datasets of a format that has no writer, in words; None where nothing of ours does."""
-    return getattr(this, "instead", None)
+def instead_of(this: object) -> str:
+    """What makes datasets of a format that has no writer, in words."""
+    return getattr(this, "instead", _INSTEAD)
 
 
 def refuse_to_create(this: _Named, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:

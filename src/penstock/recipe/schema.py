@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_BATCH, OF_ITEM, OF_OWN, OWN, VERSION
-from penstock.recipe.kinds import KINDS, NODE, TEXT, Kind
+from penstock.recipe.kinds import KINDS, NODE, PATHS, Kind
 
 FILE = "recipe.schema.json"
 
@@ -56,7 +56,7 @@ def _kind(name: str, kind: Kind) -> dict[str, Any]:
 
 def _short(base: str) -> dict[str, Any]:
     if base == "path":
-        own: Any = TEXT
+        own: Any = PATHS
     else:
         item = {"type": "object", "properties": {key: OF_ITEM[key] for key in ITEM.get(base, ())}}
         items = {"type": "array", "items": {"allOf": [item]}, "minItems": 1}

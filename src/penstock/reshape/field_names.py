@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._naming import nearest
 from penstock.errors import ConfigError
 from penstock.store.place import Place
 
@@ -71,14 +71,14 @@ def require_fields(
 
 def _no_field(missing: Collection[FieldPath], seen: Collection[str], place: Place) -> ConfigError:
     name = ".".join(min(missing))
-    close = difflib.get_close_matches(name, seen, n=1)
+    close = nearest(name, seen)
     known = sorted(seen, key=lambda one: (one.count("."), one))[:_SHOWN]
     return ConfigError(
         "no sample has this field",
         path=place.path,
         found=repr(name),
         expected=f"one of {', '.join(known)}" if known else None,
-        hint=f"Did you mean {close[0]!r}?" if close else None,
+        hint=f"Did you mean {close!r}?" if close else None,
     )
 
 

@@ -20,6 +20,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Case:
         output: what it makes, below a folder of its own.
         reads: where its input may lie: `"disk"`, `"s3"`.
         shared: it takes `part=` and `finish=`, and its output may lie where its input does.
+        lies: what of the corpus is the output before the work, which adds to it.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Case:
     output: str
     reads: tuple[str, ...] = ("disk", "s3")
     shared: bool = False
+    lies: str | None = None
 
 
 def _pack(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
@@ -89,22 +92,16 @@ def _convert(corpus: Corpus, output: Path | str, executor: Any, workers: int, **
     convert(f"{corpus.root}/mds", output, to="mds", executor=executor, workers=workers, group_rows=100, **options)
 
 
-def _prepare(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
-    import shutil
-
+def _prepare(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
     from penstock.prepare.energon.run import prepare_webdataset
 
-    shutil.copytree(f"{corpus.root}/tars", output)
-    prepare_webdataset(output, split_ratio=(8, 1, 1), executor=executor, workers=workers)
+    prepare_webdataset(output, split_ratio=(8, 1, 1), executor=executor, workers=workers, **options)
 
 
-def _prepare_media(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
-    import shutil
-
+def _prepare_media(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
     from penstock.prepare.media.run import prepare_media
 
-    shutil.copytree(f"{corpus.root}/files", output)
-    prepare_media(output, by="glob", patterns="*.wav", executor=executor, workers=workers)
+    prepare_media(output, by="glob", patterns="*.wav", executor=executor, workers=workers, **options)
 
 
 def _index(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
@@ -118,8 +115,8 @@ CASES = (
     Case("pack-megatron", functools.partial(_pack, to="megatron"), "out", ("disk",)),
     Case("convert", _convert, "out", shared=True),
     Case("convert-compressed", functools.partial(_convert, compression="zstd:3", hashes=["sha1"]), "out"),
-    Case("prepare", _prepare, "out", ("disk",)),
-    Case("prepare-media", _prepare_media, "out", ("disk",)),
+    Case("prepare", _prepare, "out", shared=True, lies="tars"),
+    Case("prepare-media", _prepare_media, "out", ("disk",), shared=True, lies="files"),
     Case("index", _index, "a.idx"),
 )
 
@@ -169,33 +166,31 @@ class ClusterSuite:
     ) -> None:
         if place not in corpora:
             pytest.skip("no object store is given")
-        corpus = corpora[place]
         counted = Watched(make_executor("inline", 1).__enter__())
-        expected = _digest(case, corpus, tmp_path / "inline", counted, 1)
+        expected = _digest(case, corpora, place, tmp_path / "inline", counted, 1)
         assert counted.count >= self.least_tasks
-        assert _digest(case, corpus, tmp_path / "processes", "processes", 2) == expected
+        assert _digest(case, corpora, place, tmp_path / "processes", "processes", 2) == expected
         thirds = {counted.count // 3, 2 * counted.count // 3} - {0}
         watched = Watched(executor, thirds, self.disturb)
-        assert _digest(case, corpus, tmp_path / "executor", watched, 2) == expected
+        assert _digest(case, corpora, place, tmp_path / "executor", watched, 2) == expected
         assert (watched.count, watched.acted) == (counted.count, len(thirds)), "the executor got the same tasks"
 
     def test_an_array(self, case: Case, place: str, corpora: dict[str, Corpus], tmp_path: Path) -> None:
         """Five shares: one is killed, one comes twice, one is missing, and the end does what is left."""
         if not case.shared or place not in corpora:
             pytest.skip("it is not shared, or no object store is given")
-        corpus = corpora[place]
-        expected = _digest(case, corpus, tmp_path / "inline", "inline", 1)
+        expected = _digest(case, corpora, "disk", tmp_path / "inline", "inline", 1)
         made = tmp_path / "array"
         made.mkdir()
-        folder = str(made) if place == "disk" else f"{corpus.root}-{tmp_path.name}"
-        run = functools.partial(case.run, corpus, f"{folder}/{case.output}")
+        output = _begin(case, corpora, made if place == "disk" else f"{corpora[place].root}-{tmp_path.name}")
+        run = functools.partial(case.run, corpora[place], output)
         with pytest.raises(KeyboardInterrupt):
             run(_Killed(), 1, part=(0, 5))
         for index in (1, 1, 3, 2):
             run("inline", 1, part=(index, 5))
         run("inline", 1, finish=True)
         if place != "disk":
-            download(folder, made)
+            download(output.rpartition("/")[0], made)
         assert digest_of(made) == expected
 
 
@@ -228,10 +223,24 @@ class Watched:
                 self.acted += 1
 
 
-def _digest(case: Case, corpus: Corpus, folder: Path, executor: Any, workers: int) -> str:
-    """Do the work in an empty folder, and give one digest of all that lies there."""
+def _begin(case: Case, corpora: dict[str, Corpus], folder: Path | str) -> str:
+    """Where the output of a case goes in an empty folder; what it adds to lies there then."""
+    output = f"{folder}/{case.output}"
+    if case.lies is not None:
+        lies = Path(corpora["disk"].root, case.lies)
+        copy = upload if "://" in output else shutil.copytree  # which keeps times: some metadata hold them
+        copy(lies, output)
+    return output
+
+
+def _digest(case: Case, corpora: dict[str, Corpus], place: str, folder: Path, executor: Any, workers: int) -> str:
+    """Do the work in an empty folder, in the store where it adds to what lies there, and give one digest of it all."""
     folder.mkdir()
-    case.run(corpus, folder / case.output, executor, workers)
+    far = f"{corpora[place].root}-{folder.parent.name}-{folder.name}"
+    root = folder if place == "disk" or case.lies is None else far
+    case.run(corpora[place], _begin(case, corpora, root), executor, workers)
+    if root == far:
+        download(far, folder)
     return digest_of(folder)
 
 

@@ -43,7 +43,7 @@ class WorkStatus:
         files: token files that are assembled, or groups of shards that are copied.
         shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
         began_s: time since the epoch at which it began.
-        rate: tasks a second since then.
+        rate: tasks a second since then; 0 where that is not known.
         left_over: what no unfinished work and no dataset there needs; `sweep` removes it.
     """
 
@@ -77,7 +77,7 @@ def status_of(output: Place) -> WorkStatus:
         work = SharedWork(folder, output, head)
         missing, shares = work.missing(), work.shares()
         done = head.tasks - len(missing)
-        seconds = max(time.time() - head.began_s, 1e-9)
+        seconds = time.time() - head.began_s
         return WorkStatus(
             output=output.shown,
             complete=False,
@@ -89,7 +89,7 @@ def status_of(output: Place) -> WorkStatus:
             shares=shares,
             missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
-            rate=done / seconds,
+            rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists():

@@ -72,6 +72,9 @@ def test_a_folder_a_pattern_and_a_list(tmp_path: Path) -> None:
         again = pickle.loads(pickle.dumps(source))
         assert (again.fingerprint, again[0]) == (source.fingerprint, source[0])
         assert numbers_of(ps.open_recipe(source.recipe())) == numbers_of(source)
+    (tmp_path / "sub" / "mix.yaml").write_text("path: [../b.jsonl, .]\n")
+    assert numbers_of(ps.open_recipe(tmp_path / "sub" / "mix.yaml")) == numbers_of(both)
+    (tmp_path / "sub" / "mix.yaml").unlink()
     in_a_fork(lambda: numbers_of(folder))
     kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert kept == sorted(FILES), "something was written beside the files"
@@ -141,6 +144,21 @@ def test_read_in_order_it_is_decompressed_once(tmp_path: Path) -> None:
         return store.read_bytes
 
     assert read_bytes(20_000) <= 12 * read_bytes(2_000)
+
+
+def test_what_is_kept_does_not_grow_with_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array for all of them, and no more files open than one."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+    def kept(count: int) -> int:
+        write(tmp_path / str(count), {f"{n}.jsonl": 2 for n in range(count)})
+        before = len(os.listdir("/proc/self/fd"))
+        source = ps.open(tmp_path / str(count))
+        assert len(numbers_of(source)) == 2 * count
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+        return len(list((tmp_path / "cache").rglob("*.npy")))
+
+    assert (kept(4), kept(40)) == (1, 2)
 
 
 def test_verbs_take_them(tmp_path: Path) -> None:

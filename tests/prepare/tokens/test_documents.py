@@ -108,9 +108,9 @@ def test_fields_lead_into_objects() -> None:
     found = TextReader("a.b").read(b"\n".join(lines))
     assert found.texts == [b"x"]
     assert found.faults == {
-        1: "no field 'a.b'",
+        1: "no field 'a.b' (fields: c)",
         2: "field 'a' is a list, not an object",
-        3: "no field 'a.b'",
+        3: "no field 'a.b' (fields: a.b)",
         4: "field 'a.b' is an object, not text",
     }
     assert TextReader(r"a\.b").read(b'{"a.b":"z"}').texts == [b"z"]

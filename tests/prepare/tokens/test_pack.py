@@ -21,7 +21,7 @@ from tests.prepare.tokens.test_tokenizer import TEMPLATE
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
-from penstock.prepare.tokens import assemble
+from penstock.prepare.tokens import assemble, understand
 from penstock.prepare.tokens.engines import load_engine
 from penstock.testing.datasets import files_in
 from penstock.types import Traits
@@ -183,10 +183,16 @@ class TestInputs:
         with pytest.raises(Truncated, match="cut off"):
             made([corpus, tmp_path / "z.jsonl.gz"], oracle_bytes=0)
 
-    def test_an_input_that_changes_meanwhile(self, tmp_path: Path, corpus: Path, made: Pack) -> None:
+    def test_an_input_that_changes_meanwhile(
+        self, tmp_path: Path, corpus: Path, made: Pack, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def touch(progress: PackProgress) -> None:
-            os.utime(corpus, (1, 1))
+            os.utime(corpus, ns=(1, os.stat(corpus).st_mtime_ns - 1))
 
+        # A small one was read once, before this: what was read is packed.
+        made(corpus, progress=touch)
+        (tmp_path / "out.pbin").unlink()
+        monkeypatch.setattr(understand, "_HELD_BYTES", 0)
         with pytest.raises(PrepareError, match="the input changed while it was read"):
             made(corpus, progress=touch)
         assert not (tmp_path / "out.pbin").exists()

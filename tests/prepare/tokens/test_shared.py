@@ -184,6 +184,9 @@ def test_shares_and_a_finish(tmp_path: Path, share: Pack, whole: dict[str, bytes
         assert again.was_complete
     with pytest.raises(ConfigError, match="the output exists"):
         share()
+    for other in ({"part": (1, 3)}, {"finish": True}):
+        with pytest.raises(ConfigError, match="the output exists"):
+            share(file_tokens=1000, **other)
     assert files_in(tmp_path / "out") == whole
 
 
@@ -258,7 +261,7 @@ def test_two_finishers_of_one_file(
     tmp_path: Path, share: Pack, finisher: Any, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     def waits(seconds: float) -> bool:
-        assert not (tmp_path / "out.pbin").exists()
+        assert (tmp_path / "go").exists() or not (tmp_path / "out.pbin").exists()
         if killed:
             finisher.kill()
             finisher.wait()

@@ -8,7 +8,6 @@ is fixed. Of an image file, which is costly to read, that shows only when it is 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._naming import nearest
 from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
 from penstock.codec.fields._codec import FieldCodec
 from penstock.errors import ConfigError, FormatError
@@ -169,6 +169,6 @@ def _encode_or_pass(
 
 
 def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
-    nearest = difflib.get_close_matches(encoding.partition(":")[0], names, 1)
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else None
+    close = nearest(encoding.partition(":")[0], names)
+    hint = f"Did you mean {close!r}?" if close else None
     return ConfigError("no such encoding", found=repr(encoding), expected=", ".join(names), hint=hint)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
@@ -64,8 +64,8 @@ class _JsonlFiles:
             return Sniff(False, "neither a folder nor a pattern")
         try:
             files = list(_files(path, follow_links=True))
-        except (NotFound, ConfigError):
-            return Sniff(False, "no JSONL file in it")
+        except (NotFound, ConfigError, Unsupported):
+            return Sniff(False, "no JSONL file can be seen in it")
         if not all(file.endswith(SUFFIXES) for file in files):
             return Sniff(False, "not all of the files are JSONL")
         other = _other_data(store, path) if store.is_folder(path) else None

@@ -13,7 +13,7 @@ import os
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -192,12 +192,19 @@ class Text:
         if compression is None:
             size_bytes = self.base.size(path)
             if size_bytes:
-                put((load_lines(self.base, path) + np.array([start, 0])).reshape(-1))
+                for pairs in self._lines_of(path, size_bytes):
+                    put((pairs + np.array([start, 0])).reshape(-1))
             return size_bytes
         file = Place(self.base, path)
         frames, size_bytes = scan_compressed(file, compression, start, put)
         _frames(file, compression, frames, size_bytes)
         return size_bytes
+
+    def _lines_of(self, path: str, size_bytes: int) -> Iterable[IntArray]:
+        """The lines of a file by the index beside it, else as they are found: what is kept is kept of all files."""
+        if self.base.exists(index_path_for(path)):
+            return (load_lines(self.base, path),)
+        return IndexedLines(self.base, path, size_bytes)
 
     def _file_at(self, start: int) -> tuple[int, int]:
         starts = self._layout()[1]

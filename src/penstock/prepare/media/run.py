@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
+import xxhash
 
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
@@ -184,6 +185,10 @@ class _Unit:
     version: str
     files: tuple[MediaFile, ...]
 
+    @property
+    def mtime_ns(self) -> int:
+        return -1 if self.version else self.stamp[1]
+
 
 @dataclass(frozen=True, slots=True)
 class _Files:
@@ -257,7 +262,7 @@ class _Run:
         inputs: list[PlannedInput] = []
         for unit in files.units:
             if unit.name not in files.known:
-                inputs.append(PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.stamp[1])))
+                inputs.append(PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.mtime_ns)))
         return Plan(options, tuple(inputs), _FILES_A_TASK, "")
 
     def summary(
@@ -465,17 +470,18 @@ def _results(
 
 
 def _stamp(file: Place) -> tuple[Stamp, str]:
-    """Size, and time of the last change in nanoseconds; a store without times has none, but perhaps a version."""
+    """What tells whether a file is the same still, and the version that a store without times gives it."""
     if isinstance(file.store, LocalStore):
         status = os.stat(file.store.real_path(file.path))
         return (status.st_size, status.st_mtime_ns), ""
     state = state_of(file)
-    return (state.size_bytes, -1), state.version
+    change = xxhash.xxh3_64_intdigest(state.version.encode()) >> 1 if state.version else -1
+    return (state.size_bytes, change), state.version
 
 
 def _newest(units: Sequence[_Unit]) -> str:
     """When the newest file was changed, as sqlite writes it: the same for the same data."""
-    newest_ns = max((unit.stamp[1] for unit in units), default=-1)
+    newest_ns = max((unit.mtime_ns for unit in units), default=-1)
     return _EPOCH if newest_ns < 0 else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_ns // 10**9))
 
 

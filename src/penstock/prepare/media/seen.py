@@ -16,7 +16,7 @@ from penstock.errors import NotFound
 from penstock.formats.samples.media_index import MediaFilter
 
 Stamp: TypeAlias = tuple[int, int]
-"""Size in bytes, and time of the last change in nanoseconds; -1 where there is none."""
+"""Size in bytes, and time of the last change in nanoseconds, or a digest of a store's version; -1 without either."""
 
 _VERSION = 1
 _MOST_BYTES = 1 << 31

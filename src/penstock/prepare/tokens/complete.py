@@ -13,7 +13,7 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.prepare.tokens.files import sweep_killed_folder
 from penstock.prepare.tokens.report import PackReport
-from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of
+from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, sweep_killed
 from penstock.types import Manifest, OpenOptions
@@ -98,7 +98,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
     else:
         sweep_killed(output.store, request.outputs)
     material = material_of(request, named_inputs(request))
-    recorded = recorded_of(request, material)
+    recorded = recorded_of_output(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}
     asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
     if asked != recorded:

@@ -12,17 +12,19 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
+from penstock._naming import nearest
 from penstock.errors import ConfigError
 from penstock.formats.jsonl.scan import believable, fault_of, maybe_deep
 
 _REFUSALS = (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, TypeError)
 _SEPARATOR = re.compile(r"(?<!\\)\.")
 _MOST_KEYS = 16
+_SHOWN = 8
 
 KeyPath = tuple[str | int, ...]
 """The way to a value: keys of objects and indexes of lists."""
@@ -144,10 +146,21 @@ def _text_at(line: Any, path: KeyPath) -> bytes | str:
         try:
             value = value[step]
         except LookupError:
-            return f"no field {_shown(path)!r}"
+            return f"no field {_shown(path)!r}{_instead(value, step)}"
     if not isinstance(value, str):
         return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
     return encode_text(value, f"field {_shown(path)!r}")
+
+
+def _instead(value: Any, step: str | int) -> str:
+    """The fields that are there, and which of them may have been meant."""
+    if not isinstance(value, dict) or not isinstance(step, str):
+        return ""
+    names = [str(name) for name in cast(dict[Any, Any], value)]
+    close = nearest(step, names)
+    more = ", …" if len(names) > _SHOWN else ""
+    listed = f" (fields: {', '.join(names[:_SHOWN])}{more})" if names else ""
+    return listed + (f", did you mean {close!r}?" if close else "")
 
 
 def _shown(path: KeyPath) -> str:

@@ -24,7 +24,7 @@ from penstock.formats.tokens.folder.side import folder_manifest
 from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.oracle import check_probes
-from penstock.prepare.tokens.understand import Material, Request, recorded_of
+from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
 from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put
@@ -133,9 +133,10 @@ class TokenFiles:
         return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
 
     def _manifest(self, size_bytes: int, data: bytes) -> Manifest:
-        spec, recorded = self.material.spec, recorded_of(self.request, self.material)
-        options = {**recorded["options"], "file_tokens": self.request.file_tokens, "to": self.request.to}
-        given = Provenance(spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], options)
+        spec, recorded = self.material.spec, recorded_of_output(self.request, self.material)
+        given = Provenance(
+            spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], recorded["options"]
+        )
         return folder_manifest(data, decode_index(data, self.request.output.path), size_bytes, given)
 
     def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:

@@ -7,7 +7,6 @@ Modalities (`PieceToId`).
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import os
@@ -15,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from penstock._naming import nearest
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
@@ -45,11 +45,11 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
         eos_id = processor.PieceToId(eos)
         if processor.IdToPiece(eos_id) != eos:
             pieces = (processor.IdToPiece(token) for token in range(size))
-            close = difflib.get_close_matches(eos, pieces, n=1)
+            close = nearest(eos, pieces)
             raise ConfigError(
                 f"the EOS token {eos!r} is no piece of the model",
                 path=path,
-                hint=f"Did you mean {close[0]!r}?" if close else None,
+                hint=f"Did you mean {close!r}?" if close else None,
             )
     return TokenizerSpec(
         name=os.path.basename(path),

@@ -8,7 +8,6 @@ that the config adds, `add_prefix_space`, `split_special_tokens`, and the BOS an
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 import xxhash
 
+from penstock._naming import nearest
 from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
@@ -218,11 +218,11 @@ def _find_eos(tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: s
             hint=f"Give it with eos= (--eos). The tokenizer's added tokens: {listed}",
         )
     if eos not in vocab:
-        close = difflib.get_close_matches(eos, special, n=1) or difflib.get_close_matches(eos, vocab, n=1)
+        close = nearest(eos, special) or nearest(eos, vocab)
         raise ConfigError(
             f"the EOS token {eos!r} is not in the vocabulary",
             path=path,
-            hint=(f"Did you mean {close[0]!r}? " if close else "") + f"Added tokens: {listed}",
+            hint=(f"Did you mean {close!r}? " if close else "") + f"Added tokens: {listed}",
         )
     return eos, vocab[eos]
 

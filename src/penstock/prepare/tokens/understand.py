@@ -198,6 +198,14 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
     }
 
 
+def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:
+    """The same of the whole output: of a folder also how it is cut."""
+    recorded = recorded_of(request, material)
+    if request.is_folder:
+        recorded["options"] |= {"file_tokens": request.file_tokens, "to": request.to}
+    return recorded
+
+
 def format_of(output: Place) -> str | None:
     """The token format whose suffix an output has."""
     for one in _packed():

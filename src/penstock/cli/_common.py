@@ -1,0 +1,97 @@
+"""What every command takes, before its name or after it: `-q -v --progress --no-color --debug`; and near names."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, Literal, cast
+
+import click
+
+from penstock._naming import nearest
+
+Progress = Literal["auto", "plain", "json", "none"]
+PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
+
+_KEY = "penstock.cli"
+_NO_NUMBER = re.compile(r"is not a valid (integer|float)( range)?\.")
+
+
+def common_options(*, hidden: bool) -> list[click.Option]:
+    """The options; hidden they stand in the help of `penstock` alone."""
+    kept: dict[str, Any] = {"expose_value": False, "callback": _keep, "hidden": hidden}
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, help="Results and errors alone.", **kept),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Also what the library logs.", **kept),
+        click.Option(
+            ["--progress"],
+            type=click.Choice(PROGRESS),
+            help="A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing.",
+            envvar=None if hidden else "PENSTOCK_PROGRESS",
+            **kept,
+        ),
+        click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
+        click.Option(["--debug"], is_flag=True, help="Show tracebacks.", **kept),
+    ]
+
+
+def add_common(command: click.Command) -> click.Command:
+    """The command, which takes the options too, but for those that it calls by the same name."""
+    if isinstance(command, click.Group) or any(_names(one) & {"--quiet"} for one in command.params):
+        return command
+    taken = {name for one in command.params for name in _names(one)}
+    command.params += [one for one in common_options(hidden=True) if not _names(one) & taken]
+    return command
+
+
+def progress_mode() -> Progress:
+    """How progress is to be shown."""
+    said = _said()
+    return "none" if said.get("quiet") and "progress" not in said else cast(Progress, said.get("progress", "auto"))
+
+
+def is_quiet() -> bool:
+    """Whether notes are left out."""
+    return bool(_said().get("quiet"))
+
+
+def has_color() -> bool:
+    """Whether colours may be shown."""
+    return not _said().get("no_color")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'pack'?`, where one is near enough to be meant."""
+    close = nearest(name, known)
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def in_plain_words(error: click.ClickException) -> str:
+    """What click says of wrong usage, and what may have been meant."""
+    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", error.message)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    typed = re.match(r"No such command '(.*)'\.", text)
+    if typed and context is not None and isinstance(context.command, click.Group):
+        text += near(typed[1], context.command.list_commands(context))
+    return text
+
+
+def _names(option: click.Parameter) -> set[str]:
+    return {*option.opts, *option.secondary_opts}
+
+
+def _said() -> dict[str, Any]:
+    context = click.get_current_context(silent=True)
+    return {} if context is None else context.meta.setdefault(_KEY, {})
+
+
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    if not value:
+        return
+    context.meta.setdefault(_KEY, {})[option.name] = value
+    if option.name == "verbose":
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("penstock").setLevel(logging.DEBUG)
+    if option.name == "no_color":
+        context.color = False

@@ -1,0 +1,109 @@
+"""What `penstock doctor` looks at. Nothing large is imported for its version."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import resource
+import shutil
+from importlib import metadata
+from typing import Any
+
+from penstock import __version__
+from penstock._secrets import redact
+from penstock.store.derived import cache_folder
+from penstock.store.tidy import cache_use
+
+PACKAGES = ("torch", "numpy", "tokenizers", "gigatoken", "zstandard", "pyarrow", "zarr", "obstore", "ray")
+"""What is asked for its version always; `extras` says what each extra lacks."""
+
+ENGINES = ("gigatoken", "tokenizers")
+
+SETTINGS: dict[str, str] = {
+    "PENSTOCK_CACHE": "The cache folder; by default `penstock` in `$XDG_CACHE_HOME` or `~/.cache`.",
+    "PENSTOCK_DEBUG": "Where it is set, tracebacks are shown, as by `--debug`.",
+    "PENSTOCK_PROGRESS": "`auto`, `plain`, `json` or `none`, as `--progress` says.",
+    "NO_COLOR": "Where it is set, no colours are shown.",
+    "TMPDIR": "The folder of temporary files, such as standard input that is packed.",
+    "AWS_ENDPOINT_URL": "Where an S3 store answers that is not Amazon's.",
+    "AWS_ALLOW_HTTP": "Whether it may be asked without TLS.",
+    "AWS_REGION": "The region of buckets.",
+    "RAY_ADDRESS": "The cluster that `--executor ray` joins.",
+    "SLURM_ARRAY_TASK_ID": "I of `--part auto/N`.",
+    "JOB_COMPLETION_INDEX": "I of `--part auto/N`, where Slurm says none.",
+}
+"""Environment variable → what it sets. Credentials are read by the libraries of the stores, and never shown."""
+
+
+def facts() -> dict[str, Any]:
+    """Versions, cores, limits, folders and settings of this machine."""
+    cache, here = cache_folder(), os.getcwd()
+    versions: dict[str, str | None] = {"penstock": __version__, "python": platform.python_version()}
+    versions |= {one: version_of(one) for one in PACKAGES}
+    return {
+        "versions": versions,
+        "extras": extras(),
+        "cores": len(os.sched_getaffinity(0)),
+        "limits": {
+            "open_files": _limit(resource.RLIMIT_NOFILE),
+            "memory_bytes": _limit(resource.RLIMIT_AS),
+            "processes": _limit(resource.RLIMIT_NPROC),
+        },
+        "folder": {"path": here, "file_system": file_system_of(here)},
+        "cache": {
+            "path": cache,
+            "file_system": file_system_of(cache),
+            "size_bytes": sum(one.size_bytes for one in cache_use()),
+            "free_bytes": shutil.disk_usage(_existing(cache)).free,
+        },
+        "engines": [one for one in ENGINES if versions[one]],
+        "settings": {name: redact(os.environ[name]) if name in os.environ else None for name in SETTINGS},
+    }
+
+
+def version_of(package: str) -> str | None:
+    """Of an installed package; None where it is not."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def file_system_of(path: str) -> str:
+    """The kind of the file system that a path is on, or would be."""
+    path, best, kind = os.path.realpath(_existing(path)), "", "unknown"
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                _, point, name, *_ = line.split(" ")
+                inside = path == point or path.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(best):
+                    best, kind = point, name
+    except OSError:
+        return kind
+    return kind
+
+
+def extras() -> dict[str, list[str]]:
+    """Extra → what of it is not installed; none known where Penstock is run without being installed."""
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for one in metadata.requires("penstock") or []:
+            parts = re.match(r"([A-Za-z0-9_.-]+)[^;]*;.*extra == ['\"]([a-z0-9_-]+)['\"]", one)
+            if parts and parts[1] != "penstock" and parts[2] not in ("test", "bench", "docs"):
+                found.setdefault(parts[2], []).extend([] if version_of(parts[1]) else [parts[1]])
+    return found
+
+
+def _existing(path: str) -> str:
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _limit(which: int) -> int | None:
+    soft, _ = resource.getrlimit(which)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,50 @@
+"""`penstock cache`."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from penstock.cli._output import emit, human_bytes, json_option, table
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+@click.command()
+@click.option("--trim", metavar="BYTES", help="Remove what was least recently used until so much is left: 50GB.")
+@click.option("--clear", is_flag=True, help="Remove all that nobody is about to write.")
+@json_option
+def command(trim: str | None, clear: bool, as_json: bool) -> None:
+    """What lies in the cache folder: copies of remote files, and what was computed from data.
+
+    Both options are safe beside running processes: what they have open stays theirs, the rest is made again when it is
+    needed. $PENSTOCK_CACHE is the folder, else penstock in the user's cache directory.
+    """
+    from penstock.errors import ConfigError
+    from penstock.store.derived import cache_folder
+    from penstock.store.tidy import cache_use, trim_cache
+
+    if trim is not None and clear:
+        raise ConfigError("--clear removes all, --trim a part", hint="Give one of the two")
+    removed = 0 if trim is None and not clear else trim_cache(0 if trim is None else _bytes(trim))
+    folder, found = cache_folder(), cache_use()
+    total = sum(one.size_bytes for one in found)
+    data = {
+        "path": folder,
+        "removed_bytes": removed,
+        "size_bytes": total,
+        "folders": [{"name": one.name, "files": one.files, "size_bytes": one.size_bytes} for one in found],
+    }
+    rows = [(one.name, f"{one.files:,} files", human_bytes(one.size_bytes)) for one in found]
+    lines = [f"{folder}: {human_bytes(total)}", *("  " + line for line in table(rows).splitlines())]
+    lines += [f"removed {human_bytes(removed)}"] if trim is not None or clear else []
+    emit(data, as_json=as_json, text="\n".join(lines))
+
+
+def _bytes(given: str) -> int:
+    """`50GB` in bytes, in powers of ten."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", given.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{given!r} is no size such as 50GB", param_hint="--trim")
+    return int(float(found[1]) * _UNITS[found[2]])

@@ -1,0 +1,23 @@
+"""`penstock completion SHELL`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print a script that completes commands, options, paths, formats and splits; your shell's startup file takes it.
+
+    For fish: `penstock completion fish > ~/.config/fish/completions/penstock.fish`.
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    from penstock.cli.main import VARIABLE
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"click completes nothing for {shell}.")
+    # The base, as bash's own asks bash for its version first: there may be none on the machine that this is made on.
+    click.echo(ShellComplete.source(kind(click.get_current_context().find_root().command, {}, "penstock", VARIABLE)))

@@ -1,0 +1,39 @@
+"""`penstock doctor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._output import emit, human_bytes, json_option
+
+
+@click.command()
+@json_option
+def command(as_json: bool) -> None:
+    """What this machine has: versions, extras, cores, memory, file systems, limits, the cache folder, and settings."""
+    from penstock.cli._machine import facts
+
+    found = facts()
+    emit(found, as_json=as_json, text=lambda: _text(found))
+
+
+def _text(found: dict[str, Any]) -> str:
+    cache = found["cache"]
+    rows = [(name, version or "not installed") for name, version in found["versions"].items()]
+    missing = [f"{extra} ({', '.join(lacks)})" for extra, lacks in found["extras"].items() if lacks]
+    rows += [("extras", ", ".join(extra for extra, lacks in found["extras"].items() if not lacks) or "none")]
+    rows += [("extras that lack", ", ".join(missing) or "none"), ("engines", ", ".join(found["engines"]) or "none")]
+    rows += [("cores", str(found["cores"])), ("open files", _limit(found["limits"]["open_files"]))]
+    rows += [("memory a process", _limit(found["limits"]["memory_bytes"], human_bytes))]
+    rows += [("this folder", f"{found['folder']['path']} on {found['folder']['file_system']}")]
+    rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
+    rows += [("free there", human_bytes(cache["free_bytes"]))]
+    settings = [(name, value or "not set") for name, value in found["settings"].items()]
+    width = max(len(name) for name, _ in [*rows, *settings])
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in [*rows, *settings])
+
+
+def _limit(value: int | None, shown: Any = "{:,}".format) -> str:
+    return "no limit" if value is None else shown(value)

@@ -1,0 +1,100 @@
+"""What commands show on standard error: progress as lines, notes, and what an interrupt keeps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from penstock._naming import nearest
+from penstock.cli._common import add_common
+from penstock.cli._output import counted, note, progress
+from penstock.cli.main import main
+
+
+def ticking(step: float) -> Iterator[float]:
+    now = 0.0
+    while True:
+        yield now
+        now += step
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str, step: float = 5.0) -> list[str]:
+    """The lines of a verb of 12 steps, each of which looks at the clock a few times, `step` seconds apart."""
+    clock = ticking(step)
+
+    @click.command()
+    def verb() -> None:
+        with progress("pack", total=None, clock=lambda: next(clock)) as advance:
+            for done in range(1, 13):
+                advance(done * 1_000_000, f"{done} documents", 12_000_000)
+        note("a note")
+
+    add_common(verb).main([*arguments], standalone_mode=False)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_without_a_terminal_a_line_comes_every_30_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys)
+    assert lines[-1] == "a note"
+    assert 1 < len(lines) < 6
+    assert lines[0].startswith("pack: 6.0 MB of 12.0 MB (50%), ")
+    assert lines[0].endswith(" s left; 6 documents")
+    assert shown(capsys, step=0.1) == ["a note"]  # no word of a short one
+
+
+def test_progress_as_json_is_an_object_a_line_and_one_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.loads(line) for line in shown(capsys, "--progress", "json", step=0.0001)[:-1]]
+    assert [(one["done"], one["total"], one["left_seconds"]) for one in lines] == [(12_000_000, 12_000_000, 0.0)]
+    assert len(shown(capsys, "--progress", "json")) > 6
+
+
+def test_quiet_says_nothing_and_none_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, "--progress", "none") == ["a note"]
+    assert shown(capsys, "-q") == []
+    assert len(shown(capsys, "-q", "--progress", "plain")) > 1
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (0, "stopped. Run the same command to go on, or --restart"),
+        (1, "stopped; 1 of 3 tasks kept. Run the same command to go on, or --restart"),
+    ],
+)
+def test_an_interrupt_of_shared_work_says_what_is_kept(
+    tmp_path: Path, before: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.errors import NotFound
+    from penstock.work.status import WorkStatus
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def status_of(_: object) -> WorkStatus:
+        if not before:
+            raise NotFound("nothing")
+        return WorkStatus("o", complete=False, tasks=3, done=before)
+
+    monkeypatch.setattr(importlib.import_module("penstock.convert"), "convert", interrupted)
+    monkeypatch.setattr("penstock.work.status.status_of", status_of)
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "o"), "--to", "mds"])
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (130, f"penstock: {said}")
+
+
+def test_only_near_names_are_suggested() -> None:
+    assert nearest("</s>", ["<>", "<pad>"]) is None
+    assert nearest("txt", ["id", "text"]) == "text"
+
+
+def test_one_has_no_plural() -> None:
+    assert (counted(1, "error"), counted(0, "warning"), counted(2000, "error")) == (
+        "1 error",
+        "0 warnings",
+        "2,000 errors",
+    )
