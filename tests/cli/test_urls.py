@@ -34,6 +34,7 @@ LINES = (
     "find @.pbin --text a --tokenizer TOKENIZER",
     "find DATA/a.pbin --text a --tokenizer @",
     "diff @.pbin DATA/a.pbin",
+    "trace @.pbin",
     "diff DATA/a.jsonl @.jsonl",
     "preview @",
     "energon info @",

@@ -43,6 +43,7 @@ USES: dict[str, Use] = {
     "info": Use("tokens/a.pbin", says="pbin"),
     "head": Use("lines/a.jsonl -n 1", says="line 0"),
     "find": Use("lines/a.jsonl --where id==2", says="1 found"),
+    "trace": Use("tokens/a.pbin", says="output"),
     "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),
     "repair": Use("tokens/a.pbin", says="nothing"),

@@ -1,7 +1,7 @@
 """Two runs of sample digests, compared in order or as sets with repeats. The bound of memory is the same for any size.
 
 Digests lie in scratch files of the cache folder, 16 bytes a sample. In order they are compared run by run. As sets
-they are cut by their upper bits into parts of at most some 4 million; each part is gathered in one pass over both, and
+they are cut by their upper bits into parts of at most some 2 million; each part is gathered in one pass over both, and
 equal digests become one row with its counts, so that samples that repeat take no room: some 400 MB.
 """
 
@@ -17,7 +17,7 @@ from penstock.look.digests import Digests
 from penstock.types import IntArray
 
 _RUN = 1 << 20
-_PART = 1 << 22
+_PART = 1 << 21
 _TABLE_BITS = 16
 
 

@@ -110,7 +110,7 @@ def filter(
     output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
     wanted = None if chosen is None else _wanted(rows, chosen)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, Workers(executor, workers))
-    return _write_kept(work, output, made_by | {"invert": invert}, Counter(len(rows), progress))
+    return _write_kept(work, output, made_by | conditions.more_of(chosen), Counter(len(rows), progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,11 @@ class Conditions:
     field: str
     where: str | None
     invert: bool
+
+    def more_of(self, chosen: _Chosen | None) -> dict[str, Any]:
+        """What the side file says beside bounds, pattern and expression."""
+        found: dict[str, Any] = {"invert": self.invert} | ({"field": self.field} if self.match is not None else {})
+        return found if chosen is None else found | {"indices": chosen.digest, "num_indices": len(chosen.indices)}
 
     @property
     def by_length(self) -> bool:
@@ -301,6 +306,11 @@ class _Chosen:
     indices: NDArray[Any]
     file: Place | None
 
+    @property
+    def digest(self) -> str:
+        """Of the indices as int64; of what are none, for the error that follows."""
+        return hex_digest("xxh3_128", np.ascontiguousarray(self.indices, np.int64))
+
 
 def _chosen(given: Sequence[int] | IntArray | Given | None) -> _Chosen | None:
     if given is None:
@@ -315,8 +325,7 @@ def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> O
     """The output with what decides its rows, and the file that is read for that."""
     if chosen is None:
         return replace(output, what=what)
-    digest = hex_digest("xxh3_128", chosen.indices.astype(np.int64))
-    return replace(output, reads=[chosen.file] if chosen.file else [], what=what | {"indices": digest})
+    return replace(output, reads=[chosen.file] if chosen.file else [], what=what)
 
 
 def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:

@@ -25,6 +25,7 @@ from penstock.reshape.rewrite import (
     Written,
     append_made,
     append_rows,
+    lineage,
     once_of,
     require_other_dataset,
     write_output,
@@ -156,7 +157,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
                 place.store,
                 place.path.rstrip("/") or place.path,
                 name=sources[0].format,
-                options=made_by,
+                **lineage(sources, made_by),
                 overwrite=output.overwrite,
                 fetched=fetched,
             )

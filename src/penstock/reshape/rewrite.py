@@ -169,10 +169,18 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
             f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint="Name one with --to (to=)"
         )
     require_other_dataset(sources, output.place, chosen.name, output.reads)
-    options: dict[str, Any] = {}
-    if documents:
-        options = _token_options(documents, output) | {"options": dict(made_by)}
+    options = _token_options(documents, output) if documents else dict[str, Any]()
+    options |= lineage(sources, made_by) if documents or chosen.name == "jsonl" else {}
     return chosen.create(output.place.store, output.place.path, options, overwrite=output.overwrite)
+
+
+def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """`inputs` and `options` of a writer: what the side file says of where the data come from; see `penstock trace`."""
+    names = distinct_names([rows.place for rows in sources])
+    inputs = {
+        name: rows.source.fingerprint for name, rows in zip(names, sources, strict=True) if rows.source is not None
+    }
+    return {"inputs": inputs, "options": dict(made_by)}
 
 
 def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:
@@ -193,7 +201,7 @@ def _sample_writer(output: Output, sources: Sequence[SampleRows], made_by: Mappi
         raise Unsupported(
             what, path=output.place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
-    options = first.writer_options() | {"options": dict(made_by)}
+    options = first.writer_options() | lineage(sources, made_by)
     return get_format(first.format).create(output.place.store, output.place.path, options, overwrite=output.overwrite)
 
 
@@ -318,13 +326,6 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
         "eos_id": _common(eos_ids),
         "tokenizer": _common(names),
         "tokenizer_digest": _common(digests),
-        "inputs": dict(
-            zip(
-                distinct_names([rows.place for rows in sources]),
-                (rows.source.fingerprint for rows in sources),
-                strict=True,
-            )
-        ),
     }
 
 

@@ -90,6 +90,11 @@ class _OneRun(Protocol):
 class Lines(Protocol):
     """A source of lines in one file, for work on their bytes."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the source."""
+        ...
+
     def line_ranges(self) -> IntArray:
         """int64[n, 2]: start and length in bytes of each line, without its line end."""
         ...
@@ -178,11 +183,13 @@ class LineRows:
         lines: int64[n, 2]: start and length in bytes of each line, without its line end.
         place: the file.
         format: its format.
+        source: of the lines, where there is one.
     """
 
-    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place")
+    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place", "source")
 
-    def __init__(self, lines: IntArray, place: Place, format: str) -> None:
+    def __init__(self, lines: IntArray, place: Place, format: str, source: Lines | None = None) -> None:
+        self.source = source
         self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)
@@ -336,7 +343,7 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)
     if isinstance(source, Lines):
-        return LineRows(source.line_ranges(), Place(*source.text), "jsonl")
+        return LineRows(source.line_ranges(), Place(*source.text), "jsonl", source)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS)
     raise Unsupported(

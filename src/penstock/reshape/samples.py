@@ -39,10 +39,11 @@ class SampleRows:
 
     __slots__ = (
         *("_bases", "_borders", "_decode", "_folder", "_held", "_lengths", "_shards", "_starts", "dtype", "format"),
-        *("_viewable", "layout", "place"),
+        *("_viewable", "layout", "place", "source"),
     )
 
     def __init__(self, source: ShardSource, place: Place, format: str, options: OpenOptions, piece_bytes: int) -> None:
+        self.source = source
         self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)

@@ -14,7 +14,7 @@ import penstock
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, side_path
+from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
 from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
@@ -28,7 +28,8 @@ from penstock.store.side_file import load_manifest, stage_beside
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 _FLUSH_BYTES = 1 << 20
-_KNOWN_OPTIONS = ("flavor",)
+_NOTHING = Provenance()
+_KNOWN_OPTIONS = ("flavor", "inputs", "options")
 
 
 def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> JsonlWriter:
@@ -37,7 +38,7 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
     Args:
         store: where it will be.
         path: its path; the index goes beside it.
-        options: `flavor`, whose index is written.
+        options: `flavor`, whose index is written; `inputs` and `options` go into the side file.
         overwrite: replace what is there.
 
     Raises:
@@ -48,7 +49,7 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
         raise ConfigError("JSONL is written without compression", path=path, hint="Name a .jsonl, and compress that")
     flavor = options.get("flavor", "modalities")
     require_flavor(path, flavor)
-    return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor)
+    return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor, given=_given(options))
 
 
 class JsonlWriter:
@@ -58,12 +59,15 @@ class JsonlWriter:
     about 64 MiB.
     """
 
-    def __init__(self, store: Store, path: str, *, overwrite: bool, flavor: str = "modalities") -> None:
+    def __init__(
+        self, store: Store, path: str, *, overwrite: bool, flavor: str = "modalities", given: Provenance = _NOTHING
+    ) -> None:
         self._store = store
         self._path = path
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
         self._flavor = flavor
+        self._given = given
         self._index_path = energon_index_path(path) if self._for_energon else index_path_for(path)
         self._encoder = StartsEncoder() if self._for_energon else PairListEncoder()
         self._lines: list[bytes] = []
@@ -197,6 +201,8 @@ class JsonlWriter:
             num_samples=self._num_lines,
             size_bytes=self._size_bytes,
             block_digests={DATA: block_digests},
+            inputs=self._given.inputs,
+            options=self._given.options,
             binding=binding,
             tool=f"penstock {penstock.__version__}",
         )
@@ -217,6 +223,10 @@ class JsonlWriter:
             stop_bytes = int(lines[-1].sum()) + 1 if len(lines) else 0
             return (len(lines), stop_bytes) == (manifest.num_samples, manifest.size_bytes)
         return False
+
+
+def _given(options: Mapping[str, Any]) -> Provenance:
+    return Provenance(inputs=options.get("inputs") or {}, options=options.get("options") or {})
 
 
 def _object_of(sample: Sample, path: str) -> Sample:

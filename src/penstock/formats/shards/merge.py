@@ -208,6 +208,7 @@ def copy_shards(
     *,
     name: str,
     options: Mapping[str, Any],
+    inputs: Mapping[str, str],
     overwrite: bool = False,
     fetched: Fetched | None = None,
 ) -> Manifest:
@@ -220,7 +221,7 @@ def copy_shards(
         store: where the output is.
         out: its folder.
         name: of the format.
-        options: for the side file.
+        options, inputs: for the side file.
         overwrite: replace what is there.
         fetched: who reads the files; None: this process.
 
@@ -245,6 +246,7 @@ def copy_shards(
             num_samples=sum(shard.samples for shard in copied),
             size_bytes=sum(file.size_bytes for file in files.values()) + len(index),
             block_digests=digests,
+            inputs=inputs,
             options=dict(options),
             binding=edge_binding(len(index), index[:EDGE_BYTES], index[-EDGE_BYTES:]),
             tool=f"penstock {penstock.__version__}",

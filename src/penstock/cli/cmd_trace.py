@@ -1,0 +1,39 @@
+"""`penstock trace FILE`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from penstock._printable import printable
+from penstock.cli._output import emit, json_option
+
+_SHOWN_CHARACTERS = 100
+
+
+@click.command()
+@click.argument("file")
+@click.option("--look-in", multiple=True, metavar="DIR", help="Further folder in which inputs may lie; several times.")
+@json_option
+def command(file: str, look_in: tuple[str, ...], as_json: bool) -> None:
+    """The tree of inputs and commands that made a dataset, by the digests in side files."""
+    import msgspec
+
+    from penstock.look.trace import trace
+
+    found = trace(file, look_in=look_in)
+    emit(msgspec.to_builtins(found), as_json=as_json, text=lambda: "\n".join(_lines(found, 0)))
+
+
+def _lines(origin: Any, depth: int) -> Iterator[str]:
+    options = {name: value for name, value in origin.made_by.items() if name != "command" and value is not None}
+    said = [origin.made_by.get("command"), origin.tokenizer, json.dumps(options) if options else None]
+    how = ", ".join(printable(str(one))[:_SHOWN_CHARACTERS] for one in said if one)
+    count = f", {origin.samples:,} samples" if origin.samples is not None else ""
+    state = {"same": "as it was read", "output": "output"}.get(origin.state, origin.state)
+    yield f"{'  ' * depth}{printable(origin.path)}: {state}{count}{f'; {how}' if how else ''}"
+    for one in origin.inputs:
+        yield from _lines(one, depth + 1)

@@ -1,0 +1,148 @@
+"""`trace`: what a dataset was made of, from side file to side file, back to the first inputs.
+
+A side file names its inputs by their last names, or by their paths below the folder that they share, and by digests;
+no path of a machine stands in it. So an input is looked for beside the output, in the folder above, and where the
+caller says, and what is found is told by its digest: the one that was read, or changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from penstock._limits import MOST_NODES, MOST_NODES_DEEP
+from penstock._secrets import redacted_repr
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats import open_source
+from penstock.prepare.tokens.inputs import describe_inputs
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.place import Given, Place, place_of
+from penstock.types import Manifest
+
+State = Literal["output", "same", "changed", "not found"]
+"""What is asked for; an input whose digest is the recorded one; one with another; one that is nowhere."""
+
+_SAMPLE = "sample:"
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A dataset or file, and what it was made of.
+
+    Attributes:
+        path: where it was found, else the name by which the side file knows it.
+        state: see `State`.
+        digest: that the output recorded of it; of the output, its document digest, where it has one.
+        format, samples, tool: as its own side file says; None where it has none.
+        tokenizer: name of the tokenizer, of what `pack` made.
+        made_by: command and options.
+        inputs: what it was made of; none for a first input, and for what stands in the tree already.
+    """
+
+    path: str
+    state: State
+    digest: str | None = None
+    format: str | None = None
+    samples: int | None = None
+    tool: str | None = None
+    tokenizer: str | None = None
+    made_by: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: tuple[Origin, ...] = ()
+
+
+def trace(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
+    """The tree of what a dataset was made of.
+
+    Reads side files, and of each input what its digest is made of: at most 64 places of a dataset, all of a file of up
+    to 4 GiB that `pack` read.
+
+    Args:
+        target: path or URL.
+        look_in: further folders in which inputs may lie.
+
+    Raises:
+        NotFound: nothing is there, or it has no side file.
+        ConfigError: more inputs, or inputs of inputs, than a tree may have.
+    """
+    place = place_of(target).bare()
+    manifest = _manifest_at(place)
+    if manifest is None:
+        what = "no side file says how this was made"
+        raise NotFound(what, path=place.path, hint="Those that Penstock writes have one: FILE.penstock")
+    walk = _Walk([place_of(one) for one in look_in])
+    return walk.told(Origin(place.shown, "output", manifest.digest), place, manifest, ())
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where inputs are looked for, and what was met."""
+
+    look_in: Sequence[Place]
+    seen: set[str] = field(default_factory=set[str])
+    num_nodes: int = 0
+
+    def told(self, origin: Origin, place: Place, manifest: Manifest | None, above: tuple[str, ...]) -> Origin:
+        """The same with what its side file says, and its inputs."""
+        if manifest is None:
+            return origin
+        origin = replace(
+            origin,
+            format=manifest.format,
+            samples=manifest.num_samples,
+            tool=manifest.tool or None,
+            tokenizer=manifest.tokenizer,
+            made_by=dict(manifest.options),
+        )
+        if place.absolute in self.seen:
+            return origin
+        self.seen.add(place.absolute)
+        self.num_nodes += len(manifest.inputs)
+        if self.num_nodes > MOST_NODES or len(above) >= MOST_NODES_DEEP:
+            expected = f"at most {MOST_NODES} of them, {MOST_NODES_DEEP} deep"
+            raise ConfigError("too many inputs of inputs", path=place.path, expected=expected)
+        return replace(origin, inputs=tuple(self._input(place, *one, above) for one in manifest.inputs.items()))
+
+    def _input(self, output: Place, name: str, digest: str, above: tuple[str, ...]) -> Origin:
+        changed: Place | None = None
+        for place in self._candidates(output, name):
+            if place.absolute == output.absolute or not place.exists():
+                continue
+            if _is_same(place, digest):
+                origin = Origin(place.shown, "same", digest)
+                return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
+            changed = changed or place
+        # What is there now was not what was read: its own inputs are none of this tree.
+        return Origin(name, "not found", digest) if changed is None else Origin(changed.shown, "changed", digest)
+
+    def _candidates(self, output: Place, name: str) -> Iterator[Place]:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            return  # a side file is anybody's: it leads out of no folder
+        for folder in (output.folder(), output.folder().folder(), *self.look_in):
+            yield folder.child(name)
+
+
+def _manifest_at(place: Place) -> Manifest | None:
+    """The side file that fits what is there; None where there is none, or no format knows what is there."""
+    if not place.exists() and not place.folder().exists():
+        raise NotFound("no such dataset", path=place.path, hint="Check the path")
+    try:
+        manifest = getattr(open_source(place.path), "manifest", None)
+    except NotFound:
+        raise
+    except (PenstockError, OSError):
+        return None
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+def _is_same(place: Place, digest: str) -> bool:
+    """Whether what is there has the digest that a side file recorded of an input."""
+    try:
+        if digest.startswith(_SAMPLE):
+            return digest == _SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)])
+        if ":" in digest:
+            return digest == describe_inputs([place])[0].digest
+        return digest == open_source(place.path).fingerprint
+    except (PenstockError, OSError):
+        return False

@@ -1,0 +1,110 @@
+"""`trace`: from a file back to its first inputs, by the digests in side files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.look.datasets import shards
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.errors import NotFound
+from penstock.look.trace import Origin, trace
+from penstock.prepare.tokens.pipeline import pack
+
+TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    for name in ("a", "b"):
+        rows = [{"id": n, "text": f"{name} the cat {n}"} for n in range(8)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ps.merge([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "all.jsonl")
+    ps.filter(tmp_path / "all.jsonl", tmp_path / "few.jsonl", where="id > 2", indices=list(range(3, 16)), match="the")
+    pack(tmp_path / "few.jsonl", tmp_path / "few.pbin", tokenizer=TOKENIZER, executor="inline")
+    ps.shuffle(tmp_path / "few.pbin", tmp_path / "mixed.pbin", seed=3)
+    return tmp_path
+
+
+def chain(origin: Origin) -> list[tuple[str, str]]:
+    """Names and states, each below the one that was made of it; of several inputs the first."""
+    return [(Path(origin.path).name, origin.state), *(chain(origin.inputs[0]) if origin.inputs else [])]
+
+
+def test_back_to_the_first_lines(packed: Path) -> None:
+    tree = trace(packed / "mixed.pbin")
+    names = [("mixed.pbin", "output"), ("few.pbin", "same"), ("few.jsonl", "same"), ("all.jsonl", "same")]
+    assert chain(tree) == [*names, ("a.jsonl", "same")]
+    assert tree.made_by == {"command": "shuffle", "seed": 3, "token_bytes": 2}
+    tokens = tree.inputs[0]
+    assert tokens.tokenizer
+    kept = tokens.inputs[0].made_by
+    assert (kept["command"], kept["where"], kept["match"], kept["field"]) == ("filter", "id > 2", "the", "text")
+    assert (kept["num_indices"], len(kept["indices"])) == (13, 32)
+    assert [Path(one.path).name for one in tokens.inputs[0].inputs[0].inputs] == ["a.jsonl", "b.jsonl"]
+
+
+def test_what_changed_and_what_is_elsewhere(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    away = tmp_path_factory.mktemp("away")
+    (packed / "few.jsonl").rename(away / "few.jsonl")
+    (packed / "few.jsonl.penstock").rename(away / "few.jsonl.penstock")
+    assert chain(trace(packed / "mixed.pbin"))[-1] == ("few.jsonl", "not found")
+    found = chain(trace(packed / "mixed.pbin", look_in=[away, packed]))
+    assert found[-2:] == [("all.jsonl", "same"), ("a.jsonl", "same")]
+    (packed / "few.jsonl").write_text('{"text": "another"}\n')
+    assert chain(trace(packed / "mixed.pbin"))[-1] == ("few.jsonl", "changed")
+    assert chain(trace(packed / "mixed.pbin", look_in=[away]))[2] == ("few.jsonl", "same"), "the one that was read"
+
+
+def test_shards_and_splits_name_their_inputs(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"id": n, "text": "a", "meta": {}} for n in range(9)]
+    shards(rows, tmp_path / "a")
+    ps.filter(tmp_path / "a", tmp_path / "b", where="id < 5")
+    ps.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+    ps.split(tmp_path / "c", tmp_path / "parts", ratio=(1, 1))
+    tree = trace(tmp_path / "parts" / "c_train")
+    assert chain(tree) == [("c_train", "output"), ("c", "same"), ("a", "same")]
+    assert [Path(one.path).name for one in tree.inputs[0].inputs] == ["a", "b"]
+    assert tree.inputs[0].inputs[1].made_by["where"] == "id < 5"
+
+
+def test_a_side_file_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
+    def write(name: str, **inputs: str) -> Path:
+        path = tmp_path / name
+        with ps.create(path, format="jsonl", inputs=inputs, options={}) as writer:
+            writer.write({"a": 1})
+        return path
+
+    outside = tmp_path.parent / "outside.jsonl"
+    outside.write_text('{"a": 1}\n')
+    digest = ps.open(outside).fingerprint
+    names = ("../outside.jsonl", str(outside), "/dev/zero", "", "x/../../outside.jsonl")
+    tree = trace(write("a.jsonl", **dict.fromkeys(names, digest)))
+    assert [one.state for one in tree.inputs] == ["not found"] * len(names)
+    # Two files that name one another, and each itself: the walk ends.
+    same = ps.open(write("b.jsonl")).fingerprint
+    write("c.jsonl", **{"d.jsonl": same, "c.jsonl": same})
+    write("d.jsonl", **{"c.jsonl": same, "d.jsonl": same})
+    itself, other = trace(tmp_path / "c.jsonl").inputs
+    assert (itself.state, other.state, [one.state for one in other.inputs]) == (
+        "not found",
+        "same",
+        ["same", "not found"],
+    )
+    assert other.inputs[0].inputs == ()
+
+
+def test_the_command(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["trace", str(packed / "few.jsonl")])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert "few.jsonl: output, 10 samples; filter" in first
+    assert second.startswith("  ")
+    with pytest.raises(NotFound, match="no side file says"):
+        trace(packed / "a.jsonl")
+    with pytest.raises(NotFound):
+        trace(packed / "nothing.jsonl")
