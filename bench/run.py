@@ -40,6 +40,7 @@ QUESTIONS = (
     "flat_tokens_whole",
     "convert",
     "best_fit",
+    "many",
     "blend",
     "energon_loading",
     "mds_start",
