@@ -28,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> dict[str, A
     for name, longest in (("a", 90), ("b", 400)):
         write_pbin(root / f"{name}.pbin", np.random.default_rng(rng.randrange(2**32)), longest)
     fresh.write_documents(rng, root / "docs.jsonl", 60)
-    len(ps.open(root / "docs.jsonl"))
+    ps.index(root / "docs.jsonl")
     (root / "filtered").mkdir()
     arguments = {
         "src": peers.ROOT / "src",

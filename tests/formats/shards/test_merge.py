@@ -108,7 +108,7 @@ def test_what_can_not_be_merged(tmp_path: Path) -> None:
 def copied(tmp_path: Path, *sources: Path, **options: Any) -> Path:
     store = LocalStore()
     parts = [Part(store, str(source)) for source in sources]
-    copy_shards(parts, store, str(tmp_path / "out"), name="mds", options={"command": "merge"}, **options)
+    copy_shards(parts, store, str(tmp_path / "out"), name="mds", inputs={}, options={"command": "merge"}, **options)
     return tmp_path / "out"
 
 
