@@ -48,7 +48,7 @@ def test_several_fields_are_joined() -> None:
         select(["title", "meta.body"], join=" / "), {"title": "T", "meta": {"body": "B\u00e9"}}, {"title": "x"}
     )
     assert found.texts == ["T / B\u00e9".encode()]
-    assert found.faults == {1: "no field 'meta.body'"}
+    assert found.faults == {1: "no field 'meta.body' (fields: title)"}
 
 
 def test_a_join_of_line_breaks_is_the_default() -> None:
