@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import click
 
 from penstock._naming import nearest
+from penstock._secrets import logger
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -92,6 +93,6 @@ def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
     context.meta.setdefault(_KEY, {})[option.name] = value
     if option.name == "verbose":
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("penstock").setLevel(logging.DEBUG)
+        logger().setLevel(logging.DEBUG)
     if option.name == "no_color":
         context.color = False
