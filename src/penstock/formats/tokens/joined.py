@@ -14,12 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-import penstock
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
 from penstock.errors import PenstockError
 from penstock.formats._manifest import Provenance
 from penstock.formats._side_checks import Run
 from penstock.formats.tokens.checks import CheckedTokens, TokenRun
+from penstock.formats.tokens.writer import token_manifest
 from penstock.types import Buffer, Finding, IntArray, Manifest
 
 DOCUMENTS = "documents"
@@ -46,6 +46,10 @@ class JoinedTokens:
     max_token_id: int
     digests: tuple[str, ...]
     token_bytes: int
+
+    def hexdigest(self) -> str:
+        """The document digest, of version 2."""
+        return join_digests(self.digests)
 
 
 def _first(binding: str, _index_binding: str) -> str:
@@ -102,22 +106,9 @@ def joined_manifest(
         binding: see `Manifest`.
         block_digests: of files that hold no tokens.
     """
-    given = frame.given
-    return Manifest(
-        format=format,
-        num_samples=tokens.num_docs,
-        size_bytes=size_bytes,
-        num_tokens=tokens.num_tokens,
-        max_token_id=tokens.max_token_id if tokens.max_token_id >= 0 else None,
-        eos_id=given.eos_id,
-        tokenizer=given.tokenizer,
-        tokenizer_digest=given.tokenizer_digest,
-        digest=join_digests(tokens.digests),
-        inputs=dict(given.inputs),
-        block_digests={DOCUMENTS: tokens.digests, **block_digests},
-        options={**given.options, **frame.options},
-        binding=binding,
-        tool=f"penstock {penstock.__version__}",
+    digests = {DOCUMENTS: tokens.digests, **block_digests}
+    return token_manifest(
+        format, tokens, frame.given, frame.options, size_bytes=size_bytes, block_digests=digests, binding=binding
     )
 
 

@@ -56,6 +56,21 @@ def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> 
     return mine, Provenance(**given)
 
 
+class _Counted(Protocol):
+    """What is known of all documents of a dataset."""
+
+    @property
+    def num_docs(self) -> int: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def max_token_id(self) -> int: ...
+
+    def hexdigest(self) -> str: ...
+
+
 class TokenTally:
     """Counts, largest id and digest of the documents that a writer takes.
 
@@ -229,7 +244,7 @@ def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
 
 def token_manifest(
     format_name: str,
-    tally: TokenTally,
+    tally: _Counted,
     given: Provenance,
     options: Mapping[str, Any],
     *,
@@ -241,7 +256,7 @@ def token_manifest(
 
     Args:
         format_name: name of the format.
-        tally: of all documents; finished by this.
+        tally: of all documents; a `TokenTally` is finished by this.
         given: what the caller said about the data.
         options: the writer's own options.
         size_bytes: bytes of the data files.
