@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
 
 _LINE_CHARACTERS = 200
@@ -16,10 +17,7 @@ _JSON_TOKENS = 4096
 @click.command()
 @click.argument("path")
 @click.option("-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="Samples to show.")
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
-@click.option("--split", help="Split of a dataset that has several.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@opening_options("the dataset")
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
@@ -28,7 +26,6 @@ _JSON_TOKENS = 4096
 def command(
     path: str,
     count: int,
-    format_name: str | None,
     columns: str | None,
     tokenizer: str | None,
     as_json: bool,
@@ -38,11 +35,11 @@ def command(
     from penstock.formats import open_source
 
     options["columns"] = None if columns is None else columns.split(",")
-    source = open_source(path, format=format_name, **options)
+    source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
-        source = open_source(path, format=format_name, **options)
+        source = open_source(path, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
     decode = _decoder(tokenizer)
     samples = [{"index": i} | _plain(source[i], decode) | pickled for i in range(min(count, len(source)))]
