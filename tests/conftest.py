@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from penstock.cli.main import main
 
 settings.register_profile("penstock", deadline=None)  # a timing is never a test
 settings.load_profile("penstock")
@@ -79,3 +81,16 @@ def s3_server(offline: None) -> Iterator[str]:
         connection.close()
         yield url
     server.stop()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs the command line here; its status, and what it said."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run

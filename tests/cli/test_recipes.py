@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import report, run
 
 import penstock as ps
-from penstock.cli.main import main
 
 MDS = Path(__file__).parent.parent / "golden" / "energon-loading" / "data" / "mds"
 
@@ -26,18 +26,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    said = capsys.readouterr()
-    assert ended.value.code == status, said.err
-    return said.out, said.err
-
-
-def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    return json.loads(run(capsys, *arguments, "--json")[0])
 
 
 def test_explain_a_blend(capsys: pytest.CaptureFixture[str]) -> None:
