@@ -135,3 +135,10 @@ def test_plan_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.yaml").write_text("path: a.pbin\nshufle: true\n")
     _, said = run(capsys, "plan", "bad.yaml", status=10)
     assert "Did you mean 'shuffle'" in said
+
+
+@pytest.mark.parametrize("option", ["--split", "--mode", "--seed", "--lanes"])
+def test_what_a_recipe_says_itself_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"--split": "val", "--mode": "val"}.get(option, "4")
+    for command in (["plan", "recipe.yaml", "--steps", "2"], ["explain", "recipe.yaml", "--step", "1"]):
+        assert f"leave out {option}" in run(capsys, *command, option, value, status=2)[1]

@@ -46,9 +46,7 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
     split, seed, lanes = options["split"], options["seed"], options["lanes"]
     theirs = is_metadataset(read.node)
     if not theirs:
-        refuse_given(
-            click.get_current_context(), ("split", "mode"), "This is no metadataset: it says itself what it reads"
-        )
+        refuse_given(click.get_current_context(), ("split", "mode"), "The recipe is no metadataset, which has them")
     mode = options["mode"] or ("val" if split.startswith(("val", "test")) else "train")
     functions = {} if options["trust"] else Unread()
     given: dict[str, Any] = {"trust": options["trust"], "follow_links": options["follow_links"]}
