@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.abc import Staged
 from penstock.errors import NotFound
 from penstock.executors.inline import InlineExecutor
 from penstock.store.place import place_of
@@ -31,3 +32,9 @@ def files_of(output: str) -> dict[str, bytes]:
     except NotFound:
         return {}
     return {path[len(place.path) + 1 :]: place.store.get(path) for path in names}
+
+
+def finish_part(staged: Staged, end: bytes) -> None:
+    """Append what follows the tokens of a part, and publish it."""
+    staged.write(end)
+    staged.commit()

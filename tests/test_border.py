@@ -196,7 +196,7 @@ ALLOWED: dict[str, str] = {
 PATH_NAMES = {"path", "paths", "target", "source", "sources", "output", "folder", "root", "given", "recipe"}
 RESOLVING = {"local_path", "os.fspath"}
 """What an edge may call: it gives a text again, of this machine or at all."""
-PATH_CALLS = {"resolve", "resolve_dataset", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
+PATH_CALLS = {"resolve", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
 OS_CALLS = {"listdir", "walk", "scandir", "stat", "lstat", "open", "makedirs", "mkdir", "remove", "unlink", "fspath"}
 
 

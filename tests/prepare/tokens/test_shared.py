@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+from tests.shared_work import finish_part
 from tests.store.between import between
 
 import penstock as ps
@@ -38,7 +39,7 @@ from penstock.store.object_folder import Mark
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import PartMeta, PartName, encode_end
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
 
