@@ -9,13 +9,18 @@ import click
 from penstock.cli._output import emit, json_option, table
 from penstock.cli._recipes import open_run, recipe_options
 
+_DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
+
+
+_DOCUMENT = "The inverse: where the sample of this key, or document of this number, came; FILE[INDEX], where pack had --keep-map."
+
 
 @click.command()
 @recipe_options
 @click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
 @click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
-@click.option("--document", help="The inverse: where the sample of this key, or document of this number, came.")
+@click.option("--document", help=_DOCUMENT)
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
 @json_option
 def command(
@@ -108,4 +113,10 @@ def _key(row: dict[str, Any]) -> str:
     if row["key"] is not None:
         return str(row["key"])
     documents = row.get("documents")
-    return "" if not documents else ", ".join(f"document {one} [{start}, {stop})" for one, start, stop in documents[:4])
+    if not documents:
+        return ""
+    made_of = row.get("origins") or [None] * len(documents)
+    told = zip(documents[:4], made_of, strict=False)
+    return ", ".join(
+        f"document {one}{f' of {origin}' if origin else ''} [{start}, {stop})" for (one, start, stop), origin in told
+    )

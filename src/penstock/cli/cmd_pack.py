@@ -78,6 +78,7 @@ _SHOWN = 10
     show_default=True,
     help="What encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that library confirms it.",
 )
+@click.option("--keep-map", is_flag=True, help="Write beside the output which line each document is: 8 bytes each.")
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @restart_option
 @sharing_options

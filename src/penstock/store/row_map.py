@@ -90,7 +90,7 @@ class RowMap:
         return np.flatnonzero(np.isin(self.rows, known)).astype(np.int64)
 
     def origin_of(self, sample: int) -> tuple[MappedInput, int]:
-        """The input that a sample was made of, and the row of it, from 0; raises `Corrupt` for one that there is not."""
+        """The input that a sample was made of, and the row of it, from 0; raises `Corrupt` where it has none."""
         row, first = int(self.rows[sample]), self.first_rows
         if not 0 <= row < first[-1]:
             raise Corrupt("the row map names a row that no input has", path=self.path, found=row, hint=_HINT)
@@ -118,17 +118,17 @@ def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
         ConfigError: the map that is there is of other data.
         Corrupt: it is damaged.
     """
-    path, found = row_map_path(dataset.path), list[str]()
-    for one in (path, path + NEXT):
+    path, is_there = row_map_path(dataset.path), False
+    for one in (path, path + NEXT):  # one that is about to take its place counts only with its data
         try:
             note, rows = _read(dataset.store, one)
         except NotFound:
             continue
         if manifest is not None and _fits(note, len(rows), manifest):
             return RowMap(note.inputs, rows, one)
-        found.append(one)
-    if found:
-        raise ConfigError("the row map is of other data than those beside it", path=found[0], hint=_HINT)
+        is_there = is_there or one == path
+    if is_there:
+        raise ConfigError("the row map is of other data than those beside it", path=path, hint=_HINT)
     return None
 
 

@@ -31,6 +31,7 @@ from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
+from penstock.prepare.tokens.rows import kept_rows, settle_rows
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
@@ -76,6 +77,7 @@ def pack(
     task_bytes: int | None = None,
     oracle_bytes: int = 1 << 18,
     follow_links: bool = False,
+    keep_map: bool = False,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -113,6 +115,7 @@ def pack(
         task_bytes: input of one task; it has no influence on the output.
         oracle_bytes: text on which both engines are compared before the work begins.
         follow_links: take files through links that lead out of a folder that is searched.
+        keep_map: write beside the output from which line of which input each document is, 8 bytes a document.
         store: where all files are.
         progress: called after each part.
 
@@ -158,6 +161,7 @@ def pack(
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
+        keep_map=keep_map,
         progress=progress or _silent,
     )
     if STDIN in request.given and sharing.joins:
@@ -267,6 +271,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
             "--overwrite": request.overwrite,
+            **({"--keep-map": True} if request.keep_map else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
         task_bytes=request.task_bytes or kept,
@@ -299,14 +304,17 @@ def _into_one(run: _Pass) -> PackReport:
     spec, encoding = material.spec, run.encoding()
     recorded = recorded_of(request, material)
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
-        parts = as_parts(writer)
+        taker, parts = as_parts(writer), list[PartName]()
         for name in encoding.run(books):
-            probes = append_range(parts, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
+            if request.keep_map:
+                parts.append(name)
+            probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
             if encoding.reference is not None:
                 check_probes(encoding.reference, probes, material.inputs)
         _require_documents(run, books)
         times.append(time.perf_counter())
-        manifest = writer.commit()
+        with kept_rows(request, material, work, parts):
+            manifest = writer.commit()
     return _finished(run, books, manifest, times)
 
 
@@ -331,7 +339,9 @@ def _into_files(run: _Pass) -> PackReport:
     _require_documents(run, books, parts)
     files.make(parts or [])
     times.append(time.perf_counter())
-    return _finished(run, books, files.commit(), times)
+    with kept_rows(request, run.material, work, parts or []):
+        manifest = files.commit()
+    return _finished(run, books, manifest, times)
 
 
 def _all_parts(run: _Pass) -> list[PartName] | None:
@@ -366,6 +376,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
 
 
 def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[float]) -> PackReport:
+    settle_rows(run.request, manifest)
     with contextlib.suppress(OSError, PenstockError):
         run.work.clear()  # the output is complete: what can't be removed now is removed by the next run
     report = _unfinished(run, books, times, ())
