@@ -12,9 +12,6 @@ from penstock.cli._recipes import open_run, recipe_options
 _DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
 
 
-_DOCUMENT = "The inverse: where the sample of this key, or document of this number, came; FILE[INDEX], where pack had --keep-map."
-
-
 @click.command()
 @recipe_options
 @click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
