@@ -65,6 +65,7 @@ class Request:
     oracle_bytes: int
     follow_links: bool
     keep_map: bool
+    dry_run: bool
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
