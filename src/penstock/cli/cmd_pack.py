@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
@@ -80,6 +81,7 @@ _SHOWN = 10
 )
 @click.option("--keep-map", is_flag=True, help="Write beside the output which line each document is: 8 bytes each.")
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
+@dry_run_option
 @restart_option
 @sharing_options
 @follow_links_option
@@ -114,6 +116,11 @@ def command(
 
         report = pack(inputs, output, progress=report_progress, **options)
     seconds = time.perf_counter() - started
+    if options["dry_run"]:
+        found = foreseen(inputs, [output], replaces=options["overwrite"])
+        line = f"{output}: about {report.documents:,} documents, {report.tokens:,} tokens, by {report.engine}"
+        emit(msgspec.to_builtins(report) | found, as_json=as_json, text=lambda: said(found, [line]))
+        return
     if not as_json:
         _list_dropped(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))

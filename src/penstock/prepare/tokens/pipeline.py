@@ -172,9 +172,7 @@ def pack(
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
     if dry_run and (STDIN in request.given or sharing.joins):
-        what = (
-            "standard input is copied into a file" if STDIN in request.given else "a dry run is of the work as a whole"
-        )
+        what = "a dry run is of the work as a whole" if sharing.joins else "standard input is copied into a file first"
         raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files, and leave out part, finish and no_work")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
@@ -237,7 +235,9 @@ def _rehearsed(request: Request) -> PackReport:
         with held_folder(dataclasses.replace(request, output=dry), shared=False):
             pass
     else:
-        as_parts(create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)).abort()
+        writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)
+        as_parts(writer)
+        writer.abort()
     texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
     with make_executor("inline", None) as executor:
         engine, note = choose_engine(request.engine, material.spec, material.reference, texts, executor)
