@@ -11,6 +11,7 @@ import click
 
 from penstock._naming import nearest
 from penstock._secrets import logger
+from penstock._settings import setting
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -29,7 +30,6 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             ["--progress"],
             type=click.Choice(PROGRESS),
             help="A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing.",
-            envvar=None if hidden else "PENSTOCK_PROGRESS",
             **kept,
         ),
         click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
@@ -49,7 +49,9 @@ def add_common(command: click.Command) -> click.Command:
 def progress_mode() -> Progress:
     """How progress is to be shown."""
     said = _said()
-    return "none" if said.get("quiet") and "progress" not in said else cast(Progress, said.get("progress", "auto"))
+    if said.get("quiet") and "progress" not in said:
+        return "none"
+    return cast(Progress, said.get("progress") or setting("PENSTOCK_PROGRESS") or "auto")
 
 
 def is_quiet() -> bool:
@@ -59,7 +61,7 @@ def is_quiet() -> bool:
 
 def has_color() -> bool:
     """Whether colours may be shown."""
-    return not _said().get("no_color")
+    return not (_said().get("no_color") or setting("NO_COLOR"))
 
 
 def near(name: str, known: Iterable[str]) -> str:

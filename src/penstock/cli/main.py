@@ -17,6 +17,7 @@ import click
 from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
+from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
 from penstock.cli._common import add_common, common_options, in_plain_words
 
@@ -88,9 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point: runs a command and exits with its status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     flags = list(itertools.takewhile(lambda one: one != "--", arguments))
-    if "--debug" in flags or os.environ.get("PENSTOCK_DEBUG"):
-        sys.exit(cli.main(arguments, standalone_mode=False) or 0)
+    debug = "--debug" in flags
     try:
+        debug = debug or setting("PENSTOCK_DEBUG") is not None
         status = cli.main(arguments, prog_name="penstock", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -98,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # a panic in Rust is no Exception
+        if debug:
+            raise
         if isinstance(error, BrokenPipeError) and _is_output_closed():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._secrets import logger
+from penstock._settings import setting
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
 from penstock.store._keeping import keeps_nothing
@@ -39,7 +40,7 @@ _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
 
 def cache_folder() -> str:
     """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
-    given = os.environ.get("PENSTOCK_CACHE")
+    given = setting("PENSTOCK_CACHE")
     if given:
         if "://" in given:  # a folder of that name would be made here
             raise ConfigError(
