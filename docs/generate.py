@@ -94,10 +94,11 @@ def cli_page() -> str:
     """Every command's own help."""
     parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
     parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
-    rows = [
-        f"| `{one.variable}` | {f'`{one.key}`' if one.key else ''} | {f'`{one.option}`' if one.option else ''} | {one.sets} |"
+    cells = (
+        [f"`{one.variable}`", *(f"`{text}`" if text else "" for text in (one.key, one.option)), one.sets]
         for one in SETTINGS
-    ]
+    )
+    rows = [f"| {' | '.join(row)} |" for row in cells]
     head = (
         "## Settings\n\nThe command line comes first, then environment variables, then the settings file: TOML, one"
         " `key = value` a line; a key that it does not know is refused. `penstock doctor` shows what is set, and by"

@@ -42,7 +42,7 @@ class RemoteOptions:
 
     @classmethod
     def from_environment(cls) -> RemoteOptions:
-        """The options that are set, by the environment or in the settings file; raises `ConfigError` for what is no number of the right kind."""
+        """The options that are set; raises `ConfigError` for what is no number of the right kind."""
         given = {}
         for one in fields(cls):
             name = f"PENSTOCK_REMOTE_{one.name.upper()}"
