@@ -10,7 +10,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -20,6 +20,7 @@ from penstock._secrets import redact
 from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
 from penstock.cli._common import add_common, common_options, in_plain_words
+from penstock.cli._heartbeat import SERVING
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -48,7 +49,7 @@ class LazyCommands(click.Group):
             from penstock.cli._completion import completing
 
             command = completing(command)
-        return add_common(command)
+        return _reporting(add_common(command), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
@@ -59,6 +60,21 @@ class LazyCommands(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(status), what) for status, what in exit_codes()])
+
+
+def _reporting(command: click.Command, name: str) -> click.Command:
+    """The command, which says every 30 seconds that it is at work."""
+    invoke = command.invoke
+
+    def watched(context: click.Context) -> Any:
+        from penstock.cli._output import reporting
+
+        with reporting(name):
+            return invoke(context)
+
+    if name not in SERVING:
+        command.invoke = watched
+    return command
 
 
 def exit_codes() -> Iterator[tuple[int, str]]:
