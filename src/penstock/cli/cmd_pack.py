@@ -23,7 +23,7 @@ _SHOWN = 10
 @click.option(
     "--tokenizer",
     required=True,
-    help="A tokenizer.json, a Hugging Face folder, a SentencePiece .model, or a .tiktoken file.",
+    help="A tokenizer.json, a Hugging Face folder or a name in the Hub's local cache, a .model, or a .tiktoken file.",
 )
 @click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
 @click.option(
