@@ -9,7 +9,6 @@ import click
 
 from penstock.cli._output import follow_links_option
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
-from penstock.store.place import place_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 RECIPES = (".yaml", ".yml", ".json")
@@ -60,11 +59,14 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
 
 def _no_recipe(given: str) -> FormatError | None:
     """The error for a dataset where a recipe must be; None for what may be one."""
+    from penstock.store.place import place_of
+
     if given.lower().endswith(RECIPES) or not place_of(given).exists():
         return None
     name = given.rstrip("/").rpartition("/")[2]
     hint = f"A recipe of one dataset is a file with the line `path: {name}`; or look into it: `penstock find`, `head`"
-    return FormatError("this is no recipe", path=given, expected="a .yaml or .json file that describes a run", hint=hint)
+    what = "a .yaml or .json file that describes a run"
+    return FormatError("this is no recipe", path=given, expected=what, hint=hint)
 
 
 def open_dataset_or_run(target: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
