@@ -150,11 +150,11 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
-    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files,
+    also compressed ones, or of Parquet files is one dataset: that of all files, in byte order of their paths.
 
     Args:
-        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -208,7 +208,7 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     """One source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "") or "jsonl-files")
+    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
     if format not in (None, "jsonl", chosen.name) or options.validate_hash is not None or options.split is not None:
         what = "a list of paths is JSONL or Parquet, which have neither splits nor digests of files"
         raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
