@@ -150,8 +150,8 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files,
-    also compressed ones, or of Parquet files is one dataset: that of all files, in byte order of their paths.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
+    files, also compressed ones, or of Parquet files is one dataset: all files in byte order of their paths.
 
     Args:
         path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
