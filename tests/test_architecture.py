@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "_optional": 0,
     "_printable": 0,
     "_secrets": 0,
+    "_settings": 0,
     "_digest": 0,
     "_buffers": 0,
     "_naming": 0,

@@ -63,6 +63,9 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
+_LISTS = {"parquet": "parquet"}
+"""Format → the format that opens a list of its files; others are taken for JSONL."""
+
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
     "index.json": ("token-files", *_SHARD_FORMATS),
@@ -147,11 +150,11 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
-    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
+    files, also compressed ones, or of Parquet files is one dataset: all files in byte order of their paths.
 
     Args:
-        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -203,13 +206,19 @@ def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOpt
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     """One source of several files, folders and patterns."""
-    several = get_format("jsonl-files")
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
-        what = "a list of paths is JSONL, which has neither splits nor digests of files"
+    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
+    if format not in (None, "jsonl", chosen.name) or options.validate_hash is not None or options.split is not None:
+        what = "a list of paths is JSONL or Parquet, which have neither splits nor digests of files"
         raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
-    return cast(_OpensLists, several).open_list(paths, options)
+    return cast(_OpensLists, chosen).open_list(paths, options)
+
+
+def _format_of_first(path: str) -> str:
+    """What the first path of a list is; a name that tells it is believed."""
+    by_name = _built_in_of_name(path)
+    return by_name[0] if by_name else sniff(*resolve_dataset(path)).name
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:

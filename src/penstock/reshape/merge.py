@@ -17,7 +17,7 @@ from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.merge import FileCopy, copy_shards
-from penstock.reshape.pieces import Copied, Pieces, Workers, leave, pieces_for, ranges_of, sweep_pieces
+from penstock.reshape.pieces import Copied, Pieces, Workers, hands_for, leave, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -27,11 +27,13 @@ from penstock.reshape.rewrite import (
     append_rows,
     lineage,
     once_of,
+    rehearse,
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
 from penstock.reshape.samples import SampleRows
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 
 
@@ -58,6 +60,7 @@ def merge(
     token_bytes: int | None = None,
     mix_tokenizers: bool = False,
     overwrite: bool = False,
+    dry_run: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -78,6 +81,7 @@ def merge(
         token_bytes: width of the ids, where it is to be wider than that of the sources.
         mix_tokenizers: take sources of different tokenizers or EOS ids.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -95,12 +99,13 @@ def merge(
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        hands = Workers(executor, workers)
-        return MergeReport(*merge_tars(places, place, hands, to=to, overwrite=overwrite, progress=progress, **options))
-    opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
+        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        return MergeReport(*merge_tars(places, place, Workers(executor, workers), to=to, **how, **options))
+    with keeping_nothing(dry_run):
+        opened = [open_rows(one, format=format, **options) for one in places]
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
-    hands = Workers(executor, workers)
+    hands = hands_for(executor, workers, dry_run=dry_run)
     if len(samples) == len(opened):
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
@@ -136,8 +141,7 @@ def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
-    place = output.place
-    sweep_pieces(place)
+    place, reports = output.place, tuple((rows.place.path, len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
@@ -145,6 +149,11 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
     made_by = {"command": "merge"}
+    if output.dry_run:
+        rehearse(output, sources, made_by)
+        counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
+        return MergeReport(Written(place.path, sources[0].format, *counts), reports)
+    sweep_pieces(place)
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
     if manifest is None:
@@ -162,7 +171,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
                 fetched=fetched,
             )
             manifest = once.commit(copy)
-    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in sources))
+    return MergeReport(Written.of(place, manifest), reports)
 
 
 def _fetched(
