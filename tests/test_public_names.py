@@ -207,6 +207,7 @@ SEAMS = {
         "open",
         "open_source",
         "sniff",
+        "usable_format",
     },
 }
 """Modules whose every name without an underscore, made there, is public."""
