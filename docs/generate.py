@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 
 from penstock import errors
+from penstock._settings import SETTINGS
 from penstock.cli._commands import COMMANDS
-from penstock.cli._machine import SETTINGS
 from penstock.cli.main import cli, exit_codes
 from penstock.formats import BUILT_IN, get_format
 
@@ -94,9 +94,15 @@ def cli_page() -> str:
     """Every command's own help."""
     parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
     parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
-    rows = [f"| `{name}` | {what} |" for name, what in SETTINGS.items()]
+    cells = (
+        [f"`{one.variable}`", *(f"`{text}`" if text else "" for text in (one.key, one.option)), one.sets]
+        for one in SETTINGS
+    )
+    rows = [f"| {' | '.join(row)} |" for row in cells]
     head = (
-        "## Environment variables\n\n`penstock doctor` shows what they are set to.\n\n| variable | sets |\n|---|---|\n"
+        "## Settings\n\nThe command line comes first, then environment variables, then the settings file: TOML, one"
+        " `key = value` a line; a key that it does not know is refused. `penstock doctor` shows what is set, and by"
+        " whom.\n\n| variable | key in the file | option | sets |\n|---|---|---|---|\n"
     )
     return "\n".join([*parts, head + "\n".join(rows) + "\n"])
 

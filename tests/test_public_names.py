@@ -210,6 +210,7 @@ SEAMS = {
         "open_source",
         "require_taken",
         "sniff",
+        "usable_format",
     },
 }
 """Modules whose every name without an underscore, made there, is public."""

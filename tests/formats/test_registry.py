@@ -47,9 +47,9 @@ def plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlugIn]:
     ]
     found = {formats.ENTRY_POINT_GROUP: points}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
-    formats._targets.cache_clear()
+    formats._plug_ins.cache_clear()
     yield module.FORMAT
-    formats._targets.cache_clear()
+    formats._plug_ins.cache_clear()
 
 
 @pytest.mark.parametrize("name", list(formats.BUILT_IN))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli._dry import foreseen, said
 from penstock.cli._opening import opening_options
-from penstock.cli._output import follow_links_option, human_bytes, json_option
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -55,6 +56,26 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
     if "token_bytes" in given:
         given["token_bytes"] = int(given["token_bytes"])
     return given
+
+
+def emit_written(
+    data: dict[str, Any], lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Say what was written, or with `--dry-run` what would be.
+
+    Args:
+        data: the report, for `--json`.
+        lines: the same for people, one an output.
+        reads: the inputs; `writes`, the outputs.
+        options: of the command.
+        as_json: print `data`.
+    """
+    if not options["dry_run"]:
+        emit(data, as_json=as_json, text="\n".join(lines))
+        return
+    found = foreseen(reads, writes, replaces=options["overwrite"])
+    emit(data | found, as_json=as_json, text=lambda: said(found, lines))
 
 
 def describe(written: Written) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
+from penstock.cli._whole import describe, emit_written, known, tar_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -23,6 +24,7 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
 )
 @tar_options
 @optional_executor_options
+@dry_run_option
 @whole_options
 def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
@@ -37,4 +39,4 @@ def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any
         emit(data, as_json=as_json, text=f"{output}: an index of {report.shards:,} shards")
         return
     text = f"{describe(report.output)}, from {len(report.inputs)} sources"
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    emit_written(msgspec.to_builtins(report), [text], sources, [output], options, as_json=as_json)

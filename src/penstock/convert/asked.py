@@ -131,13 +131,14 @@ def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place,
 
 def _target_format(target: Place, to: str | None) -> Format:
     """The format of the target: as named, else by the suffix of its path."""
-    fitting = [to] if to else formats_of_name(target.path)
+    broken: list[str] = []
+    fitting = [to] if to else formats_of_name(target.path, broken)
     writable = [name for name in fitting if get_format(name).traits.write]
     if fitting and not writable:
         hint = instead_of(get_format(fitting[0])) if to else "Name another with --to (to=)"
         raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)
     if len(writable) != 1:
-        hint = "Name it with --to (to=)"
+        hint = " ".join(("Name it with --to (to=).", *broken)) if broken else "Name it with --to (to=)"
         raise ConfigError("the target's format is not clear from its name", path=target.path, hint=hint)
     return get_format(writable[0])
 

@@ -18,7 +18,7 @@ from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
-from penstock.reshape.pieces import Copied, Pieces, Workers, leave, pieces_for, ranges_of, sweep_pieces
+from penstock.reshape.pieces import Copied, Pieces, Workers, hands_for, leave, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -28,11 +28,13 @@ from penstock.reshape.rewrite import (
     append_rows,
     lineage,
     once_of,
+    rehearse,
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
 from penstock.reshape.samples import SampleRows
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 
 
@@ -62,6 +64,7 @@ def merge(
     mix_tokenizers: bool = False,
     no_copy: bool = False,
     overwrite: bool = False,
+    dry_run: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -83,6 +86,7 @@ def merge(
         mix_tokenizers: take sources of different tokenizers or EOS ids.
         no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -99,15 +103,25 @@ def merge(
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     hands = Workers(executor, workers)
     if no_copy:
-        asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers, **options}
+        asked = {
+            "to": to,
+            "format": format,
+            "token_bytes": token_bytes,
+            "mix_tokenizers": mix_tokenizers,
+            "dry_run": dry_run,
+            **options,
+        }
         return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        return MergeReport(*merge_tars(places, place, hands, to=to, overwrite=overwrite, progress=progress, **options))
-    opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
+        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
+    with keeping_nothing(dry_run):
+        opened = [open_rows(one, format=format, **options) for one in places]
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
+    hands = hands_for(executor, workers, dry_run=dry_run)
     if len(samples) == len(opened):
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
@@ -163,8 +177,7 @@ def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
-    place = output.place
-    sweep_pieces(place)
+    place, reports = output.place, tuple((rows.place.path, len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
@@ -172,6 +185,11 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
     made_by = {"command": "merge"}
+    if output.dry_run:
+        rehearse(output, sources, made_by)
+        counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
+        return MergeReport(Written(place.path, sources[0].format, *counts), reports)
+    sweep_pieces(place)
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
     if manifest is None:
@@ -189,7 +207,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
                 fetched=fetched,
             )
             manifest = once.commit(copy)
-    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in sources))
+    return MergeReport(Written.of(place, manifest), reports)
 
 
 def _fetched(

@@ -164,7 +164,8 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
     if asked.overwrite or how.sharing.restart:
         return None
     made = _once(plan, asked.recorded(how)).made()
-    if made is not None or not how.sharing.joins or not plan.is_prepared:
+    may_be_late = how.sharing.joins or folder_of(plan.dataset).is_there()
+    if made is not None or not may_be_late or not plan.is_prepared:
         return made
     request = _request(plan, asked, how)
     counts = read_info(request.store, plan.path).counts

@@ -28,9 +28,10 @@ from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
+from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.work.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
 from penstock.work.sharing import Sharing, join, plain_errors
 
 Progress = Callable[[int, int], None]
@@ -126,6 +127,8 @@ def _prepare(root: Place, chosen: MediaFilter, sharing: Sharing, how: _How, *, i
     folder = work_folder(root, inside=True, name=OF_METADATA)
     with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.joins):
         files = _look(root, chosen, how.exact, is_tars=is_tars)
+        if sharing.joins:
+            _drop_outdated(root, folder, files.plan())
         if sharing.joins and not files.tasks and files.is_made():
             return files.summary((), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
@@ -201,7 +204,7 @@ class _Files:
 def _look(root: Place, chosen: MediaFilter, exact: bool, *, is_tars: bool) -> _Files:
     """What there is to look at; raises `ConfigError` where no file could be media."""
     old = read_index(root)
-    filters = (*(one for one, _ in old.filters), chosen)
+    filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), chosen)))
     units = tar_units(root) if is_tars else folder_units(root)
     known = old.unchanged(units, filters, exact=exact)
     counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
@@ -210,6 +213,18 @@ def _look(root: Place, chosen: MediaFilter, exact: bool, *, is_tars: bool) -> _F
         raise ConfigError("no file that could be media", path=root.path, found=found, hint=hint)
     tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, exact))
     return _Files(root, old, chosen, filters, exact, is_tars, units, known, counts, tasks)
+
+
+def _drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
+    """Remove work for an index in whose place another is now: who put it there was killed before the end."""
+    if not folder.is_there():
+        return
+    before = peek(folder)
+    options = {} if before is None else before.options
+    outdated = options.get("verb") == plan.options["verb"] and options.get("index") != plan.options["index"]
+    if outdated or (before is None and root.is_local):
+        with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
+            work.clear()
 
 
 def _join(work: SharedWork, plan: Plan, files: _Files, sharing: Sharing) -> None:
