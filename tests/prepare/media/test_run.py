@@ -309,7 +309,7 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
     """The same array again ends well, in the same files, and leaves nothing."""
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
-    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     prepare_media(whole, executor="inline")
 
     def killed(*_: Any) -> None:
@@ -320,7 +320,7 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
             real = LocalStore.commit
             patched.setattr(LocalStore, "commit", lambda store, staged: (real(store, staged[:1]), killed()))
         elif at == "before the work is thrown away":
-            patched.setattr(module.SharedWork, "clear", killed)
+            patched.setattr(media_run.SharedWork, "clear", killed)
         for share in shares:
             prepare_media(folder, executor="inline", **share)
         (folder / ".nv-meta.work").mkdir()
