@@ -107,14 +107,12 @@ def s3_server(offline: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def cli() -> Callable[..., tuple[int, str]]:
     """Runs the command line here; its status, and what it said."""
-    from penstock.cli.main import main
+    from tests.cli.called import called
 
     def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+        done = called(*arguments)
+        return done.returncode, done.stdout + done.stderr
 
     return run

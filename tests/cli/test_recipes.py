@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import report, run
+from tests.cli.called import report, run
 
 import penstock as ps
 

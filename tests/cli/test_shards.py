@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.commands import report, run
+from tests.cli.called import report, run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "streaming" / "mds_all"
 

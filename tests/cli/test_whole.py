@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.commands import report, run
+from tests.cli.called import report, run
 from tests.reshape.datasets import documents_in, files_in, lines_in, write_lines, write_tokens
 
 
