@@ -1,14 +1,26 @@
-"""What tests of shared work have in common."""
+"""What tests of executors and of shared work have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.abc import Staged
 from penstock.errors import NotFound
 from penstock.executors.inline import InlineExecutor
 from penstock.store.place import place_of
+
+
+class Counting:
+    """An executor that runs tasks here, and counts them: all that the Protocol asks for."""
+
+    def __init__(self) -> None:
+        self.num_tasks = 0
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            self.num_tasks += 1
+            yield fn(task)
 
 
 class Dying:
