@@ -74,6 +74,7 @@ def shuffle(
 
         hands = Workers(executor, workers)
         options |= {"overwrite": overwrite, "progress": progress, "announce": announce}
+        options |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
         return merge_tars([dataset], place, hands, to=to, seed=seed, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes)
