@@ -73,9 +73,8 @@ def shuffle(
         from penstock.reshape.tars import merge_tars  # slow
 
         hands = Workers(executor, workers)
-        options |= {"overwrite": overwrite, "progress": progress, "announce": announce}
-        options |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
-        return merge_tars([dataset], place, hands, to=to, seed=seed, **options)[0]
+        how = {"overwrite": overwrite, "progress": progress, "announce": announce, "token_bytes": token_bytes}
+        return merge_tars([dataset], place, hands, to=to, seed=seed, memory_bytes=memory_bytes, **how, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes)
     order = SeededOrder(len(rows), seed) if len(rows) else None
