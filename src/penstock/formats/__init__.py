@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -241,10 +241,28 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     return chosen.create(store, root, options, overwrite=overwrite)
 
 
+def create_dry(name: str, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer | None:
+    """A writer in a store that writes nothing, to be aborted; None where the format only says that it could be made.
+
+    Raises as the format's `create`.
+    """
+    chosen = get_format(name)
+    if isinstance(chosen, _Rehearses):
+        return chosen.rehearse(store, path, options, overwrite=overwrite)
+    return chosen.create(store, path, options, overwrite=overwrite)
+
+
 def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+@runtime_checkable
+class _Rehearses(Protocol):
+    """A format whose writers need files that have names."""
+
+    def rehearse(self, store: Store, path: str, options: Mapping[str, Any], /, *, overwrite: bool) -> None: ...
 
 
 class _OpensLists(Protocol):
