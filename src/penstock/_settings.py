@@ -109,12 +109,12 @@ def setting(variable: str) -> str | None:
 
 
 def said_by(variable: str) -> tuple[str | None, str | None]:
-    """`(value, who says it)`: `"environment"`, or the path of the settings file; Nones where nobody does.
+    """`(value, who says it)`: `"the environment"`, or the path of the settings file; Nones where nobody does.
 
     Raises as `setting`.
     """
     if variable in os.environ:
-        return os.environ[variable], "environment"
+        return os.environ[variable], "the environment"
     path, key = settings_path(), _BY_VARIABLE[variable].key
     if path is None or key is None:
         return None, None

@@ -208,6 +208,9 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     """One source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
+    kinds = {name for path in paths for name in _built_in_of_name(path)}
+    if len(kinds & {"jsonl", "parquet"}) > 1:
+        raise ConfigError("JSONL and Parquet are not one dataset", hint="Open each by itself, and join them: ps.Concat")
     chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
     if format not in (None, "jsonl", chosen.name) or options.validate_hash is not None or options.split is not None:
         what = "a list of paths is JSONL or Parquet, which have neither splits nor digests of files"
