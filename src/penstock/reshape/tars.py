@@ -18,7 +18,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._secrets import redact
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.errors import ConfigError, Unsupported
 from penstock.formats import create_dry, get_format
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
@@ -382,14 +382,14 @@ def _writer(place: Place, options: dict[str, Any], overwrite: bool) -> Webdatase
 
 
 def _require_keys(all_samples: Sequence[TarSamples], target: Place) -> None:
-    """That no key comes twice, as the writer of the index finds at the end; raises `Corrupt`."""
+    """That no key comes twice, as the writer finds in a shard or at the end; raises `ConfigError`."""
     tables = [(table, places) for one in all_samples for _, table, places in one.shards]
     keys = Counts(table.keys[place] for table, places in tables for place in places.tolist())
     [(key, count)] = keys.most_common(1) or [("", 0)]
     if count > 1:
         what = f"the key {key!r} comes in two places: keys of a dataset must differ"
         hint = "Pack the shards again with keys of their own, such as with the shard's name before them"
-        raise Corrupt(what, path=target.path, found=f"{count} times", hint=hint)
+        raise ConfigError(what, path=target.path, found=f"{count} times", hint=hint)
 
 
 def _rehearse(place: Place, options: dict[str, Any], overwrite: bool) -> None:
