@@ -78,16 +78,16 @@ def measured_table() -> str:
         aimed = [row for row in question["rows"] if row["target"] is not None]
         for row in [*aimed[:1], *(row for row in aimed[1:] if not row["met"])]:
             other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
-            factor = "" if row["factor"] is None or row["at_most"] else f"{row['factor']:.3g}×"
-            aim = f"≤ {row['target']} {row['unit']}" if row["at_most"] else f"≥ {row['target']}×"
+            factor = "" if row["factor"] is None or row["at_most"] else amount(row["factor"], "×")
+            aim = f"≤ {amount(row['target'], row['unit'])}" if row["at_most"] else f"≥ {amount(row['target'], '×')}"
             cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim)
             lines.append("| " + " | ".join(cells) + f" | {'met' if row['met'] else '**missed**'} |")
     return "\n".join(lines)
 
 
 def amount(value: float, unit: str) -> str:
-    """Three digits and the unit."""
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    """At least three digits of a figure, and its unit."""
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + (unit if unit == "×" else f" {unit}")
 
 
 def cli_page() -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, get_args
 
-from penstock.check.verify import find_format, open_options
+from penstock.check.verify import open_options
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import files_at
+from penstock.formats import files_at, find_format
 from penstock.store.outputs import claimed_data
 from penstock.store.place import dataset_at
 from penstock.types import Action, Depth
@@ -39,7 +39,7 @@ def repair(
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     opened = open_options(options)
     place = dataset_at(path, follow_links=opened.follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
     with claimed_data(place.store, *files_at(chosen.name, place.path) if write else ()) as held:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
@@ -95,6 +94,8 @@ def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         return
     context.meta.setdefault(_KEY, {})[option.name] = value
     if option.name == "verbose":
+        import logging
+
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
         logger().setLevel(logging.DEBUG)
     if option.name == "no_color":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli._dry import foreseen, said
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 if TYPE_CHECKING:
@@ -17,15 +18,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --layout --split --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --split --layout --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
-        click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
-        click.option("--split", help="Split of the source, for formats that have splits."),
-        click.option("--layout", help="Historical layout of the source, where it is ambiguous."),
-        click.option("--format", help="Format of the source, instead of finding it out."),
+        opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
     ):
         command = option(command)

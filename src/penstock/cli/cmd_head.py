@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
 from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
 
@@ -17,10 +18,7 @@ _JSON_TOKENS = 4096
 @click.command()
 @click.argument("path")
 @click.option("-n", "count", type=click.IntRange(min=0), help="Samples to show: 5, but 1 with --index or --key.")
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
-@click.option("--split", help="Split of a dataset that has several.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@opening_options("the dataset")
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @sample_options
@@ -29,7 +27,6 @@ _JSON_TOKENS = 4096
 def command(
     path: str,
     count: int | None,
-    format_name: str | None,
     columns: str | None,
     start: int | None,
     index: int | None,
@@ -44,11 +41,11 @@ def command(
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
-    source = open_source(path, format=format_name, **options)
+    source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
-        source = open_source(path, format=format_name, **options)
+        source = open_source(path, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
     decode, first = decoder(tokenizer), first_of(source, start, index, key)
     usual = 5 if index is None and key is None else 1

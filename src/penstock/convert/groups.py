@@ -39,9 +39,10 @@ from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.shards.source import own_files
 from penstock.store._files import is_free
 from penstock.store.cache import CachedStore
-from penstock.store.local import output_exists
+from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
@@ -150,12 +151,18 @@ def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
 def _known_again(
     plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
 ) -> Written:
-    """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
+    """Say that the output is there, and sweep what a killed run left; who has it alone reads it back."""
     count = -(-made.num_samples // plan.group_rows)
     written = Written(str(made.options.get("digest")), made, made.num_samples, count, count, was_complete=True)
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
+    elif isinstance(place.store, LocalStore) and plan.output.overwrite:
+        with contextlib.suppress(PrepareError, OSError):  # its writer is about to end
+            sweep_killed(place.store, [place.path])
+            # What was replaced may lie hidden beside it still: whoever begins to write sweeps that.
+            own = functools.partial(own_files, place.store)
+            place.store.stage_folder(place.path, overwrite=True, own=own).abort()
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():

@@ -101,14 +101,12 @@ def convert(
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
         workers: processes that write samples; by default one a core.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see
-            `penstock.executors`. The last three are refused where the target holds tokens.
+        executor: a name of `penstock.executors`, or an executor; for tokens `"processes"` or `"inline"` alone.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
-        overwrite: replace the target.
-        dry_run: refuse what would be refused, tell what would be written, by the first samples, and write nothing.
+        overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
         part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
         finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
-        restart: throw away what an unfinished run has finished.
+        restart: throw away unfinished work.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
@@ -117,8 +115,7 @@ def convert(
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
         ConfigError: the target exists, an option makes no sense, or unfinished work was asked for otherwise.
-        PrepareError: another run writes the target.
-        TooLarge: an id does not fit the target.
+        PrepareError, TooLarge: another run writes the target; an id does not fit it.
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
     follow_links = bool(options.get("follow_links"))

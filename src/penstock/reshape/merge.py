@@ -16,7 +16,8 @@ from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
-from penstock.formats.shards.merge import FileCopy, copy_shards
+from penstock.formats.shards.codecs import registered_name
+from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
 from penstock.reshape.pieces import Copied, Pieces, Workers, hands_for, leave, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.rewrite import (
     Counter,
@@ -45,10 +46,12 @@ class MergeReport:
     Attributes:
         output: what was written.
         inputs: samples of each input, in order.
+        shards: how many the index lists, with `no_copy`; else None.
     """
 
     output: Written
     inputs: tuple[tuple[str, int], ...]
+    shards: int | None = None
 
 
 def merge(
@@ -59,6 +62,7 @@ def merge(
     format: str | None = None,
     token_bytes: int | None = None,
     mix_tokenizers: bool = False,
+    no_copy: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
     store: Store | None = None,
@@ -80,6 +84,7 @@ def merge(
         format: format of the sources; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the sources.
         mix_tokenizers: take sources of different tokenizers or EOS ids.
+        no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
@@ -96,11 +101,22 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
+    hands = Workers(executor, workers)
+    if no_copy:
+        asked = {
+            "to": to,
+            "format": format,
+            "token_bytes": token_bytes,
+            "mix_tokenizers": mix_tokenizers,
+            "dry_run": dry_run,
+            **options,
+        }
+        return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
         how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
-        return MergeReport(*merge_tars(places, place, Workers(executor, workers), to=to, **how, **options))
+        return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
@@ -109,6 +125,26 @@ def merge(
     if len(samples) == len(opened):
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
+
+
+def _merge_index(
+    sources: Sequence[Place], target: Place, asked: dict[str, Any], workers: Workers, *, overwrite: bool
+) -> MergeReport:
+    """One index over the shards of all sources, which stay where they are."""
+    follow_links = asked.pop("follow_links", False)
+    named = [name for name, value in asked.items() if value is not None and value is not False]
+    refused = ", ".join([*named, *([] if workers.are_alone else ["executor", "workers"])])
+    if refused:
+        what, hint = "only an index is written, and nothing is copied", f"Leave {refused} out, or no_copy (--no-copy)"
+        raise ConfigError(what, path=target.path, found=refused, hint=hint)
+    given = [one.path for one in sources]
+    parts = merge_parts(target.path, given, overwrite=overwrite, follow_links=follow_links, store=target.store)
+    shards = list(itertools.chain.from_iterable(parts))
+    counts = [sum(one.samples for one in part) for part in parts]
+    size_bytes = sum((one.zip_data or one.raw_data).size_bytes for one in shards)
+    name = registered_name(shards[0].layout.format) if shards else "mds"
+    written = Written(target.path, name, sum(counts), None, size_bytes)
+    return MergeReport(written, tuple(zip(given, counts, strict=True)), len(shards))
 
 
 def _merge_rows(

@@ -177,7 +177,7 @@ def merge_tars(
         dry_run: write nothing, and say what would be written.
         progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
-        announce: told before anything is written what will be read.
+        announce: as of `penstock.shuffle`.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
     Returns:
@@ -208,11 +208,11 @@ def merge_tars(
     made = None if overwrite else once.made()
     if made is not None:
         return Written.of(target, made), inputs
-    if announce is not None:
-        announce(_cost([samples for _, splits in opened for samples in splits.values()]))
     counter = Counter(sum(counts), progress)
     names = list(dict.fromkeys(name for _, splits in opened for name in splits))
     with _writer(target, given | typing[0], overwrite) as writer:
+        if announce is not None:
+            announce(_cost([samples for _, splits in opened for samples in splits.values()]))
         with pieces_for(workers, target) as pieces:
             for name in names:
                 writer.begin_split(name)
