@@ -58,7 +58,7 @@ def test_keys_and_expressions(dataset: Path) -> None:
 
 @settings(max_examples=40)
 @given(
-    rows=st.lists(st.fixed_dictionaries({"text": st.text('ab\\u/"\n\u00fc', max_size=6)}), max_size=12),
+    rows=st.lists(st.fixed_dictionaries({"text": st.text('ab\\u/"\n\u00fc', max_size=6)}), min_size=1, max_size=12),
     text=st.text('ab\\u/"\n\u00fc', min_size=1, max_size=3),
     is_ascii=st.booleans(),
 )
