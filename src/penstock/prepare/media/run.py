@@ -431,13 +431,15 @@ def _read(parts: Place, name: PartName) -> _Part:
 
 
 def _drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
-    """Remove work for an index in whose place another is now: who put it there was killed before the end."""
+    """Remove work for an index in whose place another is now, or for files that it has: who made it was killed then."""
     if not folder.is_there():
         return
     before = peek(folder)
     options = {} if before is None else before.options
-    outdated = options.get("verb") == plan.options["verb"] and options.get("index") != plan.options["index"]
-    if outdated or (before is None and root.is_local):
+    is_ours = options.get("verb") == plan.options["verb"]
+    # Indexes of one size may have the same edges.
+    is_done = options == plan.options and not plan.inputs
+    if is_done or (is_ours and options.get("index") != plan.options["index"]) or (before is None and root.is_local):
         with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
             work.clear()
 
