@@ -49,7 +49,17 @@ from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.parts import PartName
-from penstock.work.shared import HEAD_NAME, SCRATCH, SharedWork, open_shared, scratch, work_folder
+from penstock.work.plan import require_same
+from penstock.work.shared import (
+    HEAD_NAME,
+    SCRATCH,
+    SharedWork,
+    open_shared,
+    peek,
+    refuse_old,
+    scratch,
+    work_folder,
+)
 from penstock.work.sharing import join, plain_errors
 
 _PRELOAD = ("penstock.convert.groups",)
@@ -100,6 +110,25 @@ def _write(
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
         with _kept_or_not(work, joins=sharing.joins):
             return _Pass(plan, place, work, advance).run(verify)
+
+
+def require_writable(plan: SamplePlan) -> None:
+    """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
+    place, rows = plan.output.place, plan.given.rows
+    folder = work_folder(place, inside=False)
+    if not plan.output.overwrite and not _is_free(place):
+        raise output_exists(place.path)
+    before = None if plan.sharing.restart else peek(folder)
+    if before is None:
+        refuse_old(place)
+        _require_no_object(place, left=False)
+    require_same(before, plan.shared, place.path)
+    if rows is not None and not len(rows):
+        raise _no_sample(plan)
+
+
+def _no_sample(plan: SamplePlan) -> ConfigError:
+    return ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -238,7 +267,7 @@ class _Pass:
         ordered = [names[task] for task in sorted(names)]
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
         if not ordered:
-            raise ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
+            raise _no_sample(plan)
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was read", path=plan.given.shown)
         with Pool(1 if place.is_local else _THREADS, "convert") as pool:

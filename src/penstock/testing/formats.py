@@ -26,6 +26,7 @@ from penstock._columns import stack
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format, sniff
+from penstock.recipe import open_recipe
 from penstock.store.local import LocalStore
 from penstock.testing.counting import CountingStore
 from penstock.testing.datasets import (
@@ -169,6 +170,13 @@ class FormatSuite(SourceLaws):
         source = self.open(dataset, store=CountingStore(LocalStore()))
         assert same_samples([source[index] for index in range(len(source))], self.example)
 
+    def test_the_recipe_opens_it_again(self, source: Source[Sample]) -> None:
+        recipe = source.recipe()
+        assert recipe.get("kind") == "open", "a recipe of a dataset is made by `kit.recipe_of`"
+        again = open_recipe(recipe)
+        assert again.fingerprint == source.fingerprint
+        assert again.recipe() == recipe
+
     def test_nothing_there(self, path: Path) -> None:
         with pytest.raises(NotFound):
             self.open(path)
@@ -251,6 +259,16 @@ class FormatSuite(SourceLaws):
             writer.abort()
             assert files_in(path.parent) == before
             assert bool(before) == (end == "commit")
+
+    def test_the_end_of_the_block_ends_what_is_open(self, fresh: Iterator[Path]) -> None:
+        for end in ("commit", "abort"):
+            path = next(fresh)
+            with self.the_format.create(LocalStore(), str(path), self.options, overwrite=False) as writer:
+                for sample in self.example:
+                    writer.write(sample)
+                getattr(writer, end)()
+                before = files_in(path.parent)
+            assert files_in(path.parent) == before, f"the end of the block after `{end}()` does nothing"
 
     def test_existing_output_is_refused(self, dataset: Path) -> None:
         before = files_in(dataset.parent)
