@@ -24,7 +24,7 @@ import xxhash
 
 from penstock._regular import open_regular
 from penstock._secrets import redacted_repr
-from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.folder.files import INDEX, is_text, list_files
@@ -33,17 +33,17 @@ from penstock.formats.samples.sqlite import connect, connect_to_write, system_er
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path, read_info
 from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, media_filter, read_rows
 from penstock.prepare.media.seen import Seen, Stamp, open_seen, seen_path, write_seen
+from penstock.prepare.media.share import drop_outdated, take_part
 from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.side_file import file_binding
 from penstock.store.state import state_of
-from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName, get_part, put_part
 from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors
+from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.work.sharing import Sharing, plain_errors
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
@@ -161,11 +161,11 @@ def _prepare(
         run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
         files = run.look(is_tars=is_tars)
         if sharing.joins:
-            _drop_outdated(root, folder, run.plan(files))
+            drop_outdated(root, folder, run.plan(files))
         if sharing.joins and not files.tasks and run.is_made():
             return run.summary(files, (), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
-            _join(work, run.plan(files), files, sharing)
+            take_part(work, run.plan(files), len(files.tasks), sharing)
             if sharing.no_work and (missing := work.missing()):
                 return run.summary(files, (), missing=work.shares_of(missing))
             names = _results(work, files.tasks, sharing, how)
@@ -428,33 +428,6 @@ def _work(job: _Job) -> PartName:
 
 def _read(parts: Place, name: PartName) -> _Part:
     return msgspec.msgpack.decode(get_part(parts, name), type=_Part)
-
-
-def _drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
-    """Remove work for an index in whose place another is now, or for files that it has: who made it was killed then."""
-    if not folder.is_there():
-        return
-    before = peek(folder)
-    options = {} if before is None else before.options
-    is_ours = options.get("verb") == plan.options["verb"]
-    # Indexes of one size may have the same edges.
-    is_done = options == plan.options and not plan.inputs
-    if is_done or (is_ours and options.get("index") != plan.options["index"]) or (before is None and root.is_local):
-        with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
-            work.clear()
-
-
-def _join(work: SharedWork, plan: Plan, files: _Files, sharing: Sharing) -> None:
-    """Take part in the work; alone, that on other files is thrown away, where a lock says that nobody is at it."""
-    before = work.plan
-    is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
-    is_ours = before is not None and before.options.get("verb") == plan.options["verb"]
-    if is_ours and not is_same and not sharing.joins and isinstance(work.folder.store, LocalStore):
-        work.clear()
-    join(work, plan, len(files.tasks), sharing)
-    if work.plan is not None and work.plan.inputs != plan.inputs:
-        what, hint = "files changed after the work began", "Throw the finished work away: restart (--restart)"
-        raise PrepareError(what, path=work.output.path, hint=hint)
 
 
 def _results(
