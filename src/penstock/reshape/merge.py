@@ -116,6 +116,7 @@ def merge(
         from penstock.reshape.tars import merge_tars  # slow
 
         how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        how |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
         return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]

@@ -139,7 +139,8 @@ def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, A
 def once_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
 ) -> Once[Manifest]:
-    """The work that makes an output, to be known again."""
+    """The work that makes an output, to be known again; raises `ConfigError` for options of other rows."""
+    _require_own_options(output, sources)
     what: dict[str, Any] = {
         **made_by,
         **output.what,
@@ -148,6 +149,15 @@ def once_of(
     }
     what |= {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers}
     return once_dataset(output.place, what["to"], what, made_by, num_samples)
+
+
+def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
+    """That options of documents of tokens are given for such rows; raises `ConfigError`."""
+    asked = {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers or None}
+    given = ", ".join(name for name, value in asked.items() if value is not None)
+    if given and not isinstance(sources[0], TokenRows):
+        what = "these rows are no documents of tokens"
+        raise ConfigError(what, path=sources[0].place.path, found=given, hint="Leave it out")
 
 
 def _known_by(rows: AnyRows) -> list[Any]:
@@ -168,6 +178,7 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
         ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
         Unsupported: the format can't hold these rows.
     """
+    _require_own_options(output, sources)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
         what = f"{sources[0].format} and {other.format} don't mix"

@@ -65,16 +65,16 @@ def shuffle(
         FormatError: the source is damaged.
     """
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
-        raise ConfigError(
-            "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
-        )
+        least = f"{_LEAST_MEMORY_BYTES} or more"
+        raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
         hands = Workers(executor, workers)
-        options |= {"overwrite": overwrite, "progress": progress, "announce": announce}
-        return merge_tars([dataset], place, hands, to=to, seed=seed, **options)[0]
+        how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "announce": announce}
+        how |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        return merge_tars([dataset], place, hands, to=to, seed=seed, **how, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes)
     order = SeededOrder(len(rows), seed) if len(rows) else None

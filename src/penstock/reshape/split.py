@@ -113,12 +113,13 @@ def split(
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     if is_tars(dataset, format):
-        from penstock.reshape.tars import split_tars  # slow
+        from penstock.reshape.tars import require_tars, split_tars  # slow
 
         places = [target.child(f"{dataset.name}_{name}") for name in names]
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
         hands = Workers(executor, workers)
         how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        require_tars(to)
         return split_tars(dataset, places, part_of, made_by, hands, **how, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)

@@ -26,7 +26,6 @@ from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
 
 LEAST_PART_BYTES = 5 << 20
-MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 _STEP_BYTES = 1 << 28
 """A longer range is several parts, which the store copies at once."""

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from penstock._columns import scatter
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
-from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
 from penstock.errors import Corrupt
@@ -24,6 +23,7 @@ from penstock.formats.tokens.common import (
     document,
     document_batch,
     mode_of_store,
+    recipe_of,
     require_vocabulary,
     token_schema,
 )
@@ -250,10 +250,7 @@ class TokenFilesSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        options = self._options
-        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
-        known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": NAME, "path": redact(self._path), **known}
+        return recipe_of(NAME, self._path, self._options, layout=self._options.layout)
 
     def summary(self) -> str:
         """One line: path, files, documents, tokens."""
