@@ -53,27 +53,13 @@ class FilterReport:
 
 
 def filter(
-    source: Given,
-    target: Given,
-    *,
-    min_tokens: int | None = None,
-    max_tokens: int | None = None,
-    match: str | None = None,
-    field: str = "text",
-    where: str | None = None,
-    indices: Sequence[int] | IntArray | Given | None = None,
-    invert: bool = False,
-    to: str | None = None,
-    format: str | None = None,
-    token_bytes: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
-    workers: int | None = None,
-    **options: Any,
-) -> FilterReport:
+    source: Given, target: Given, *, min_tokens: int | None = None, max_tokens: int | None = None,
+    match: str | None = None, field: str = "text", where: str | None = None,
+    indices: Sequence[int] | IntArray | Given | None = None, invert: bool = False, to: str | None = None,
+    format: str | None = None, token_bytes: int | None = None, overwrite: bool = False, dry_run: bool = False,
+    store: Store | None = None, progress: Progress | None = None, executor: AnyExecutor | None = None,
+    workers: int | None = None, **options: Any,
+) -> FilterReport:  # fmt: skip
     """Write the documents, or the lines, that fit all conditions; their order is kept.
 
     Memory: some 50 MB, 64 MiB, and 8 bytes a document, or 9 where indices are given.

@@ -55,22 +55,12 @@ class MergeReport:
 
 
 def merge(
-    sources: Sequence[Given],
-    target: Given,
-    *,
-    to: str | None = None,
-    format: str | None = None,
-    token_bytes: int | None = None,
-    mix_tokenizers: bool = False,
-    no_copy: bool = False,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
-    workers: int | None = None,
+    sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
+    token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
+    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     **options: Any,
-) -> MergeReport:
+) -> MergeReport:  # fmt: skip
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
@@ -103,14 +93,8 @@ def merge(
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     hands = Workers(executor, workers)
     if no_copy:
-        asked = {
-            "to": to,
-            "format": format,
-            "token_bytes": token_bytes,
-            "mix_tokenizers": mix_tokenizers,
-            "dry_run": dry_run,
-            **options,
-        }
+        asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
+        asked |= {"dry_run": dry_run, **options}
         return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow

@@ -64,23 +64,12 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 
 
 def split(
-    source: Given,
-    folder: Given,
-    *,
-    ratio: Sequence[float],
-    names: Sequence[str] | None = None,
-    seed: int = 0,
-    by: By = "position",
-    to: str | None = None,
-    format: str | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
-    workers: int | None = None,
+    source: Given, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
+    seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
+    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     **options: Any,
-) -> tuple[Written, ...]:
+) -> tuple[Written, ...]:  # fmt: skip
     """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
 
     Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
