@@ -42,7 +42,8 @@ def main(target: Path) -> None:
     places = page_places()
     pages = {place: linked(source.read_text(), source, places) for source, place in places.items()}
     # The picture stands in the page itself, so that it follows the page's own switch of light and dark.
-    pages["index.md"] = PICTURE.sub(lambda _: (ROOT / "docs/penstock.svg").read_text(), pages["index.md"])
+    picture = " ".join((ROOT / "docs/penstock.svg").read_text().split())
+    pages["index.md"] = PICTURE.sub(lambda _: f"<div>{picture}</div>", pages["index.md"])
     reference, reference_nav = reference_pages()
     pages |= reference
     pages["measured.md"] = results_page(ROOT / "bench/results.json")

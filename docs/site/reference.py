@@ -60,7 +60,10 @@ def reference_pages() -> tuple[dict[str, str], list[Any]]:
     for one in facade:
         seen[one.made_at] = f"ps.{one.name}.md"
         pages[f"reference/ps.{one.name}.md"] = f"---\nsearch: {{boost: 4}}\n---\n\n{_directive(one, level=1)}"
-    nav: list[Any] = ["reference/index.md", {"ps": [{one.name: f"reference/ps.{one.name}.md"} for one in facade]}]
+    nav: list[Any] = [
+        "reference/index.md",
+        {"import penstock as ps": [{f"ps.{one.name}": f"reference/ps.{one.name}.md"} for one in facade]},
+    ]
     for module, title in MODULES.items():
         file = f"{module.removeprefix('penstock.')}.md"
         names = list(names_of(module, undocumented))
