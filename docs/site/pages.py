@@ -24,9 +24,10 @@ from reference import reference_pages  # noqa: E402
 from results import results_page  # noqa: E402
 
 LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
-PICTURE = re.compile(r"!\[[^]]*\]\(penstock\.svg\)")
+PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
+TUTORIALS = ("text-to-model", "resume", "images")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "verbs", "convert", "clusters"),
     "Train": ("loader", "mixing", "recipes", "remote"),
@@ -40,10 +41,11 @@ def main(target: Path) -> None:
     """Write all pages, and the configuration of mkdocs, below `target`."""
     shutil.rmtree(target, ignore_errors=True)
     places = page_places()
-    pages = {place: linked(source.read_text(), source, places) for source, place in places.items()}
     # The picture stands in the page itself, so that it follows the page's own switch of light and dark.
     picture = " ".join((ROOT / "docs/penstock.svg").read_text().split())
-    pages["index.md"] = PICTURE.sub(lambda _: f"<div>{picture}</div>", pages["index.md"])
+    start = PICTURE.sub(lambda _: f"<div>{picture}</div>", (HERE / "start.md").read_text())
+    texts = {source: source.read_text() for source in places} | {HERE / "start.md": start}
+    pages = {place: linked(texts[source], source, places) for source, place in places.items()}
     reference, reference_nav = reference_pages()
     pages |= reference
     pages["measured.md"] = results_page(ROOT / "bench/results.json")
@@ -74,7 +76,7 @@ def page_places() -> dict[Path, str]:
     docs = ROOT / "docs"
     places = {HERE / "start.md": "index.md"}
     places |= {file: str(file.relative_to(docs)) for file in docs.glob("*.md")}
-    for folder in ("guide", "formats", "decisions"):
+    for folder in ("tutorial", "guide", "formats", "decisions"):
         places |= {file: str(file.relative_to(docs)) for file in (docs / folder).glob("*.md")}
     return places | {ROOT / f"{name}.md": f"project/{name.lower()}.md" for name in PROJECT}
 
@@ -84,6 +86,9 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
 
     def one(found: re.Match[str]) -> str:
         target, _, anchor = found[2].partition("#")
+        if target.startswith("site:"):  # a page that is made
+            near = os.path.relpath(target.removeprefix("site:"), os.path.dirname(places[source]) or ".")
+            return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
         if not target or "://" in target or target.startswith("mailto:"):
             return found[0]
         file = (source.parent / target).resolve()
@@ -94,8 +99,6 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
         if file in places:
             near = os.path.relpath(places[file], os.path.dirname(places[source]) or ".")
             return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
-        if source.parent == HERE and not file.exists():
-            return found[0]  # start.md stands in the site's root, and may name pages that are made
         if not file.exists():
             raise SystemExit(f"{source.relative_to(ROOT)}: a link to nothing: {found[2]}")
         return found[1][1:-1]
@@ -115,6 +118,7 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
     project = [f"project/{name.lower()}.md" for name in PROJECT]
     return [
         {"Start": "index.md"},
+        {"Tutorials": [f"tutorial/{name}.md" for name in TUTORIALS]},
         {"Guides": guides},
         {"Formats": [*({Path(one).stem: one} for one in formats), {"URLs": "urls.md"}]},
         {"Commands": "cli.md"},
