@@ -26,7 +26,7 @@ class PlugIn:
     """A format from elsewhere, that reads anything that begins with `plug`."""
 
     name = "plug-in"
-    traits = Traits(suffixes=(".plug",))
+    traits = Traits(splits=True, tokens=True, suffixes=(".plug",))
 
     def sniff(self, store: Any, path: str) -> Sniff:
         fits = store.exists(path) and store.get(path, 0, 4) == b"plug"

@@ -66,8 +66,7 @@ def make_executor(
         MissingExtra: what it needs is not installed.
         PrepareError: from `map` of one that is not built in: its results are not those of its tasks, in order.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    require_executor(executor, workers)
     if not isinstance(executor, str):
         return contextlib.nullcontext(CheckedExecutor(executor))
     if executor == "inline" or (executor == "processes" and alone):
@@ -78,12 +77,20 @@ def make_executor(
         return ProcessExecutor(count, preload)
     if executor == "ray" or executor.startswith("ray:"):
         return _on_ray(workers and count, executor.partition(":")[2], reads, writes)
+    return _of_plug_in(plug_ins(ENTRY_POINT_GROUP, EXECUTORS)[executor], count, preload)
+
+
+def require_executor(executor: AnyExecutor, workers: int | None) -> None:
+    """That there is such an executor, with such a number of workers; raises `ConfigError`. None is started."""
+    if workers is not None and workers < 1:
+        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    if not isinstance(executor, str) or executor in EXECUTORS or executor.startswith("ray:"):
+        return
     known = plug_ins(ENTRY_POINT_GROUP, EXECUTORS)
-    if executor in known:
-        return _of_plug_in(known[executor], count, preload)
-    close = nearest(executor, [*EXECUTORS, *known])
-    hint = f"Did you mean {close!r}?" if close else None
-    raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
+    if executor not in known:
+        close = nearest(executor, [*EXECUTORS, *known])
+        hint = f"Did you mean {close!r}?" if close else None
+        raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
 
 
 @contextlib.contextmanager
@@ -111,4 +118,4 @@ def _checked(made: AbstractContextManager[Executor]) -> Generator[Executor]:
         yield CheckedExecutor(executor)
 
 
-__all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor"]
+__all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor", "require_executor"]

@@ -22,7 +22,8 @@ from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve, resolve_dataset
+from penstock.store.place import Place, dataset_at
+from penstock.store.resolve import resolve
 from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
@@ -65,6 +66,9 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
+_LISTS = {"parquet": "parquet"}
+"""Format → the format that opens a list of its files; others are taken for JSONL."""
+
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
     "index.json": ("token-files", *_SHARD_FORMATS),
@@ -74,6 +78,15 @@ _MARKS = {
     ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
+
+_NEEDS = {
+    "split": ("splits", "splits"),
+    "layout": ("layouts", "layouts to choose from"),
+    "eos_id": ("tokens", "documents of tokens"),
+    "vocab_size": ("tokens", "ids of tokens"),
+    "validate_hash": ("hashes", "digests in an index"),
+}
+"""Option of opening → the trait of the formats that take it, and what it is about."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -145,6 +158,30 @@ def sniff(store: Store, path: str) -> Format:
     raise _unrecognised(store, path, reasons, _built_in_of_name(path), broken)
 
 
+def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
+    """The format of a dataset, sniffed where no name is given, which takes these options.
+
+    Every verb that reads asks here: an option is followed, or refused.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: no format recognises it.
+        ConfigError: no format has this name, or data of this one can't follow an option.
+    """
+    chosen = get_format(name) if name else sniff(place.store, place.path)
+    require_taken(chosen, place.path, options)
+    return chosen
+
+
+def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
+    """That data of a format can follow the options for opening them; raises `ConfigError`."""
+    for option, (trait, needs) in _NEEDS.items():
+        if getattr(options, option) is not None and not getattr(chosen.traits, trait):
+            what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
+            found = f"{option}={getattr(options, option)!r}"
+            raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
+
+
 def open_source(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -163,11 +200,11 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
-    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
+    files, also compressed ones, or of Parquet files is one dataset: all files in byte order of their paths.
 
     Args:
-        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -185,7 +222,7 @@ def open_source(
     Raises:
         NotFound: nothing is at `path`.
         FormatError: the data are not what their format says.
-        ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
+        ConfigError: options that the data can't follow, such as a `split` of a format that has none.
     """
     options = OpenOptions(
         split=split,
@@ -209,23 +246,29 @@ open = open_source  # as the façade calls it
 
 
 def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> Source[Sample]:
-    store, root = resolve_dataset(path, follow_links=options.follow_links)
-    chosen = get_format(format) if format else sniff(store, root)
-    if options.validate_hash is not None and not chosen.traits.hashes:
-        what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
-        raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
-    return chosen.open(store, root, options)
+    place = dataset_at(path, follow_links=options.follow_links)
+    return find_format(place, format, options).open(place.store, place.path, options)
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     """One source of several files, folders and patterns."""
-    several = get_format("jsonl-files")
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
-        what = "a list of paths is JSONL, which has neither splits nor digests of files"
-        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
-    return cast(_OpensLists, several).open_list(paths, options)
+    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
+    if format not in (None, "jsonl", chosen.name):
+        what, hint = "a list of paths is JSONL or Parquet", "Open each by itself, and join them: ps.Concat"
+        raise ConfigError(what, found=f"format={format!r}", hint=hint)
+    require_taken(chosen, paths[0], options)
+    return cast(_OpensLists, chosen).open_list(paths, options)
+
+
+def _format_of_first(path: str) -> str:
+    """What the first path of a list is; a name that tells it is believed."""
+    by_name = _built_in_of_name(path)
+    if by_name:
+        return by_name[0]
+    place = dataset_at(path)
+    return sniff(place.store, place.path).name
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:

@@ -64,6 +64,8 @@ class Request:
     task_bytes: int | None
     oracle_bytes: int
     follow_links: bool
+    keep_map: bool
+    dry_run: bool
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -194,6 +196,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
+            **({"keep_map": True} if request.keep_map else {}),
         },
     }
 
