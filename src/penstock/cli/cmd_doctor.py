@@ -12,7 +12,7 @@ from penstock.cli._output import emit, human_bytes, json_option
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """What this machine has: versions, extras, plug-ins, cores, memory, file systems, limits, the cache, and settings."""
+    """What this machine has: versions, extras, plug-ins, cores, memory, file systems, limits, cache and settings."""
     from penstock.cli._machine import facts
 
     found = facts()
