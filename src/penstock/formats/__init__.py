@@ -6,6 +6,7 @@ Built-in formats stand in a table; others come through the entry-point group `pe
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from penstock._naming import nearest as _nearest
 from penstock.abc import Format, Source, Store, Writer
-from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.formats._read_only import instead_of as _instead_of
@@ -62,6 +63,9 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "jsonl-files": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
+
+_TOKEN_FILES = ("token-files", "pbin", "megatron", "flat-tokens")
+"""Formats of which several files are one dataset."""
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
@@ -148,10 +152,11 @@ def open_source(
     """Open a dataset in any known format.
 
     Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
-    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths. So
+    is one of token files.
 
     Args:
-        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL or token files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -203,13 +208,27 @@ def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOpt
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     """One source of several files, folders and patterns."""
-    several = get_format("jsonl-files")
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
-        what = "a list of paths is JSONL, which has neither splits nor digests of files"
-        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
+    kind = format or _kind_of(paths[0])
+    several = get_format("token-files" if kind in _TOKEN_FILES else "jsonl-files")
+    known = several.name == "token-files" or (kind in ("jsonl", several.name) and options.split is None)
+    if not known or options.validate_hash is not None:
+        what = "a list of paths is JSONL or token files, which have no digests of files, and JSONL no splits"
+        raise ConfigError(what, found=format, hint="Open each by itself, and join them: ps.Concat")
     return cast(_OpensLists, several).open_list(paths, options)
+
+
+def _kind_of(path: str) -> str:
+    """What the first of several paths is: by its name, else by what is there; JSONL where that is not known."""
+    by_name = _built_in_of_name(path)
+    if "jsonl" in by_name:
+        return "jsonl"
+    with contextlib.suppress(PenstockError, OSError):
+        store, root = resolve_dataset(path)
+        found = sniff(store, root).name
+        return found if found in _TOKEN_FILES else "jsonl"
+    return "jsonl"
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
