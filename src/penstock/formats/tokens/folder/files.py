@@ -133,9 +133,15 @@ def manifest_of(source: object) -> Manifest | None:
 class FileList(Protocol):
     """The files of a source of token files, in order, and what each of them holds."""
 
-    format: str
-    manifest: Manifest | None
-    """What is said of all of them together."""
+    @property
+    def format(self) -> str:
+        """Of all of them."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What is said of all of them together."""
+        ...
 
     def __len__(self) -> int: ...
 

@@ -22,11 +22,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
+from penstock._buffers import byte_view
 from penstock._digest import digest
 from penstock._pool import Pool
 from penstock.abc import Store, TokenSource
@@ -209,17 +211,17 @@ class FoundFiles:
                 found = list(pool.map(look, self._paths))
         return np.array(found, np.int64).reshape(len(found), -1).T.reshape(-1)
 
-    def _sample(self) -> IntArray:
+    def _sample(self) -> NDArray[Any]:
         hasher = xxhash.xxh3_128(f"{_VERSION}\n{self.format}\n".encode())
         for counts in (self.tokens, self.documents):
-            hasher.update(np.ascontiguousarray(counts, "<i8"))
+            hasher.update(byte_view(np.ascontiguousarray(counts, "<i8")))
         chosen = sorted(range(len(self)), key=lambda number: xxhash.xxh3_64_intdigest(b"%d" % number))[:_SAMPLED]
         for number in chosen:
             source = get_format(self.format).open(self._store, self.path(number), self._options)
             hasher.update(f"{number} {source.fingerprint}\n".encode())
         return np.frombuffer(hasher.digest(), np.uint8)
 
-    def _once_a_host(self, what: str, find: Callable[[], IntArray], dtype: str = "int64") -> IntArray:
+    def _once_a_host(self, what: str, find: Callable[[], NDArray[Any]], dtype: str = "int64") -> NDArray[Any]:
         """What `find` gives; kept for the processes of this host under what each file is now."""
         near = isinstance(self._store, LocalStore)
         states = [] if near and len(self) <= _FEW else self._states
