@@ -13,10 +13,9 @@ from typing import TypeAlias
 from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import NotFound
 from penstock.store.local import LocalStore
-from penstock.store.remote import base_of
-from penstock.store.resolve import absolute, is_url, local_path, resolve, within
+from penstock.store.resolve import absolute, local_path, resolve, within
 
 
 @redacted_repr
@@ -120,15 +119,6 @@ def place_of(given: Given, store: Store | None = None) -> Place:
         return given
     found, path = resolve(given)
     return Place(store or found, path)
-
-
-def places_of_one_store(given: Sequence[Given]) -> list[Place]:
-    """The places that paths or URLs name, all in one store; raises `ConfigError` where they are in several."""
-    places = [place_of(one) for one in given]
-    kinds = {(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}
-    if len(kinds) > 1:
-        raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
-    return places
 
 
 def local_place(given: Given, what: str, store: Store | None = None) -> Place:

@@ -131,7 +131,7 @@ def test_what_is_refused_by_name(tmp_path: Path) -> None:
     assert documents(ps.open(f"{folder}/**/*.pbin")) == DOCUMENTS
     with pytest.raises(ConfigError, match="named twice"):
         ps.open([folder / "e.pbin", f"{folder}/*.pbin"])
-    with pytest.raises(ConfigError, match="no splits"):
+    with pytest.raises(ConfigError, match="split needs"):
         ps.open(f"{folder}/**/*.pbin", split="train")
     with pytest.raises(NotFound):
         ps.open([folder / "e.pbin", folder / "no.pbin"])

@@ -34,7 +34,8 @@ from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
 from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
-from penstock.store.place import places_of_one_store
+from penstock.store.find import one_store
+from penstock.store.place import place_of
 from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
@@ -43,7 +44,7 @@ _WHOSE = re.compile(rb'"(?P<list>files|shards)"\s*:\s*\[|"format"\s*:\s*"(?:%s)"
 
 class _TokenFiles:
     name = NAME
-    traits = Traits(remote=True, tokens=True, verify=True, repair=True, made_by="Penstock")
+    traits = Traits(remote=True, tokens=True, layouts=True, verify=True, repair=True, made_by="Penstock")
     instead = (
         "`penstock pack … -o FOLDER/` makes such folders; a writer makes one file of pbin, megatron or flat-tokens"
     )
@@ -67,8 +68,7 @@ class _TokenFiles:
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> TokenFilesSource:
         """The documents of several files, folders and patterns, all of one store."""
         # Paths that are named are meant, links too; folders are searched under a guard.
-        places = places_of_one_store(paths)
-        return open_token_files(places[0].store, [one.path for one in places], options)
+        return open_token_files(one_store(paths), [place_of(path).path for path in paths], options)
 
     create = refuse_to_create
     own_files = staticmethod(own_files)

@@ -230,7 +230,7 @@ class FoundFiles:
         known = [f"{one.size_bytes} {one.mtime_ns} {one.version}" for one in states]
         options = self._options
         paths = map(os.path.abspath, self._paths) if near else self._paths
-        key = digest(self.format, str(options.layout), str(options.split), *paths, *known)
+        key = digest(self.format, str(options.layout), *paths, *known)
         folder = self._store.folder if isinstance(self._store, CopyingStore) else None
         return DerivedCache(folder).array(f"{_VERSION}-{what}-{key}", dtype, find)
 
@@ -243,9 +243,8 @@ class FoundFiles:
 
     def _states_of_group(self, path: str) -> Iterator[FileState]:
         """Those of the metadata of its arrays, or of all of it where it is one file."""
-        split = f"{self._options.split}/" if self._options.split else ""
         group = Place(self._store, path)
-        arrays = (group.child(split + array) for array in ("encoded_tokens", "seq_starts"))
+        arrays = (group.child(array) for array in ("encoded_tokens", "seq_starts"))
         metadata = (array.child(name) for array in arrays for name in (".zarray", "zarr.json"))
         for place in metadata if group.is_folder() else (group,):
             if place.exists():

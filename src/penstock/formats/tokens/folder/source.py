@@ -18,7 +18,7 @@ from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import Corrupt, NotFound
 from penstock.formats.tokens.common import (
     checked_starts,
     document,
@@ -54,29 +54,19 @@ def open_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
         NotFound: there is no index, and no token file.
         PrepareError: the run that makes them has not come to its end.
         FormatError: the index is damaged, or one of another kind.
-        ConfigError: a split is named that they can't have; or they are no token files of one format.
+        ConfigError: they are no token files of one format.
         TooLarge: `vocab_size=` is given, and a larger id is recorded.
     """
     if isinstance(given, str):
         with contextlib.suppress(NotFound):
             return _open_listed(store, given, options)
-    found = find_token_files(store, given, options)
-    if found.format != "flat-tokens":
-        _refuse_split(found.path(0), options)
-    return TokenFilesSource(store, given, options, found, None)
+    return TokenFilesSource(store, given, options, find_token_files(store, given, options), None)
 
 
 def _open_listed(store: Store, path: str, options: OpenOptions) -> TokenFilesSource:
     root = folder_of(path)
     listed = ListedFiles(store, root, read_finished_index(store, root))
-    _refuse_split(root, options)
     return TokenFilesSource(store, path, options, listed, f"{root}/{INDEX_NAME}")
-
-
-def _refuse_split(path: str, options: OpenOptions) -> None:
-    if options.split is not None:
-        what = "a folder of token files has no splits"
-        raise ConfigError(what, path=path, found=f"split={options.split!r}", hint="Leave split= (--split) out")
 
 
 class TokenFilesSource:
@@ -106,7 +96,6 @@ class TokenFilesSource:
         each = OpenOptions(
             flavor=options.flavor,
             layout=options.layout,
-            split=options.split,
             eos_id=options.eos_id,
             read=options.read,
             trust=options.trust,
