@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,14 @@ def test_parts_of_others_are_compared_when_files_are_made(
     load_engine.cache_clear()
     with pytest.raises(PrepareError, match="own library disagree"):
         pack(path, f"{tmp_path}/out/", **how, finish=True)
+
+
+def test_a_dry_run_knows_the_inputs_of_unfinished_work(
+    tmp_path: Path, bpe2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "_READ_BYTES", 1 << 10)
+    path = write(tmp_path / "a.jsonl", 40)
+    how: dict[str, Any] = {"tokenizer": bpe2, "executor": "inline", "task_bytes": 9000, "oracle_bytes": 500}
+    pack(path, f"{tmp_path}/out/", **how, part=(0, 2))
+    os.utime(path, (5, 5))  # touched, and the same
+    assert pack(path, f"{tmp_path}/out/", **how, dry_run=True).input_files == 1

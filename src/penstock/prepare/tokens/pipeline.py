@@ -232,7 +232,9 @@ def _rehearsed(request: Request) -> PackReport:
         raise output_exists(request.output.path)
     before = None if request.sharing.restart else peek(work_folder(request.output, inside=request.is_folder))
     material = understand(request, find_inputs(request), before)
-    require_same(before, _asked(request, material, before), request.output.path)
+    if before is not None:
+        material = dataclasses.replace(material, inputs=with_digests(material.inputs))
+        require_same(before, _asked(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
         with held_folder(dataclasses.replace(request, output=dry), shared=False):
