@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -280,3 +280,55 @@ def _client(bucket: str, *, anew: bool = False) -> Any:
     region = os.environ.get("AWS_REGION")
     given |= {"region_name": region} if region else {}
     return (boto3.Session() if anew else boto3).client("s3", endpoint_url=endpoint, **given)
+
+
+# --- uploads that were never ended ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload in parts, begun for `path`, and neither completed nor given up: its parts are kept, and paid for."""
+
+    path: str
+    key: str
+    upload_id: str
+
+
+def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
+    """Uploads that are open for objects at or below some paths of an S3 bucket; none where the store has no such thing.
+
+    Those of workers that go on are among them. One request a path.
+    """
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+        return []
+    bucket, found = remote.base.removeprefix("s3://"), dict[str, OpenUpload]()
+    with contextlib.suppress(MissingExtra), _no_matter():
+        pages = _client(bucket).get_paginator("list_multipart_uploads")
+        for path in paths:
+            key = remote.key_of(path)
+            for page in pages.paginate(Bucket=bucket, Prefix=key):
+                for one in page.get("Uploads", ()):
+                    if one["Key"] == key or one["Key"].startswith(f"{key}/"):
+                        name, upload_id = str(one["Key"]), str(one["UploadId"])
+                        found[upload_id] = OpenUpload(f"{remote.base}/{name}", name, upload_id)
+    return list(found.values())
+
+
+def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
+    """Give up these uploads; what the store refuses stays."""
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not uploads or not isinstance(remote, RemoteStore):
+        return
+    bucket = remote.base.removeprefix("s3://")
+    for one in uploads:
+        with _no_matter():
+            _client(bucket).abort_multipart_upload(Bucket=bucket, Key=one.key, UploadId=one.upload_id)
+
+
+@contextlib.contextmanager
+def _no_matter() -> Generator[None]:
+    """What a store refuses while it is tidied, as to list uploads, is no reason to fail."""
+    errors = require("botocore.exceptions", extra="s3")
+    with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
+        yield
