@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from penstock.cli._output import follow_links_option, human_bytes, json_option
+from penstock.cli._sharing import array_expression, keeping, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -51,6 +54,27 @@ token_bytes_option = click.option(
 )
 
 
+def shares_options(command: Command) -> Command:
+    """`--part --finish --no-work --restart`."""
+    return restart_option(sharing_options(command))
+
+
+@contextlib.contextmanager
+def kept(output: str, options: dict[str, Any]) -> Generator[None]:
+    """Say at an interrupt what shared work keeps."""
+    with keeping(output) if options["part"] is not None or options["finish"] else contextlib.nullcontext():
+        yield
+
+
+def told(written: Sequence[Written], text: str | None = None) -> str:
+    """What there is to say of outputs: the missing shares as an array, or each output, or `text` where all is done."""
+    if written[0].missing:
+        return f"--array={array_expression(written[0].missing)}"
+    if text is None or written[0].part is not None or written[0].was_complete:
+        return "\n".join(map(describe, written))
+    return text
+
+
 def known(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; `token_bytes` as a number."""
     given = {name: value for name, value in options.items() if value is not None}
@@ -60,7 +84,13 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(written: Written) -> str:
-    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`."""
+    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`; of a share `out.pbin: part 1 of 8: …`."""
+    if written.was_complete:
+        return "complete already: " + describe(dataclasses.replace(written, was_complete=False, part=None))
+    if written.part is not None:
+        index, count = written.part
+        whole = describe(dataclasses.replace(written, part=None))
+        return whole.replace(": ", f": part {index} of {count}: ", 1)
     size = human_bytes(written.size_bytes)
     if written.tokens is None:
         unit = "lines" if written.format == "jsonl" else "samples"

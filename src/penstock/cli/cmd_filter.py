@@ -8,7 +8,8 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+from penstock.cli._sharing import end_unfinished
+from penstock.cli._whole import describe, kept, known, shares_options, token_bytes_option, told, whole_options
 
 
 @click.command()
@@ -23,6 +24,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
 @token_bytes_option
 @optional_executor_options
+@shares_options
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     """Keep the documents, lines or samples that fit all conditions, in their order."""
@@ -30,7 +32,8 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
 
     from penstock.reshape.filter import filter
 
-    with progress("filter", total=None, unit="samples") as advance:
+    with kept(output, options), progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))
-    text = f"{describe(report.output)}; {report.dropped:,} left out"
+    text = told([report.output], f"{describe(report.output)}; {report.dropped:,} left out")
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    end_unfinished(report.output.missing)

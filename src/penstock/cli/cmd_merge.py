@@ -8,7 +8,17 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
+from penstock.cli._sharing import end_unfinished
+from penstock.cli._whole import (
+    describe,
+    kept,
+    known,
+    shares_options,
+    tar_options,
+    token_bytes_option,
+    told,
+    whole_options,
+)
 
 
 @click.command()
@@ -23,6 +33,7 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
 )
 @tar_options
 @optional_executor_options
+@shares_options
 @whole_options
 def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
@@ -31,9 +42,12 @@ def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool,
     from penstock.errors import ConfigError
 
     if no_copy:
-        given = [name for name in ("executor", "workers") if options[name] not in (None, "inline", 1)]
+        alone = (None, False, "inline", 1)
+        shared = ("part", "finish", "no_work", "restart")
+        given = [name for name in ("executor", "workers", *shared) if options[name] not in alone]
         if given:
-            what, flags = "only an index is written, and nothing is copied", ", ".join(f"--{name}" for name in given)
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            what = "only an index is written, and nothing is copied"
             raise ConfigError(what, found=f"--no-copy {flags}", hint=f"Leave {flags} out")
 
         from penstock.formats.shards.merge import merge_index
@@ -44,7 +58,8 @@ def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool,
 
     from penstock.reshape.merge import merge
 
-    with progress("merge", total=None, unit="samples") as advance:
+    with kept(output, options), progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **known(options))
-    text = f"{describe(report.output)}, from {len(report.inputs)} sources"
+    text = told([report.output], f"{describe(report.output)}, from {len(report.inputs)} sources")
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    end_unfinished(report.output.missing)

@@ -8,7 +8,8 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, tar_options, whole_options
+from penstock.cli._sharing import end_unfinished
+from penstock.cli._whole import kept, known, shares_options, tar_options, told, whole_options
 
 
 @click.command()
@@ -26,6 +27,7 @@ from penstock.cli._whole import describe, known, tar_options, whole_options
 )
 @tar_options
 @optional_executor_options
+@shares_options
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
     """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
@@ -39,7 +41,8 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
     except ValueError:
         raise ConfigError("not shares of a split", found=ratio, expected="numbers such as 8,1,1") from None
     named = None if names is None else names.split(",")
-    with progress("split", total=None, unit="samples") as advance:
+    with kept(output, options), progress("split", total=None, unit="samples") as advance:
         parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
     data = {"parts": [msgspec.to_builtins(part) for part in parts]}
-    emit(data, as_json=as_json, text="\n".join(map(describe, parts)))
+    emit(data, as_json=as_json, text=told(parts))
+    end_unfinished(parts[0].missing)
