@@ -11,21 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reshape.datasets import sound
 from tests.reshape.test_by_executor import lines, shards, tokens
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.codec import hashes
-from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, Unsupported
-from penstock.executors import InlineExecutor, ProcessExecutor
+from penstock.executors import InlineExecutor
 from penstock.formats._manifest import FileDigests
 from penstock.reshape import pieces, rows, share_layout, share_shards, share_tasks, shares, shuffle
 from penstock.reshape.rewrite import Written
-from penstock.store import joining
 from penstock.store.place import place_of
-from penstock.work.shared import SharedWork
-from penstock.work.status import status_of
 
 Verb = Callable[..., list[Written]]
 

@@ -56,7 +56,8 @@ token_bytes_option = click.option(
 
 def shares_options(command: Command) -> Command:
     """`--part --finish --no-work --restart`."""
-    return restart_option(sharing_options(command))
+    shared: Any = sharing_options(command)
+    return restart_option(shared)
 
 
 @contextlib.contextmanager

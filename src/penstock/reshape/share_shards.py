@@ -96,10 +96,7 @@ def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_num
     every = np.concatenate([np.empty(0, np.int64), *lengths])
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(LocalStore(), f"{folder}/empty")
-        writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
-        if not isinstance(writer, ShardWriter):
-            writer.abort()
-            raise ConfigError("not a format of shards", path=job.outputs[output].path, found=job.to)
+        writer = _writer(job, output, place)
         try:
             borders = writer.borders(every)
             manifest = writer.commit()
@@ -153,7 +150,7 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
     place = job.outputs[run.output]
     with scratch(job.work.child(SCRATCH)) as folder:
         made = Place(LocalStore(), f"{folder}/group")
-        with get_format(job.to).create(made.store, made.path, job.options[run.output], overwrite=False) as writer:
+        with _writer(job, run.output, made) as writer:
             for name, first, stop in run.ranges:
                 part = job.work.child(f"parts/{name.path}")
                 lengths = read_part(part, 1)[1]
@@ -172,6 +169,15 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
             _upload(group, place, run.first_shard)
     put_new(job.work.store, job.marks.child(name.path).path, data)
     return name
+
+
+def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
+    """The writer of an output, at another place."""
+    writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
+    if not isinstance(writer, ShardWriter):
+        writer.abort()
+        raise ConfigError("not a format of shards", path=job.outputs[output].path, found=job.to)
+    return writer
 
 
 def _upload(group: Group, target: Place, first: int) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor
@@ -32,14 +32,13 @@ from penstock.reshape.share_layout import Layout, marks_in
 from penstock.reshape.share_shards import (
     ShardJob,
     ShardPlan,
-    ShardRun,
     bare,
     commit_shards,
     groups_there,
     plan_shards,
     write_shards,
 )
-from penstock.reshape.share_tasks import Block, BlockJob, BlockMark, PartJob, digest_block, make_parts
+from penstock.reshape.share_tasks import BlockJob, BlockMark, PartJob, digest_block, make_parts
 from penstock.store.joining import joining
 from penstock.store.local import output_exists
 from penstock.store.place import Place, distinct_names
@@ -288,7 +287,7 @@ class _Run:
     asked: Asked
     work: SharedWork
     pool: Executor
-    _wave: _Blocks | _Shards = field(init=False)
+    _wave: _Wave = field(init=False)
 
     def make_parts(self) -> None:
         """Do the ranges that are missing, of a share or of all."""
@@ -305,7 +304,7 @@ class _Run:
 
     def second_wave(self) -> list[int]:
         """Do what is missing when all parts are there, of a share or of all; the tasks that are missing still."""
-        wave = _Shards(self.asked, self.work) if self.asked.holds_samples else _Blocks(self.asked, self.work)
+        wave: _Wave = _Shards(self.asked, self.work) if self.asked.holds_samples else _Blocks(self.asked, self.work)
         self._wave = wave
         done = wave.done()
         missing = [task for task in wave.tasks if task.number not in done]
@@ -348,6 +347,21 @@ def _laid(asked: Asked, listed: Mapping[int, Sequence[PartName]], group: int) ->
             task += 1
 
 
+class _Wave(Protocol):
+    """What is done when all parts are there: tasks that have a `number`."""
+
+    tasks: list[Any]
+    fn: Callable[[Any], object]
+
+    def done(self) -> Mapping[int, object]:
+        """What is done, by number."""
+        ...
+
+    def commit(self, group: int, once: Once[Manifest], /) -> Manifest:
+        """Make an output visible."""
+        ...
+
+
 class _Blocks:
     """Outputs of one file, whose blocks are digested; see `share_layout`."""
 
@@ -355,7 +369,7 @@ class _Blocks:
         self._asked = asked
         self._marks = work.place.child("files")
         self._layouts: list[Layout] = []
-        self.tasks: list[Block] = []
+        self.tasks: list[Any] = []
         listed = work.listed()
         for group, output in enumerate(asked.outputs):
             laid, head_of = _laid(asked, listed, group), functools.partial(_head, asked, output)
@@ -363,7 +377,8 @@ class _Blocks:
             layout = Layout.of(laid, work.parts, asked.unit_bytes, asked.token_bytes, first, head_of)
             self._layouts.append(layout)
             self.tasks += layout.blocks()
-        self.fn = functools.partial(digest_block, BlockJob(self._layouts[0].stores, self._marks, asked.token_bytes))
+        job = BlockJob(self._layouts[0].stores, self._marks, asked.token_bytes)
+        self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
 
     def done(self) -> Mapping[int, BlockMark]:
         """What is done, by number."""
@@ -390,13 +405,13 @@ class _Shards:
         options = tuple(writer_options(output, asked.sources, asked.made_by) for output in asked.outputs)
         self._job = ShardJob(format_for(asked.outputs[0], asked.sources), outputs, options, work.place)
         self._plans: list[ShardPlan] = []
-        self.tasks: list[ShardRun] = []
+        self.tasks: list[Any] = []
         listed = work.listed()
         for group in range(len(outputs)):
             parts = [one for one in _laid(asked, listed, group) if isinstance(one, PartName)]
             self._plans.append(plan_shards(self._job, group, parts, len(self.tasks)))
             self.tasks += self._plans[-1].runs
-        self.fn = functools.partial(write_shards, self._job)
+        self.fn: Callable[[Any], object] = functools.partial(write_shards, self._job)
 
     def done(self) -> Mapping[int, PartName]:
         """What is done, by number."""

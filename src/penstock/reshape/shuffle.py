@@ -26,7 +26,7 @@ from penstock.reshape.reorder import (
     windows_of,
 )
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
-from penstock.reshape.rows import AnyRows, PicksRows, Rows, RowsAt, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store.place import Given, place_of
 from penstock.work.sharing import Sharing
@@ -119,7 +119,7 @@ def _share(
     counter: Counter,
 ) -> Written:
     """The same as shared work: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
-    if not rows.can_view() and not (isinstance(rows, PicksRows) and rows.can_pick()):
+    if not rows.can_view() and not rows.can_pick():
         raise Unsupported(
             "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
             path=rows.place.path,
